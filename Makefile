@@ -1,0 +1,45 @@
+# The two commands that do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint coverage coverage-check bench fuzz clean
+
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $(READY)
+
+demo: $(READY)  ## a calculator on every wire, called in both directions
+	$(BIN)/dragoman demo
+
+test: $(READY)  ## every test
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+coverage: $(READY)
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest $(ARGS)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
+
+coverage-check: $(READY)  ## 100 % of the branches of jsonrpc/, 90 % of the rest
+	$(MAKE) coverage
+	$(BIN)/python -m coverage report --include='src/dragoman/jsonrpc/*' --fail-under=100
+	$(BIN)/python -m coverage report --fail-under=90
+
+bench: $(READY)  ## ratios against peers and against the machine's limit
+	$(BIN)/python -m bench
+
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*

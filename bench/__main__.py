@@ -1,0 +1,58 @@
+"""`python -m bench [ROW ...] [--rounds N] [--quick] [--no-peers] [--write] [--json]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from bench.environments import Environments
+from bench.figures import Row
+from bench.referee import Referee
+from bench.rows import FAMILIES
+from bench.table import markdown, plain, progress, text
+
+ROOT = Path(__file__).parent.parent
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="dragoman beside its peers and the machine's limit"
+    )
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of: {', '.join(FAMILIES)} (all by default)")
+    parser.add_argument("--rounds", type=int, default=0, help="rounds of each row (7; with --quick 3)")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and calls: a look, not a figure")
+    parser.add_argument("--no-peers", action="store_true", help="only dragoman and the limits; nothing is installed")
+    parser.add_argument("--write", action="store_true", help="write docs/figures.md (and bench/results/last.json)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    chosen = parser.parse_args()
+    unknown = [name for name in chosen.rows if name not in FAMILIES]
+    if unknown:
+        parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(FAMILIES)}")
+    return chosen
+
+
+def main() -> int:
+    """Measure, print, say whether every goal was met (exit status 0) or not (1)."""
+    chosen = arguments()
+    rounds = chosen.rounds or (3 if chosen.quick else 7)
+    referee = Referee(Environments(), rounds=rounds, scale=0.2 if chosen.quick else 1.0, peers=not chosen.no_peers)
+    rows: list[Row] = []
+    for name in chosen.rows or FAMILIES:
+        began = time.monotonic()
+        rows += FAMILIES[name](referee)
+        progress(f"{name}: {time.monotonic() - began:.0f} s")
+    print(json.dumps(plain(rows), indent=2) if chosen.json else text(rows))
+    if chosen.write:
+        results = ROOT / "bench" / "results"
+        results.mkdir(exist_ok=True)
+        (results / "last.json").write_text(json.dumps(plain(rows), indent=2) + "\n")
+        (ROOT / "docs" / "figures.md").write_text(markdown(rows))
+    return 1 if any(goal.met is False for row in rows for goal in row.goals) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

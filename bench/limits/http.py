@@ -1,0 +1,48 @@
+"""The limit of HTTP: a bare `asyncio.Protocol`, httptools as the parser, msgspec for the work. Arguments: `PORT`, then perhaps `uvloop`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import cast
+
+import httptools
+
+from bench.limits.loops import run
+from bench.limits.rpc import answer
+
+
+class Front(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self) -> None:
+        self.parser = httptools.HttpRequestParser(self)
+        self.body: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.parser.feed_data(data)
+
+    def on_body(self, body: bytes) -> None:
+        """httptools: a part of the body."""
+        self.body.append(body)
+
+    def on_message_complete(self) -> None:
+        """httptools: the request is whole."""
+        out = answer(b"".join(self.body))
+        self.body.clear()
+        self.transport.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(out), out)
+        )
+
+
+async def main() -> None:
+    """Listen until killed."""
+    server = await asyncio.get_running_loop().create_server(Front, "127.0.0.1", int(sys.argv[1]), backlog=1024)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    run(main(), uvloop=sys.argv[2:] == ["uvloop"])

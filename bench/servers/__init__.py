@@ -1,0 +1,1 @@
+"""dragoman as a contestant, by its public face alone."""

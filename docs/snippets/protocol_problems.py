@@ -1,0 +1,6 @@
+# [problems]
+from dragoman.jsonrpc.validation import problems
+
+for problem in problems(b'{"Method": "sum", "params": 7, "id": true}'):
+    print(problem.path, "-", problem.message)
+# [/problems]

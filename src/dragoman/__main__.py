@@ -1,0 +1,7 @@
+"""`python -m dragoman` is the command."""
+
+from __future__ import annotations
+
+from .cli import main
+
+main()

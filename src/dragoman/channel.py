@@ -1,0 +1,258 @@
+"""The contract between wires and peers: channels, exchanges, what can be served, and how things end.
+
+A *channel* carries whole messages both ways for as long as it lives (TCP, stdio, WebSocket). An
+*exchange* is one message in and its answer out (an HTTP POST, a datagram, a broker's delivery).
+Whatever can be served is `Served`; transports know that protocol and never a service.
+
+Rules every transport keeps:
+
+- A `Channel` delivers nothing before `open`, and calls its receiver only on the event loop, never
+  from inside `send` (the receiver may be in the middle of something).
+- `send` never blocks and never drops: it queues. The sender watches `writable`.
+- After `ended` nothing is delivered; `ended` comes exactly once, also after `close`.
+- An `Exchange` gets exactly one `respond`, unless the caller is `gone`, where one more is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from msgspec import Struct, field
+
+from .jsonrpc.errors import Refusal
+from .jsonrpc.limits import Limits
+from .jsonrpc.messages import Malformed
+
+# -- how a channel ends ---------------------------------------------------------------------------
+
+
+class ChannelError(ConnectionError):
+    """A channel is over, so nothing more can be sent; the text says why."""
+
+
+class Ended(ChannelError):
+    """The far end finished: end of file, a close frame, the child's exit."""
+
+
+class Closed(ChannelError):
+    """We closed it ourselves."""
+
+
+class Broken(ChannelError):
+    """The wire failed: reset, refused, a stalled write, a handshake that did not come about."""
+
+
+# -- who is there ---------------------------------------------------------------------------------
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """What a wire knows about the far end. Every member may be empty."""
+
+    scheme: str = ""
+    """The wire: "tcp", "http", "ws", "stdio", "memory", "unix", "udp", ..."""
+    remote: str = ""
+    """The far end's address in words, e.g. "127.0.0.1:54321"."""
+    path: str = ""
+    """The URL's path, on HTTP and WebSocket."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """HTTP headers, names in lower case; equal names joined by ", "."""
+    tls: bool = False
+
+
+# -- channels -------------------------------------------------------------------------------------
+
+
+class Receiver(Protocol):
+    """Who takes what a channel delivers: a peer."""
+
+    def received(self, message: bytes) -> None:
+        """One whole message."""
+
+    def refused(self, malformed: Malformed) -> None:
+        """The framing threw a message away (too long, bad header); the channel lives on."""
+
+    def resumed(self) -> None:
+        """`writable` is True again."""
+
+    def finished(self) -> None:
+        """The far end will send nothing more but may still read (half-close): answer what is owed, then close."""
+
+    def ended(self, why: ChannelError) -> None:
+        """The channel is over."""
+
+
+class Outgoing(Protocol):
+    """One call that was sent over a wire of exchanges, where each call can fail on its own."""
+
+    abandon: Callable[[], None] | None
+    """Set by the channel in `send`: stop waiting for this call's answer (close the POST). None: no such thing."""
+
+    def failed(self, why: Exception) -> None:
+        """This call alone gets no answer (refused, HTTP status without JSON-RPC, late)."""
+
+
+@runtime_checkable
+class Channel(Protocol):
+    """Whole messages both ways."""
+
+    caller: Caller
+    """The far end."""
+    duplex: bool
+    """True where the far end can send requests of its own (TCP); False where it only answers (an HTTP client)."""
+    writable: bool
+    """False while more than `limits.send_queue` bytes are unsent."""
+
+    def open(self, receiver: Receiver) -> None:
+        """Start delivering to `receiver`. Called once."""
+
+    def send(self, message: bytes, call: Outgoing | None = None) -> None:
+        """Queue one message. Raises the channel's ending when it is over."""
+
+    async def flush(self) -> None:
+        """Return once the wire is below its high-water mark. Raises the channel's ending when it is over."""
+
+    async def close(self) -> None:
+        """Send what is queued (within `limits.write_timeout`), then close; returns when the wire is released."""
+
+    def abort(self, why: ChannelError) -> None:
+        """Close at once and drop what is queued."""
+
+
+# -- exchanges ------------------------------------------------------------------------------------
+
+
+class Exchange(Protocol):
+    """One message in, its answer out."""
+
+    request: bytes
+    caller: Caller
+    gone: Callable[[], None] | None
+    """Set by whoever serves: called once, on the loop, when the caller went away before the answer."""
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        """The end: the answer, or None when nothing is owed. `refusal` says that `answer` is our own refusal
+        (HTTP turns "busy" and "draining" into 503, "too_large" into 413). On a broker the delivery is
+        acknowledged once the answer is confirmed."""
+
+    def stream(self, message: bytes) -> bool:
+        """Send a message ahead of the answer where the wire can (Server-Sent Events); False where it cannot."""
+
+
+class Document(Struct, frozen=True):
+    """Something to GET beside the methods: a media type and a function that makes the bytes."""
+
+    media_type: str
+    make: Callable[[], bytes]
+
+
+@runtime_checkable
+class Served(Protocol):
+    """Whatever can be served on any wire."""
+
+    name: str
+    gate: Gate
+
+    def exchange(self, x: Exchange) -> None:
+        """Take one exchange; `x.respond` is called before this returns, or later on the loop."""
+
+    def attach(self, channel: Channel) -> None:
+        """Serve a channel until it ends (calls `channel.open`)."""
+
+    def routes(self) -> Mapping[str, Document]:
+        """What HTTP offers beside the endpoint, keyed by path below it: {"/openrpc.json": Document(...)}."""
+
+    async def drain(self, timeout: float) -> None:
+        """Refuse new calls, let those in flight end within `timeout` seconds, then cancel them and close every channel."""
+
+
+class Gate:
+    """What all wires of one served object share: calls in flight in all, and draining.
+
+    `enter` before a call starts to take time, `leave` when it has ended; `idle` is called on the
+    last `leave` while draining.
+    """
+
+    __slots__ = ("draining", "idle", "in_flight", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.in_flight = 0
+        self.draining = False
+        self.idle: Callable[[], None] | None = None
+
+    def refusal(self) -> Refusal | None:
+        """Why a new call cannot come in now, or None."""
+        if self.draining:
+            return Refusal("draining", "Draining: this server is closing and takes no new calls", {"retry_after": 1})
+        if self.in_flight >= self.limit:
+            return busy("calls", self.limit)
+        return None
+
+    def enter(self) -> None:
+        self.in_flight += 1
+
+    def leave(self) -> None:
+        self.in_flight -= 1
+        if not self.in_flight and self.idle is not None:
+            self.idle()
+
+
+def busy(limit: str, allowed: int) -> Refusal:
+    """The refusal of a call above a limit of concurrency; `retry_after` in seconds."""
+    return Refusal(
+        "busy", f"Busy: {limit} allows {allowed} at once", {"limit": limit, "allowed": allowed, "retry_after": 1}
+    )
+
+
+# -- dialling and listening -----------------------------------------------------------------------
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What a URL cannot say well, one object for every wire; each wire reads what concerns it."""
+
+    limits: Limits = Limits()
+    framing: Literal["newline", "content-length"] | None = None
+    """Streams and stdio; None: what the URL's `?framing=` says, else newline."""
+    tls: Any = None
+    """An `ssl.SSLContext`; None: the system's defaults where the scheme asks for TLS (a server must give one)."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """HTTP and WebSocket clients: further headers."""
+    auth: tuple[str, str] | str | None = None
+    """HTTP and WebSocket clients: (user, password) for basic, a string for bearer."""
+    subprotocol: str | None = None
+    """WebSocket."""
+    hosts: Iterable[str] | None = None
+    """HTTP server: allowed Host names; None: loopback's own names when bound to loopback, else any."""
+    origins: Iterable[str] | None = None
+    """HTTP server: allowed Origin values; None: loopback's own when bound to loopback, else none checked."""
+    cors: Iterable[str] = ()
+    """HTTP server: origins that get CORS headers; none unless asked."""
+    mode: int = 0o600
+    """Unix sockets: the permissions of the socket file."""
+    env: Mapping[str, str] | None = None
+    """Child processes: further environment variables."""
+    cwd: str | None = None
+    """Child processes: the folder to start in."""
+    stderr: Callable[[str], None] | None = None
+    """Child processes: called with each line the child writes to stderr; None: it is logged."""
+    amplify: bool = False
+    """UDP server: allow answers longer than their request."""
+
+
+class Listener(Protocol):
+    """An open door: accepts channels or exchanges and hands them to what is served."""
+
+    url: str
+    """Where it really listens (port 0 replaced by the port)."""
+
+    async def close(self) -> None:
+        """Accept nothing more. What is attached lives on; `Served.drain` ends it."""
+
+    async def closed(self) -> None:
+        """Wait for the end of what it carried; returns when the wire is released."""
+
+
+Dial: TypeAlias = Callable[[str, Options], Awaitable[Channel]]
+Listen: TypeAlias = Callable[[str, Mapping[str, Served], Options], Awaitable[Listener]]
+"""Served objects by URL path below the URL's own ("" for the one at the URL itself). Wires without paths take one."""

@@ -1,0 +1,148 @@
+"""The table of commands, and the one place where they are run and where their failures end."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from inspect import BoundArguments
+
+from cyclopts import App, CycloptsError, Parameter
+
+from .. import __version__
+from . import ends
+from .options import Output
+from .terminal import clean, err, out, prepare, show_ending
+
+ABOUT = "JSON-RPC 2.0 on every wire, in both directions."
+
+START = """\
+Start here:
+
+  dragoman demo                                      a calculator on every wire
+  dragoman serve calculator:api                      serve your own functions
+  dragoman call http://127.0.0.1:8000 subtract 42 23               call them
+
+Every command teaches by example: dragoman call --help"""
+
+COMMANDS = {
+    "serve": ("serve:app", "Serve functions on one wire or many."),
+    "call": ("call:app", "Call a method and print its result."),
+    "notify": ("call:notify_app", "Send a notification: no answer comes."),
+    "methods": ("methods:app", "List the methods of a peer that describes itself."),
+    "check": ("check:app", "Find every fault of the messages in a file."),
+    "bench": ("bench:app", "Measure calls a second and how long they take."),
+    "demo": ("demo:app", "See a calculator answer on every wire."),
+    "completion": ("completion:app", "Print a completion script for your shell."),
+}
+"""Where each command's App is, imported when it is asked for."""
+
+
+def build() -> App:
+    """The command line."""
+    app = App(
+        name="dragoman",
+        help=ABOUT,
+        help_epilogue=START,
+        help_format="plaintext",
+        version=f"dragoman {__version__}",
+        version_flags=["--version", "-V"],
+        default_parameter=Parameter(negative=""),
+        console=out,
+        error_console=err,
+    )
+    for order, (name, (place, summary)) in enumerate(COMMANDS.items()):
+        app.command(f"dragoman.cli.{place}", name=name, help=summary, sort_key=order)
+    app.register_install_completion_command(help="Install completion for the shell you are in.", sort_key=90)
+    return app
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return the exit status; nothing is raised but SystemExit."""
+    prepare()
+    app = build()
+    try:
+        command, bound, _ = app.parse_args(arguments, print_error=False, exit_on_error=False)
+    except CycloptsError as fault:
+        return _misread(fault, arguments)
+    output = _output(bound)
+    _log(output.verbose)
+    try:
+        status = command(*bound.args, **bound.kwargs)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return ends.INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return ends.PIPE_CLOSED
+    except SystemExit as end:  # how rich says that the pipe is closed
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        return ends.PIPE_CLOSED
+    except Exception as fault:
+        return _failed(fault, output)
+    return status if isinstance(status, int) else ends.FINE
+
+
+def _misread(fault: CycloptsError, arguments: Sequence[str]) -> int:
+    """The command line itself is wrong."""
+    name = arguments[0] if arguments and arguments[0] in COMMANDS else ""
+    where = f"dragoman {name} --help" if name else "dragoman --help"
+    text = f"{_unknown(arguments[0]) if _is_unknown(arguments) else fault} ({where} shows how)"
+    show_ending(ends.Ending(ends.WRONG_USAGE, "usage", text), "--json" in arguments)
+    return ends.WRONG_USAGE
+
+
+def _is_unknown(arguments: Sequence[str]) -> bool:
+    return bool(arguments) and not arguments[0].startswith("-") and arguments[0] not in COMMANDS
+
+
+def _unknown(name: str) -> str:
+    """Cyclopts would import every command to say this."""
+    near = difflib.get_close_matches(name, COMMANDS, 1)
+    return f"there is no command {name!r}; " + (
+        f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+    )
+
+
+def _failed(fault: Exception, output: Output) -> int:
+    """A command raised: one sentence, and the traceback only where it is asked for."""
+    ending = ends.ending_of(fault)
+    if output.verbose:
+        traceback.print_exception(fault)
+    elif ending.status == ends.OUR_FAULT:
+        ending = ends.Ending(
+            ending.status, ending.kind, f"a fault of dragoman itself: {ending.text} (--verbose shows where)"
+        )
+    with contextlib.suppress(BrokenPipeError):
+        show_ending(ending, output.json)
+    return ending.status
+
+
+def _output(bound: BoundArguments) -> Output:
+    return next((value for value in bound.arguments.values() if isinstance(value, Output)), Output())
+
+
+def _forget_stdout() -> None:
+    """Nobody reads any more: spare Python's own flush at exit the same error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Lines(logging.Formatter):
+    """Log records as calm lines that are safe to print."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return clean(super().format(record))
+
+
+def _log(verbose: bool) -> None:
+    """The library's log goes to stderr: warnings and worse, everything with --verbose."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    if verbose:
+        logging.getLogger("dragoman").setLevel(logging.DEBUG)

@@ -1,0 +1,86 @@
+"""The words of a command line as the params of a call.
+
+Rules:
+
+- A word that is JSON is that value, as it is written (`1.0` stays `1.0`, forty digits stay forty);
+  any other word is a string.
+- `name=word` gives params by name; either all words are such, or none.
+- A word that begins like JSON (`{`, `[`, `"`) and is none is a mistake of quoting, not a string.
+- A text that looks like something else is quoted as JSON: '"42"', '"a=b"'.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from .ends import Usage
+
+NAMED = re.compile(r"([A-Za-z_$][\w.$-]*)=(.*)", re.DOTALL)
+
+
+def params_of(words: Sequence[str], params: str | None) -> Raw | UnsetType:
+    """The params that `words` or the option `--params` stand for; UNSET when there are none. Usage for a mistake."""
+    if params is not None:
+        if words:
+            raise Usage("give the arguments as words or by --params, not both")
+        return _whole(params)
+    if not words:
+        return UNSET
+    named = [NAMED.fullmatch(word) for word in words]
+    if not any(named):
+        return Raw(msgspec.json.encode([value_of(word) for word in words]))
+    members: dict[str, Raw] = {}
+    for word, match in zip(words, named, strict=True):
+        if match is None:
+            raise Usage(
+                f"{word!r} stands by position and another argument by name; take one way for all "
+                """(a text with "=" in it is quoted as JSON: '"a=b"')"""
+            )
+        if match[1] in members:
+            raise Usage(f"the argument {match[1]!r} is given twice")
+        members[match[1]] = value_of(match[2])
+    return Raw(msgspec.json.encode(members))
+
+
+def value_of(word: str) -> Raw:
+    """One word as JSON text."""
+    try:
+        raw = word.encode()
+    except UnicodeEncodeError:
+        raise Usage(f"the argument {word!r} is not UTF-8") from None
+    try:
+        msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as fault:
+        if word[:1] in ("{", "[", '"'):
+            raise Usage(
+                f"{word!r} begins like JSON but is none ({fault}); put it in single quotes for the shell, "
+                "and quote it as a JSON string if it is meant as text"
+            ) from None
+        return Raw(msgspec.json.encode(word))
+    return Raw(raw)
+
+
+def _whole(params: str) -> Raw:
+    """`--params`: JSON, `@file`, or `-` for stdin."""
+    if params == "-":
+        raw, source = sys.stdin.buffer.read(), "stdin"
+    elif params.startswith("@"):
+        try:
+            raw, source = Path(params[1:]).read_bytes(), params[1:]
+        except OSError as fault:
+            raise Usage(f"--params {params}: {fault.strerror}") from None
+    else:
+        raw, source = params.encode("utf-8", "surrogateescape"), "--params"
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise Usage(f"{source} is not JSON: {fault}") from None
+    if not isinstance(value, (list, dict)):
+        raise Usage(f"{source}: params are an array or an object, not {raw.strip()[:40].decode('utf-8', 'replace')!r}")
+    return Raw(raw.strip())

@@ -1,0 +1,228 @@
+"""`dragoman demo`: one calculator, called on every wire and calling back; then what wrong calls look like.
+
+Exit status 1 when anything did not go as it must; the sentence at the end says what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from cyclopts import App
+from rich.console import RenderableType
+from rich.highlighter import JSONHighlighter
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from .calculator import api
+from .call import told
+from .ends import ANSWERED_WITH_ERROR, FINE, ending_of
+from .options import OUTPUT, Output
+from .rounds import Exchanged, Round, make, mistakes, play, progress, rounds
+from .terminal import clean, compact, out
+
+app = App(
+    name="demo",
+    help_epilogue="""\
+Examples:
+
+  dragoman demo
+  dragoman demo --json | jq '.rounds[] | [.wire, .median_ms]'
+
+The service it serves is yours to try: dragoman serve dragoman.cli.calculator:api""",
+)
+
+
+@app.default
+def demo(*, output: Output = OUTPUT) -> int:
+    """See a calculator answer on every wire, in about three seconds."""
+    with tempfile.TemporaryDirectory(prefix="dragoman-") as place:
+        return asyncio.run(_demo(Path(place), output))
+
+
+async def _demo(folder: Path, output: Output) -> int:
+    rows, wrong = rounds(folder), mistakes()
+    show = not output.json
+    if show:
+        _title(rows)
+    await _rounds(rows, folder, show)
+    failures = [f"{row.wire}: {row.note}" for row in rows if row.state == "failed"]
+    try:
+        last = await _progress(show)
+        await make(wrong)
+    except Exception as fault:
+        failures.append(ending_of(fault).text or type(fault).__name__)
+    else:
+        failures += [f"{each.what}: the answer is not the error {each.code}" for each in wrong if not each.fine]
+        failures += [] if last == "done" else [f"slow answered {last!r}"]
+    if show:
+        _wrong(wrong)
+        _sum_up(rows, failures)
+    else:
+        print(compact({"fine": not failures, "rounds": [*map(_as_json, rows)], "wrong_calls": [*map(_bytes, wrong)]}))
+    return ANSWERED_WITH_ERROR if failures else FINE
+
+
+def _title(rows: list[Round]) -> None:
+    out.print(
+        Text.assemble(
+            (api.name, "bold"), (f"  {len(api.methods)} methods on {len(rows)} wires, called both ways", "dim")
+        )
+    )
+    out.print()
+
+
+# -- the wires ------------------------------------------------------------------------------------
+
+
+async def _rounds(rows: list[Round], folder: Path, show: bool) -> None:
+    """Play the rounds, one after another; a live table on a terminal, a line each elsewhere."""
+    if show and out.is_terminal:
+        with Live(_table(rows), console=out, refresh_per_second=12) as live:
+            for row in rows:
+                await play(row, folder, lambda: live.update(_table(rows)))
+            live.update(_table(rows), refresh=True)
+        return
+    for row in rows:
+        await play(row, folder, lambda: None)
+        if show:
+            print(
+                "  ".join(f"{cell:{width}}" for cell, width in zip(_cells(row), WIDTHS, strict=True)).rstrip(),
+                flush=True,
+            )
+
+
+HEADS = ("wire", "request", "answer", "round trip", "called back")
+WIDTHS = (19, 36, 14, 10, 0)
+
+
+def _cells(row: Round) -> tuple[str, str, str, str, str]:
+    """A round in words, one for each column."""
+    answer = "" if row.answer is None else compact(row.answer)
+    median = "" if row.median is None else f"{row.median:.2f} ms"
+    back = "" if row.state in ("waiting", "running") else "this wire only answers"
+    if row.state in ("skipped", "failed"):
+        return row.wire, _request(row), answer, row.state, clean(row.note)
+    return row.wire, _request(row), answer, median, row.called_back or ("" if row.duplex else back)
+
+
+def _request(row: Round) -> str:
+    """The call as a line of Python."""
+    if isinstance(row.params, dict):
+        words = [f"{name}={compact(value)}" for name, value in row.params.items()]
+    else:
+        words = [compact(value) for value in row.params] if isinstance(row.params, list) else []
+    text = ", ".join(words)
+    return f"{row.method}({text if len(text) < 28 else text[:22] + ', ...'})"
+
+
+def _table(rows: list[Round]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in HEADS:
+        table.add_column(title, justify="right" if title == "round trip" else "left", no_wrap=title != HEADS[-1])
+    for row in rows:
+        wire, request, answer, median, back = _cells(row)
+        if row.state == "waiting":
+            table.add_row(Text(wire, "dim"), Text(request, "dim"))
+            continue
+        running = row.state == "running" and row.median is None
+        time: RenderableType = Spinner("dots", style="cyan") if running else Text(median, STYLES.get(row.state, ""))
+        style = "green" if row.called_back else "dim"
+        table.add_row(Text(wire, "bold"), Text(request), Text(answer, "cyan"), time, Text(back, style))
+    return table
+
+
+STYLES = {"skipped": "yellow", "failed": "bold red"}
+
+
+# -- a call that takes its time -------------------------------------------------------------------
+
+
+async def _progress(show: bool) -> str:
+    """`slow`, and what it tells meanwhile."""
+    if not show:
+        return await progress(lambda value: None)
+    title = "slow(seconds=1.0, steps=10) tells how far it is"
+    out.print()
+    if not out.is_terminal:
+        values: list[Any] = []
+        answer = await progress(values.append)
+        print(
+            f"{title}: {', '.join(f'{told(value).done:g} %' for value in values)}, then {compact(answer)}", flush=True
+        )
+        return answer
+    with Live(Text(title), console=out, refresh_per_second=12) as live:
+
+        def line(done: float, text: str, style: str = "") -> Table:
+            grid = Table.grid(padding=(0, 2, 0, 0))
+            grid.add_row(Text(title), ProgressBar(total=100, completed=done, width=24), Text(text, style))
+            return grid
+
+        def on(value: Any) -> None:
+            said = told(value)
+            live.update(line(said.done or 0.0, clean(said.text)))
+
+        answer = await progress(on)
+        live.update(line(100, compact(answer), "cyan"), refresh=True)
+    return answer
+
+
+# -- what goes wrong ------------------------------------------------------------------------------
+
+
+def _wrong(wrong: list[Exchanged]) -> None:
+    out.print()
+    out.print(Text.assemble(("wrong calls", "bold"), ("  over TCP, the exact bytes that went and came", "dim")))
+    for each in wrong:
+        out.print()
+        out.print(
+            Text(each.what + ("" if each.fine else "  (not the answer it must be)"), "" if each.fine else "bold red")
+        )
+        for arrow, raw in (("→", each.sent), ("←", each.received)):
+            text = Text(clean(raw.decode("utf-8", "backslashreplace")))
+            if out.is_terminal:
+                JSONHighlighter().highlight(text)
+            grid = Table.grid(padding=(0, 1, 0, 0))
+            grid.add_row(Text(f"  {arrow}", "dim"), text)
+            out.print(grid if out.is_terminal else Text.assemble(f"  {arrow} ", text), soft_wrap=not out.is_terminal)
+
+
+def _sum_up(rows: list[Round], failures: list[str]) -> None:
+    out.print()
+    for row in rows:
+        if row.state == "skipped":
+            out.print(Text.assemble((f"{row.wire} was left out: ", "yellow"), clean(row.note)), soft_wrap=True)
+    for failure in failures:
+        out.print(Text.assemble(("failed  ", "bold red"), clean(failure)), soft_wrap=True)
+    if not failures:
+        out.print(Text.assemble(("Yours next:  ", "dim"), "dragoman serve dragoman.cli.calculator:api"), soft_wrap=True)
+        out.print(Text("             dragoman call http://127.0.0.1:8000 subtract 42 23"), soft_wrap=True)
+
+
+def _as_json(row: Round) -> dict[str, Any]:
+    return {
+        "wire": row.wire,
+        "url": row.url,
+        "method": row.method,
+        "params": None if row.params is msgspec.UNSET else row.params,
+        "state": row.state,
+        "answer": row.answer,
+        "median_ms": None if row.median is None else round(row.median, 4),
+        "called_back": row.called_back,
+        "note": row.note,
+    }
+
+
+def _bytes(each: Exchanged) -> dict[str, Any]:
+    return {
+        "what": each.what,
+        "sent": each.sent.decode(),
+        "received": each.received.decode("utf-8", "backslashreplace"),
+        "fine": each.fine,
+    }

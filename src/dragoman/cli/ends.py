@@ -1,0 +1,103 @@
+"""How the command ends: the exit status, and the sentence that says why.
+
+0  fine
+1  the peer answered with an error (or `check` found faults)
+2  wrong usage: an unknown option, a bad URL or target, a missing extra
+3  no connection, or no answer in time
+130, 141, 143  ended by Ctrl-C, by a closed pipe, by SIGTERM, as every command is
+70  a fault of dragoman itself
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from ..channel import ChannelError
+from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
+
+FINE = 0
+ANSWERED_WITH_ERROR = 1
+WRONG_USAGE = 2
+NO_ANSWER = 3
+OUR_FAULT = 70
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+class Usage(Exception):
+    """The command was used wrongly; the text says what would be right."""
+
+
+class NoAnswer(Exception):
+    """There is no connection, or no answer came in time; the text says why."""
+
+
+class Ending(Struct, frozen=True):
+    """Why a command ended otherwise than well. `error` is what the peer answered, where it did."""
+
+    status: int
+    kind: Literal["answered", "usage", "no_answer", "fault"]
+    text: str
+    error: RpcError | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """What `--json` prints: `{"error": {...}}`; the peer's own error object, or `kind` and `message`."""
+        if self.error is None:
+            return {"error": {"kind": self.kind, "message": self.text}}
+        shown: dict[str, object] = {"code": self.error.name or self.error.code, "message": self.error.message}
+        if self.error.data is not UNSET:
+            shown["data"] = self.error.data
+        return {"error": shown}
+
+
+def ending_of(error: Exception) -> Ending:
+    """The ending that an exception stands for."""
+    if isinstance(error, RpcError):
+        return Ending(ANSWERED_WITH_ERROR, "answered", error.message, error)
+    if isinstance(error, (Usage, LocalError)):
+        return Ending(WRONG_USAGE, "usage", str(error))
+    if isinstance(error, CallTimeout):
+        return Ending(NO_ANSWER, "no_answer", str(error) or "no answer in time")
+    if isinstance(error, (ChannelError, BadAnswer, NoAnswer)):
+        return Ending(NO_ANSWER, "no_answer", str(error) or type(error).__name__)
+    if isinstance(error, OSError):
+        return Ending(NO_ANSWER, "no_answer", _system(error))
+    return Ending(OUR_FAULT, "fault", f"{type(error).__name__}: {error}")
+
+
+def _system(error: OSError) -> str:
+    """An error of the operating system in words, the innermost reason of those there are."""
+    if error.errno is None or error.errno not in errno.errorcode:
+        return str(error) or type(error).__name__
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{os.strerror(error.errno)}"
+
+
+def readable(data: object) -> str:
+    """`error.data` for people: a list of argument faults as lines, else its JSON."""
+    raw = bytes(data) if isinstance(data, msgspec.Raw) else msgspec.json.encode(data)
+    try:
+        faults = msgspec.json.decode(raw, type=_Faults)
+    except msgspec.ValidationError:
+        return msgspec.json.format(raw, indent=2 if len(raw) > 100 else 0).decode()
+    return "\n".join(fault.sentence() for fault in faults.errors)
+
+
+class _Fault(Struct):
+    field: str
+    message: str
+    received: msgspec.Raw = msgspec.Raw(b"")
+
+    def sentence(self) -> str:
+        got = bytes(self.received).decode()
+        shown = f" (received {got if len(got) <= 80 else got[:77] + '...'})" if got else ""
+        return f"{self.field}: {self.message}{shown}"
+
+
+class _Faults(Struct, forbid_unknown_fields=True):
+    errors: list[_Fault]

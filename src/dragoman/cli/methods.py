@@ -1,0 +1,143 @@
+"""`dragoman methods`: what a peer offers, as its OpenRPC document says it (`rpc.discover`)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from cyclopts import App
+from msgspec import Raw, Struct
+from rich.table import Table
+from rich.text import Text
+
+from ..jsonrpc.errors import BadAnswer, MethodNotFound
+from .ends import FINE, NoAnswer
+from .options import LINK, OUTPUT, WIRE, Link, Output, Wire
+from .reach import reached
+from .terminal import clean, err, out
+
+app = App(
+    name="methods",
+    help_epilogue="""\
+Examples:
+
+  dragoman methods http://127.0.0.1:8000
+  dragoman methods 'python server.py'
+  dragoman methods tcp://127.0.0.1:9000 --json > openrpc.json""",
+)
+
+
+class Param(Struct, frozen=True):
+    """One parameter of a method, as OpenRPC describes it."""
+
+    name: str
+    schema: Any = {}
+    required: bool = False
+
+
+class Outcome(Struct, frozen=True):
+    """The result of a method, as OpenRPC describes it."""
+
+    schema: Any = {}
+
+
+class Method(Struct, frozen=True):
+    """One method, as OpenRPC describes it."""
+
+    name: str
+    params: list[Param] = []
+    result: Outcome | None = None
+    summary: str = ""
+    description: str = ""
+
+
+class About(Struct, frozen=True):
+    """Who it is."""
+
+    title: str = ""
+    version: str = ""
+
+
+class OpenRpc(Struct, frozen=True):
+    """What of an OpenRPC document is shown."""
+
+    methods: list[Method]
+    info: About = About()
+
+
+@app.default
+def methods(url: str, /, *, link: Link = LINK, wire: Wire = WIRE, output: Output = OUTPUT) -> int:
+    """List the methods of a peer that describes itself (rpc.discover).
+
+    Parameters
+    ----------
+    url
+        Where: http, https, ws, wss, tcp, tls, unix or udp; or a command to start.
+    """
+    raw = asyncio.run(_discover(url, link, wire))
+    if output.json:
+        print(bytes(raw).decode())
+        return FINE
+    try:
+        document = msgspec.json.decode(raw, type=OpenRpc)
+    except msgspec.ValidationError as fault:
+        raise BadAnswer(f"what {url} answered to rpc.discover is no OpenRPC document: {fault}") from None
+    _show(document)
+    return FINE
+
+
+async def _discover(url: str, link: Link, wire: Wire) -> Raw:
+    async with reached(url, link, wire) as peer:
+        try:
+            return await peer.call("rpc.discover", result=Raw)
+        except MethodNotFound:
+            raise NoAnswer(f"{url} does not describe itself: it has no rpc.discover") from None
+
+
+def _show(document: OpenRpc) -> None:
+    if document.info.title:
+        many = len(document.methods)
+        title = Text(clean(document.info.title), "bold")
+        err.print(title.append(f" {clean(document.info.version)}, {many} method{'' if many == 1 else 's'}", "dim"))
+    if not out.is_terminal:
+        for method in document.methods:
+            print(clean(f"{signature(method)}\t{summary(method)}"))
+        return
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column("method", no_wrap=False)
+    table.add_column("what it does", style="dim")
+    for method in document.methods:
+        name, bracket, rest = signature(method).partition("(")
+        table.add_row(Text.assemble((clean(name), "cyan"), clean(bracket + rest)), clean(summary(method)))
+    out.print(table)
+
+
+def signature(method: Method) -> str:
+    """A method as a line of Python: `subtract(minuend: integer, subtrahend: integer) -> integer`."""
+    params = ", ".join(f"{p.name}{'' if p.required else '?'}: {kind(p.schema)}" for p in method.params)
+    answer = f" -> {kind(method.result.schema)}" if method.result is not None else ""
+    return f"{method.name}({params}){answer}"
+
+
+def kind(schema: Any) -> str:
+    """A JSON Schema in a word or two."""
+    if not isinstance(schema, dict):
+        return "any"
+    if isinstance(reference := schema.get("$ref"), str):
+        return reference.rpartition("/")[2]
+    if isinstance(values := schema.get("enum"), list):
+        return " | ".join(msgspec.json.encode(value).decode() for value in values)
+    for key in ("anyOf", "oneOf"):
+        if isinstance(choices := schema.get(key), list):
+            return " | ".join(dict.fromkeys(kind(choice) for choice in choices))
+    found = schema.get("type", "any")
+    if found == "array" and isinstance(schema.get("items"), dict):
+        return f"[{kind(schema['items'])}]"
+    return " | ".join(map(str, found)) if isinstance(found, list) else str(found)
+
+
+def summary(method: Method) -> str:
+    """The first line of what a method says of itself."""
+    lines = (method.summary or method.description).strip().splitlines()
+    return lines[0] if lines else ""

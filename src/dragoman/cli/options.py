@@ -1,0 +1,173 @@
+"""The options that commands share, and what they mean to `connect` and `serve`.
+
+Dataclasses, because cyclopts reads them; each field's docstring is its help.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import msgspec
+from cyclopts import Group, Parameter
+
+from ..jsonrpc.limits import CLIENT, Limits
+from .ends import Usage
+
+LINK_GROUP = Group("Connection", sort_key=20)
+WIRE_GROUP = Group("Wire", sort_key=30)
+OUTPUT_GROUP = Group("Output", sort_key=40)
+
+UNITS = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "k": 1000, "M": 1000**2}
+
+
+@Parameter(name="*", group=OUTPUT_GROUP, show_default=False)
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """How the command speaks."""
+
+    json: bool = False
+    """Write JSON for programs: {"result": ...} or {"error": ...}."""
+    verbose: Annotated[bool, Parameter(alias="-v")] = False
+    """Log what happens on stderr, and show tracebacks."""
+
+
+@Parameter(name="*", group=WIRE_GROUP, show_default=False)
+@dataclass(frozen=True, kw_only=True)
+class Wire:
+    """What both ends of a wire can choose."""
+
+    framing: Literal["newline", "content-length"] | None = None
+    """How messages are told apart on tcp, tls, unix and stdio; newline unless said."""
+    trace: Annotated[str | None, Parameter(metavar="FILE", allow_leading_hyphen=True)] = None
+    """Write every message of both directions to FILE as JSON Lines, secrets masked; - is stderr."""
+    limit: Annotated[list[str], Parameter(metavar="NAME=VALUE")] = field(default_factory=list)
+    """Change a limit, as in --limit message_size=16MiB; any number of times."""
+    lenient: bool = False
+    """Take what some peers send against the letter: JSON-RPC 1.0, words for error codes."""
+
+    def limits(self, standard: Limits) -> Limits | None:
+        """The limits asked for, on top of the standard ones; None when none was."""
+        return limits_of(self.limit, standard) if self.limit else None
+
+
+@Parameter(name="*", group=LINK_GROUP, show_default=False)
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """What only the calling end can choose."""
+
+    timeout: Annotated[float, Parameter(alias="-t", metavar="SECONDS", show_default=True)] = 30.0
+    """Wait so long for the answer; inf waits for ever."""
+    header: Annotated[list[str], Parameter(alias="-H", metavar="'NAME: VALUE'")] = field(default_factory=list)
+    """A header for http and ws; any number of times."""
+    user: Annotated[str | None, Parameter(metavar="NAME:PASSWORD", env_var="DRAGOMAN_USER")] = None
+    """Basic authorization, as Bitcoin Core wants it."""
+    bearer: Annotated[str | None, Parameter(metavar="TOKEN", env_var="DRAGOMAN_BEARER")] = None
+    """Bearer authorization."""
+    ca: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """Trust the certificates in FILE (tls, https, wss)."""
+    insecure: bool = False
+    """Trust any certificate."""
+    v1: Annotated[bool, Parameter(name=["--v1", "--1.0"])] = False
+    """Speak JSON-RPC 1.0, as Bitcoin Core and many devices do."""
+
+    def seconds(self) -> float | None:
+        """The time-out as the library takes it."""
+        if math.isnan(self.timeout) or self.timeout <= 0:
+            raise Usage(f"--timeout {self.timeout:g}: a time-out is above 0; inf waits for ever")
+        return None if math.isinf(self.timeout) else self.timeout
+
+    def headers(self) -> dict[str, str]:
+        """The headers by name."""
+        found: dict[str, str] = {}
+        for line in self.header:
+            name, colon, value = line.partition(":")
+            if not colon or not name.strip():
+                raise Usage(f"--header {line!r}: write 'Name: value'")
+            found[name.strip()] = value.strip()
+        return found
+
+    def auth(self) -> tuple[str, str] | str | None:
+        """Basic or bearer authorization, as `channel.Options.auth` takes it."""
+        if self.user is None:
+            return self.bearer
+        if self.bearer is not None:
+            raise Usage("--user and --bearer exclude each other")
+        name, colon, password = self.user.partition(":")
+        if not colon:
+            raise Usage(
+                "--user: write name:password (or set DRAGOMAN_USER, which other users of the machine cannot see)"
+            )
+        return name, password
+
+    def tls(self) -> ssl.SSLContext | None:
+        """The TLS context, where one of the options asks for it."""
+        if self.ca is None and not self.insecure:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+        except OSError as fault:
+            raise Usage(f"--ca {self.ca}: {fault.strerror or fault}") from None
+        if self.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+LINK, WIRE, OUTPUT = Link(), Wire(), Output()
+"""What the commands have by default."""
+
+
+def limits_of(words: list[str], standard: Limits = CLIENT) -> Limits:
+    """`standard` with every NAME=VALUE of `words`. Usage for an unknown name or a value that does not fit."""
+    changes: dict[str, Any] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        name = name.strip().replace("-", "_")
+        if name not in Limits.__struct_fields__:
+            near = difflib.get_close_matches(name, Limits.__struct_fields__, 1)
+            known = f"did you mean {near[0]}?" if near else "there are " + ", ".join(Limits.__struct_fields__)
+            raise Usage(f"--limit {word}: there is no limit {name!r}; {known}")
+        changes[name] = _number(word, value.strip())
+    try:
+        return msgspec.convert(msgspec.structs.asdict(standard) | changes, Limits)
+    except msgspec.ValidationError as fault:
+        raise Usage(f"--limit {' '.join(words)}: {fault}") from None
+
+
+def _number(word: str, value: str) -> float | int | None:
+    if value.lower() in ("none", "null"):
+        return None
+    for unit, factor in UNITS.items():
+        if value.endswith(unit) and value.removesuffix(unit).strip().isdigit():
+            return int(value.removesuffix(unit)) * factor
+    try:
+        number = msgspec.json.decode(value.replace("_", ""), type=float | int)
+    except msgspec.DecodeError:
+        raise Usage(f"--limit {word}: write NAME=NUMBER (16MiB is a number here, none is no limit)") from None
+    if number < 0:
+        raise Usage(f"--limit {word}: a limit is not negative")
+    return number
+
+
+@contextmanager
+def trace_to(place: str | None) -> Iterator[Callable[[str], object] | None]:
+    """Where trace lines go: a function that writes text, or None. Usage when the file cannot be opened."""
+    if place is None:
+        yield None
+        return
+    if place == "-":
+        yield sys.stderr.write
+        return
+    try:
+        file = open(place, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 - closed below
+    except OSError as fault:
+        raise Usage(f"--trace {place}: {fault.strerror}") from None
+    with file:
+        yield file.write

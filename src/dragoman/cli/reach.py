@@ -1,0 +1,71 @@
+"""From what was typed as a URL, and the options, to a peer."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from ..jsonrpc.limits import CLIENT
+from ..rpc.peer import Peer
+from ..rpc.trace import json_lines
+from ..transports.urls import scheme_of
+from ..wires import connect
+from .ends import Usage
+from .options import Link, Wire, trace_to
+from .terminal import clean
+
+PLACE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d+(/.*)?")
+
+
+def place_of(url: str) -> str | list[str]:
+    """What `connect` takes: the URL, or the words of a command that speaks on its stdin and stdout."""
+    if PLACE.fullmatch(url):
+        raise Usage(f"{url} lacks its wire: write http://{url}, ws://{url}, tcp://{url} or udp://{url}")
+    if not url.strip():
+        raise Usage("the URL is empty")
+    scheme = scheme_of(url)
+    if not scheme:
+        return _words(url)
+    command = url.partition(":")[2]
+    if scheme != "stdio":
+        return url
+    if not command or command.startswith("?"):
+        raise Usage("stdio: is this command's own input and output; to call a child, write 'stdio:python server.py'")
+    return _words(command)
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as fault:
+        raise Usage(f"{command!r} is no command: {fault}") from None
+
+
+def child_line(line: str) -> None:
+    """A line that the child wrote to its stderr: passed on."""
+    print(clean(line), file=sys.stderr)
+
+
+@asynccontextmanager
+async def reached(url: str, link: Link, wire: Wire) -> AsyncIterator[Peer]:
+    """The peer at `url`, closed at the end. Raises what `connect` raises, and Usage."""
+    place = place_of(url)
+    with trace_to(wire.trace) as write:
+        async with connect(
+            place,
+            timeout=link.seconds(),
+            trace=None if write is None else json_lines(write),
+            limits=wire.limits(CLIENT),
+            accept_v1=wire.lenient or link.v1,
+            string_codes=wire.lenient,
+            v1=link.v1,
+            framing=wire.framing,
+            tls=link.tls(),
+            headers=link.headers(),
+            auth=link.auth(),
+            stderr=child_line,
+        ) as peer:
+            yield peer

@@ -1,0 +1,291 @@
+"""`dragoman serve`: what a target names, on every URL that is given, until a signal.
+
+The first SIGINT or SIGTERM drains: nothing new is taken, what is in flight ends within the drain
+time, and the exit status is 0. A second one ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import shlex
+import signal
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import App, Group, Parameter
+from rich.text import Text
+
+from ..jsonrpc.codec import Leniency
+from ..jsonrpc.limits import SERVER, Limits
+from ..rpc.service import Method, Service
+from ..rpc.trace import json_lines
+from ..wires import Serving
+from ..wires import serve as open_doors
+from .ends import FINE, Usage
+from .options import OUTPUT, WIRE, Output, Wire, trace_to
+from .reload import watch
+from .target import Servable, folder_of, load
+from .terminal import clean, compact, err, out, say
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+GRACE = 0.5
+"""Seconds for worker threads to end once everything is closed."""
+SERVING = Group("Serving", sort_key=10)
+
+app = App(
+    name="serve",
+    help_epilogue="""\
+Examples:
+
+  dragoman serve calculator:api
+  dragoman serve calculator.py                    the file's only service
+  dragoman serve calculator:api http://127.0.0.1:8000 ws://127.0.0.1:8001 \\
+      tcp://127.0.0.1:9000 udp://127.0.0.1:9001 unix:calc.sock
+  dragoman serve calculator:api tcp://127.0.0.1:9000?framing=content-length
+  dragoman serve calculator:api stdio:            as the child of an editor
+  dragoman serve calculator:api https://0.0.0.0:8443 --tls-cert own.pem
+  dragoman serve calculator:api --reload --debug  while you write it
+  dragoman serve calculator:api --limit calls=100 --trace traffic.jsonl
+
+Ctrl-C or SIGTERM drains: calls in flight may end, new ones are refused, and
+the exit status is 0. A second one ends at once.""",
+)
+
+
+@Parameter(name="*", group=SERVING, show_default=False)
+@dataclass(frozen=True, kw_only=True)
+class Doors:
+    """How to serve."""
+
+    reload: bool = False
+    """Start again whenever a Python file in the target's folder changes."""
+    drain: Annotated[float | None, Parameter(metavar="SECONDS")] = None
+    """Wait so long for calls in flight when ending; 30 unless said."""
+    debug: bool = False
+    """Show callers what went wrong inside a method, which is masked otherwise."""
+    tls_cert: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """The certificate chain for tls, https and wss, as PEM."""
+    tls_key: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """Its private key, where it is not in the same file."""
+    host_allowed: Annotated[list[str], Parameter(metavar="NAME")] = field(default_factory=list)
+    """Host names that http and ws callers may use; loopback's own when bound to it, else any."""
+    origin_allowed: Annotated[list[str], Parameter(metavar="ORIGIN")] = field(default_factory=list)
+    """Web pages' origins that may call."""
+    cors: Annotated[list[str], Parameter(metavar="ORIGIN")] = field(default_factory=list)
+    """Origins that get CORS headers; none unless said."""
+    no_uvloop: bool = False
+    """Run on asyncio's own loop even when uvloop is installed."""
+
+    def tls(self) -> ssl.SSLContext | None:
+        """The server's TLS context, where there is a certificate."""
+        if self.tls_cert is None:
+            if self.tls_key is not None:
+                raise Usage("--tls-key needs --tls-cert")
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.tls_cert, self.tls_key)
+        except OSError as fault:
+            raise Usage(f"--tls-cert {self.tls_cert}: {fault.strerror or fault}") from None
+        return context
+
+
+DOORS = Doors()
+
+
+@app.default
+def serve(
+    target: str,
+    /,
+    *urls: str,
+    doors: Doors = DOORS,
+    wire: Wire = WIRE,
+    output: Output = OUTPUT,
+) -> int:
+    """Serve functions on one wire or many.
+
+    Parameters
+    ----------
+    target
+        What to serve: module:attribute or file.py:attribute.
+    urls
+        Where: http, https, ws, wss, tcp, tls, unix, udp or stdio: [default: http://127.0.0.1:8000]
+    """
+    places = list(urls) or [DEFAULT_URL]
+    if doors.reload:
+        if any(place.startswith("stdio:") for place in places):
+            raise Usage("--reload and stdio: do not go together: the pipes belong to the first child")
+        return watch(folder_of(target))
+    tls = doors.tls()
+    limits = _limits(doors, wire)
+    served = load(target)
+    if isinstance(served, Service):
+        served.debug = served.debug or doors.debug
+        if wire.lenient:
+            served.lenient = Leniency(accept_v1=True, null_id=served.lenient.null_id, string_codes=True)
+    with trace_to(wire.trace) as write, asyncio.Runner(loop_factory=_loop(doors)) as runner:
+        status = runner.run(_serve(served, places, doors, wire, limits, tls, write, output))
+        _leave(status)
+        return status
+
+
+def _leave(status: int) -> None:
+    """A thread cannot be stopped: end without those that still run a method, instead of waiting for ever."""
+    until = time.monotonic() + GRACE
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                say("a method still runs in a thread that cannot be stopped; ending without it", "yellow")
+                sys.stdout.flush()
+                os._exit(status)
+
+
+def _limits(doors: Doors, wire: Wire) -> Limits | None:
+    limits = wire.limits(SERVER)
+    if doors.drain is None:
+        return limits
+    if doors.drain < 0:
+        raise Usage(f"--drain {doors.drain:g}: a time is not negative")
+    return (limits or SERVER).but(drain_timeout=doors.drain)
+
+
+def _loop(doors: Doors) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is installed: it is the quicker one."""
+    if doors.no_uvloop:
+        return None
+    try:
+        uvloop: Any = importlib.import_module("uvloop")
+    except ImportError:
+        return None
+    return uvloop.new_event_loop  # type: ignore[no-any-return]
+
+
+async def _serve(
+    served: Servable,
+    places: list[str],
+    doors: Doors,
+    wire: Wire,
+    limits: Limits | None,
+    tls: ssl.SSLContext | None,
+    write: Callable[[str], object] | None,
+    output: Output,
+) -> int:
+    stop = _stop_on_signals()
+    threads = ThreadPoolExecutor(thread_name_prefix="asyncio")  # asyncio's own would be waited for at the end
+    asyncio.get_running_loop().set_default_executor(threads)
+    serving = open_doors(
+        served,
+        urls=places,
+        trace=None if write is None else json_lines(write),
+        limits=limits,
+        framing=wire.framing,
+        tls=tls,
+        hosts=doors.host_allowed or None,
+        origins=doors.origin_allowed or None,
+        cors=doors.cors,
+    )
+    async with serving:
+        _announce(served, serving, places, output)
+        waits: list[asyncio.Future[object]] = [asyncio.ensure_future(stop.wait())]
+        if all(place.startswith("stdio:") for place in places):  # the end of the input is the end of the work
+            waits.append(asyncio.ensure_future(serving.ended()))
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        await serving.close()
+    threads.shutdown(wait=False, cancel_futures=True)
+    return FINE
+
+
+def _stop_on_signals() -> asyncio.Event:
+    """An event that the first SIGINT or SIGTERM sets; the second one ends the process at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on(number: int) -> None:
+        if stop.is_set():
+            sys.stderr.flush()
+            os._exit(128 + number)
+        stop.set()
+        say("draining: calls in flight may end, new ones are refused (once more ends at once)", "yellow")
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on, number)
+    return stop
+
+
+# -- what it prints -------------------------------------------------------------------------------
+
+
+def _announce(served: Servable, serving: Serving, places: list[str], output: Output) -> None:
+    """Where it listens, and a line to try; on stderr when stdout is the wire."""
+    on_stdio = any(place.startswith("stdio:") for place in places)
+    console = err if on_stdio else out
+    if output.json:
+        line = compact({"service": served.name, "urls": serving.urls, "pid": os.getpid()})
+        print(line, file=console.file, flush=True)
+        return
+    title = Text(clean(served.name), "bold")
+    if isinstance(served, Service):
+        many = len(served.methods)
+        title.append(f" {clean(served.version)}, {many} method{'' if many == 1 else 's'}", "dim")
+    console.print(title)
+    for url in serving.urls:
+        console.print(Text.assemble("  ", (clean(url), "cyan")), soft_wrap=True)
+    reachable = [url for url in serving.urls if not url.startswith(("stdio:", "memory:"))]
+    if reachable and isinstance(served, Service) and served.methods:
+        console.print(Text.assemble(("try  ", "dim"), clean(line_to_try(served, reachable[0]))), soft_wrap=True)
+    console.file.flush()
+
+
+SAMPLES = {
+    "integer": "1",
+    "number": "1.5",
+    "string": "text",
+    "boolean": "true",
+    "array": "[]",
+    "object": "{}",
+    "null": "null",
+}
+
+
+def line_to_try(service: Service, url: str) -> str:
+    """A command line that calls a method of `service` with arguments of the right types: the first that is plain."""
+    lines = [_words(method) for method in service.methods.values()]
+    plain = [words for words in lines if words is not None and len(words) > 1]
+    words = next(iter(plain or [words for words in lines if words is not None]), ["rpc.discover"])
+    return shlex.join(["dragoman", "call", url, *words])
+
+
+def _words(method: Method) -> list[str] | None:
+    """A method's name and a sample of each argument it needs; None where no plain value will do."""
+    needed = [p for p in method.binding.parameters if p.required and p.kind in ("positional", "either", "named")]
+    samples = [_sample(p.schema) for p in needed]
+    by_name = len(needed) > 2 or any(p.kind == "named" for p in needed)
+    words = [method.name]
+    for parameter, sample in zip(needed, samples, strict=True):
+        if sample is None or (by_name and parameter.kind == "positional"):
+            return None
+        words.append(f"{parameter.name}={sample}" if by_name else sample)
+    return words
+
+
+def _sample(schema: dict[str, Any]) -> str | None:
+    """A word that is a value of a schema; None where it is not a plain one."""
+    if schema.get("enum"):
+        return msgspec.json.encode(schema["enum"][0]).decode()
+    kind = schema.get("type")
+    bounds = ("minimum", "exclusiveMinimum", "multipleOf", "pattern", "minLength", "format", "minItems", "required")
+    if not isinstance(kind, str) or any(bound in schema for bound in bounds):
+        return None
+    return SAMPLES.get(kind)

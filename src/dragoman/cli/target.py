@@ -1,0 +1,143 @@
+"""TARGET: `module:attribute`, `file.py:attribute`, or either alone, to something that can be served.
+
+Rules: the current folder is importable, and so is the folder of a named file; the attribute may be
+left out where the module has exactly one thing to serve; what is wrong is one sentence that says
+what is there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import TypeAlias, TypeGuard
+
+from ..channel import Served
+from ..rpc.service import Service
+from .ends import Usage
+
+Servable: TypeAlias = Service | Served
+
+
+def load(target: str) -> Servable:
+    """Import what `target` names. Usage, with the reason in words, when there is nothing to serve."""
+    place, colon, attribute = _parted(target)
+    if not place or (colon and not attribute):
+        raise Usage(f"{target!r} is no target; write module:attribute, as in calculator:api")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    module = _module(place)
+    return _attribute(module, place, attribute) if attribute else _only(module, place)
+
+
+def folder_of(target: str) -> Path:
+    """The folder to watch for changes of `target`."""
+    place, _, _ = _parted(target)
+    return Path(place).resolve().parent if _is_file(place) else Path.cwd()
+
+
+def _parted(target: str) -> tuple[str, str, str]:
+    place, colon, attribute = target.rpartition(":")
+    return (place, colon, attribute) if colon else (target, "", "")
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place or "\\" in place
+
+
+def _module(place: str) -> ModuleType:
+    if _is_file(place):
+        path = Path(place).resolve()
+        if not path.is_file():
+            raise Usage(f"there is no file {place}")
+        sys.path.insert(0, str(path.parent))
+        place = path.stem
+        if (known := sys.modules.get(place)) is not None and getattr(known, "__file__", None) != str(path):
+            raise Usage(f"{path.name} has the name of a module that Python needs itself; call the file otherwise")
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as fault:
+        if fault.name is not None and (place == fault.name or place.startswith(fault.name + ".")):
+            raise Usage(_unknown(place)) from None
+        raise Usage(f"{place} could not be imported: {fault}{_line(fault)}") from fault
+    except SystemExit as fault:
+        raise Usage(
+            f'importing {place} ended the program; put what it runs under if __name__ == "__main__":'
+        ) from fault
+    except Exception as fault:
+        raise Usage(f"{place} could not be imported: {type(fault).__name__}: {fault}{_line(fault)}") from fault
+
+
+def _unknown(place: str) -> str:
+    found = sorted(path.stem for path in Path.cwd().glob("*.py") if not path.stem.startswith("_"))
+    near = difflib.get_close_matches(place, found, 1)
+    if near:
+        return f"there is no module {place!r}; did you mean {near[0]}?"
+    return f"there is no module {place!r}; in this folder there {_are(found) if found else 'is no Python file'}"
+
+
+def _line(fault: BaseException) -> str:
+    """Where in the user's own file it happened."""
+    if isinstance(fault, SyntaxError):
+        return ""
+    frames = [frame for frame in traceback.extract_tb(fault.__traceback__) if "importlib" not in frame.filename]
+    own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+
+
+def _attribute(module: ModuleType, place: str, attribute: str) -> Servable:
+    value: object = module
+    for name in attribute.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            raise Usage(_missing(module, place, attribute)) from None
+    if not _is_servable(value):
+        what = f"a {type(value).__name__}" if not isinstance(value, type) else "a class"
+        raise Usage(f"{place}:{attribute} is {what} and cannot be served; {_offer(module, place)}")
+    return value
+
+
+def _missing(module: ModuleType, place: str, attribute: str) -> str:
+    near = difflib.get_close_matches(attribute, _services(module), 1) or difflib.get_close_matches(
+        attribute, [name for name in vars(module) if not name.startswith("_")], 1
+    )
+    if near:
+        return f"{place} has no {attribute!r}; did you mean {place}:{near[0]}?"
+    return f"{place} has no {attribute!r}; {_offer(module, place)}"
+
+
+def _only(module: ModuleType, place: str) -> Servable:
+    services = _services(module)
+    if len({id(service) for service in services.values()}) == 1:
+        return next(iter(services.values()))
+    if not services:
+        raise Usage(f"{place} has nothing to serve; write api = Service({Path(place).stem!r}) in it")
+    raise Usage(f"{place} has more than one service; say which: {' or '.join(f'{place}:{name}' for name in services)}")
+
+
+def _services(module: ModuleType) -> dict[str, Servable]:
+    return {name: value for name, value in vars(module).items() if _is_servable(value)}
+
+
+def _is_servable(value: object) -> TypeGuard[Servable]:
+    return isinstance(value, (Service, Served)) and not isinstance(value, type)
+
+
+def _offer(module: ModuleType, place: str) -> str:
+    services = list(_services(module))
+    if services:
+        return f"there {_are(f'{place}:{name}' for name in services)} to serve"
+    return f"there is nothing to serve in {place}"
+
+
+def _are(names: Iterable[str]) -> str:
+    listed = list(names)
+    shown = ", ".join(listed[:10]) + (", ..." if len(listed) > 10 else "")
+    return f"{'is' if len(listed) == 1 else 'are'} {shown}"

@@ -1,0 +1,47 @@
+"""JSON-RPC 2.0 as pure values: bytes to messages and back, for people who bring their own wire.
+
+    message = decode(b'{"jsonrpc":"2.0","method":"subtract","params":[42,23],"id":1}')
+    match message:
+        case Request(method, params, id): ...        # message.is_internal: an `rpc.` name
+        case Notification(method, params): ...
+        case Result(value, id) | Failure(error, id): ...
+        case Batch(messages): ...                    # any of these, Malformed ones too
+        case Malformed(kind, reason, id): ...        # never an exception
+    encode(Result(19, 1))                            # b'{"jsonrpc":"2.0","result":19,"id":1}'
+
+No asyncio, no sockets, no clock.
+"""
+
+from .codec import STRICT, Leniency, decode, encode, failure
+from .errors import RpcError
+from .limits import Limits
+from .messages import (
+    Batch,
+    ErrorObject,
+    Failure,
+    Malformed,
+    Message,
+    Notification,
+    Request,
+    Response,
+    Result,
+)
+
+__all__ = [
+    "STRICT",
+    "Batch",
+    "ErrorObject",
+    "Failure",
+    "Leniency",
+    "Limits",
+    "Malformed",
+    "Message",
+    "Notification",
+    "Request",
+    "Response",
+    "Result",
+    "RpcError",
+    "decode",
+    "encode",
+    "failure",
+]

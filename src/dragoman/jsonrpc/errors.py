@@ -1,0 +1,208 @@
+"""The error codes of JSON-RPC 2.0 (section 5.1), the errors that cross the wire, and our own.
+
+`RpcError` crosses the wire: code, message and data. `LocalError` never does: it says that
+dragoman was used wrongly, here. What each *dialect* of JSON-RPC calls our own refusals
+(busy, too large, out of time, draining, cancelled) stands in one table, `Dialect`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec import UNSET, Struct
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+RESERVED = range(-32768, -31999)
+"""Codes the specification keeps for itself (5.1) ..."""
+SERVER_RANGE = range(-32099, -31999)
+"""... but for these, which are the implementation's to define."""
+
+MESSAGES = {
+    PARSE_ERROR: "Parse error",
+    INVALID_REQUEST: "Invalid Request",
+    METHOD_NOT_FOUND: "Method not found",
+    INVALID_PARAMS: "Invalid params",
+    INTERNAL_ERROR: "Internal error",
+}
+
+STRING_CODES = {
+    "PARSE_ERROR": PARSE_ERROR,
+    "INVALID_REQUEST": INVALID_REQUEST,
+    "METHOD_NOT_FOUND": METHOD_NOT_FOUND,
+    "INVALID_PARAMS": INVALID_PARAMS,
+    "INTERNAL_ERROR": INTERNAL_ERROR,
+    "TOOL_NOT_FOUND": INVALID_PARAMS,
+    "RESOURCE_NOT_FOUND": INVALID_PARAMS,
+}
+"""Numbers for the words that some peers send as `error.code`."""
+
+
+class LocalError(Exception):
+    """dragoman was used wrongly on this side; the text says what would be right. Never crosses the wire."""
+
+
+class CallTimeout(TimeoutError):
+    """A call had no answer in its time. The far end may or may not have done the work."""
+
+
+class BadAnswer(Exception):
+    """The far end's reply to a call makes no sense, or does not fit the type asked for."""
+
+
+class RpcError(Exception):
+    """An error that crosses the wire (specification 5.1).
+
+    Raise it, or a subclass that declares `code` and `message`, in a method to answer with it; a
+    call raises it when the far end answered with an error. `data` is any JSON value, or UNSET for
+    none; in a subclass an annotation `data: SomeType` is what the OpenRPC document shows.
+
+        class OutOfStock(RpcError):
+            code = 1001
+            message = "Out of stock"
+            data: Shortage
+
+    `name` is the original word where a peer sent a string for a code (option `string_codes`).
+    Raises LocalError for a code that the specification reserves and does not define.
+    """
+
+    code: int = INTERNAL_ERROR
+    message: str = ""
+    data: Any = UNSET
+    name: str | None = None
+    remote: bool = False
+    """True on what a far end answered, False on what was raised here."""
+    kinds: ClassVar[dict[int, type[RpcError]]] = {}
+
+    def __init__(self, message: str | None = None, data: Any = UNSET, *, code: int | None = None) -> None:
+        if code is not None:
+            check_code(code, type(self).__name__)
+            self.code = code
+        if message is not None:
+            self.message = message
+        elif not self.message:
+            self.message = MESSAGES.get(self.code, "Server error")
+        self.data = data
+        super().__init__(self.message)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "code" in cls.__dict__ and cls.__module__ != __name__:
+            check_code(cls.code, cls.__name__)
+
+    def __str__(self) -> str:
+        text = f"{self.message} ({self.name or self.code})"
+        return text if self.data is UNSET else f"{text}: {_short(self.data)}"
+
+    @classmethod
+    def of(
+        cls, code: int, message: str, data: Any = UNSET, *, kinds: dict[int, type[RpcError]] | None = None
+    ) -> RpcError:
+        """The exception for an error object a far end sent: of the declared kind for its code, else plain."""
+        kind = (kinds or {}).get(code) or RpcError.kinds.get(code) or RpcError
+        error = kind.__new__(kind)
+        error.code, error.message, error.data, error.remote = code, message, data, True
+        Exception.__init__(error, message)
+        return error
+
+
+def _short(value: Any) -> str:
+    text = str(value) if not isinstance(value, msgspec.Raw) else bytes(value).decode("utf-8", "replace")
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def check_code(code: int, where: str) -> None:
+    """LocalError when `code` is one the specification reserves (5.1) and neither defines nor gives away."""
+    if not isinstance(code, int) or isinstance(code, bool):
+        raise LocalError(f"{where}: an error code is an integer, not {code!r}")
+    if code in RESERVED and code not in SERVER_RANGE and code not in MESSAGES:
+        raise LocalError(
+            f"{where}: code {code} is reserved by the specification; take one outside -32768..-32000, or in -32099..-32000"
+        )
+
+
+class ParseError(RpcError):
+    """-32700: what came is not JSON."""
+
+    code = PARSE_ERROR
+    message = MESSAGES[PARSE_ERROR]
+
+
+class InvalidRequest(RpcError):
+    """-32600: JSON, but no request object."""
+
+    code = INVALID_REQUEST
+    message = MESSAGES[INVALID_REQUEST]
+
+
+class MethodNotFound(RpcError):
+    """-32601: there is no such method."""
+
+    code = METHOD_NOT_FOUND
+    message = MESSAGES[METHOD_NOT_FOUND]
+
+
+class InvalidParams(RpcError):
+    """-32602: the arguments do not fit; `data.errors` lists every fault."""
+
+    code = INVALID_PARAMS
+    message = MESSAGES[INVALID_PARAMS]
+
+
+class InternalError(RpcError):
+    """-32603: the method failed; the log has the details under the reference in `data`."""
+
+    code = INTERNAL_ERROR
+    message = MESSAGES[INTERNAL_ERROR]
+
+
+RpcError.kinds = {
+    kind.code: kind for kind in (ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError)
+}
+
+
+class Refusal(Struct, frozen=True):
+    """Why we ourselves refuse something: a key of a dialect's table, words, and the numbers for `error.data`."""
+
+    kind: str
+    """One of: busy, draining, timed_out, too_large, cancelled."""
+    reason: str
+    data: dict[str, Any] = {}
+
+
+class Dialect(Struct, frozen=True, kw_only=True):
+    """What a family of JSON-RPC peers adds to the specification: how to cancel, tell progress, and refuse.
+
+    `cancel` and `progress` are method names of notifications, None where the family has none.
+    """
+
+    name: str
+    cancel: str | None = None
+    progress: str | None = None
+    codes: dict[str, int]
+
+    def error(self, refusal: Refusal) -> RpcError:
+        """The refusal as this dialect's error."""
+        return RpcError.of(self.codes[refusal.kind], refusal.reason, refusal.data or UNSET)
+
+
+_CODES = {"busy": -32000, "draining": -32001, "timed_out": -32002, "too_large": -32003, "cancelled": -32800}
+
+PLAIN = Dialect(name="plain", codes=_CODES)
+"""JSON-RPC 2.0 to the letter: nothing can be cancelled, no progress is told."""
+LSP = Dialect(name="lsp", cancel="$/cancelRequest", progress="$/progress", codes=_CODES)
+"""The Language Server Protocol's base protocol, which dragoman's own peers use by default on duplex wires."""
+
+DIALECTS = {dialect.name: dialect for dialect in (PLAIN, LSP)}
+
+
+def too_large(limit: str, allowed: int, received: int | None, unit: str = "bytes") -> Refusal:
+    """The refusal of something above a limit; it names the limit, the allowed and the received number."""
+    got = "more" if received is None else f"{received}"
+    data = {"limit": limit, "allowed": allowed} | ({} if received is None else {"received": received})
+    return Refusal("too_large", f"Too large: {limit} allows {allowed} {unit}, received {got}", data)

@@ -1,0 +1,346 @@
+"""Where one message ends and the next begins, on wires that carry a stream of bytes.
+
+Three framings with one face, `Framing`: bytes go in as they arrive, whole messages come out. Rules:
+
+- Pure and incremental: any chunking of the same bytes gives the same messages, in linear time.
+- Bounded: no more than `limits.message_size` and one chunk is ever held. What is longer is dropped
+  as it arrives and reported once, as a `Malformed` of kind "too_large"; the messages after it are read.
+- Nothing is decoded here: a frame's bytes may be no JSON at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal, Protocol, TypeAlias
+
+from .errors import LocalError, too_large
+from .limits import Limits
+from .messages import Malformed
+
+Found: TypeAlias = list[bytes | Malformed]
+"""What a piece of a stream completed, in order."""
+
+
+class Framing(Protocol):
+    """The incremental reader and the writer of one stream of messages."""
+
+    @property
+    def lost(self) -> bool:
+        """True when nobody can say any more where a message begins: `feed` gives nothing; close the wire."""
+
+    def feed(self, data: bytes) -> Found:
+        """Take the next bytes of the stream; return what they completed."""
+
+    def end(self) -> Found:
+        """The stream is over: return what was under way, as a message if it can be one. Nothing is fed after it."""
+
+    def wrap(self, message: bytes) -> bytes:
+        """One message (JSON text) as it goes onto the stream."""
+
+
+_SPACE = b" \t\r"
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+
+
+class Newline:
+    """One message a line, ended by `\\n` or `\\r\\n`; blank lines are ignored, and so is an unfinished last line's lack
+    of an end. White space around a message is not part of it."""
+
+    __slots__ = ("_cr", "_held", "_limit", "_size")
+
+    lost = False
+    """Never: a newline is where a message begins."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limit = limits.message_size
+        self._held = bytearray()  # the line under way, unless it is too long already
+        self._size = 0  # its bytes so far, dropped ones too
+        self._cr = False  # does it end with \r so far, which may turn out to be half of the line's end?
+
+    def feed(self, data: bytes) -> Found:
+        """See `Framing.feed`."""
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        if not rest and not self._size and len(lines) == 1 and len(data) <= self._limit:
+            message = lines[0].strip(_SPACE)  # what nearly every chunk looks like: one line, whole
+            return [message] if message else []
+        found: Found = []
+        if self._size and lines:
+            self._hold(lines.pop(0))
+            self._finish(found)
+        if len(data) <= self._limit:  # so no line that lies whole in this chunk can be too long
+            found += [message for line in lines if (message := line.strip(_SPACE))]
+        else:
+            for line in lines:
+                self._hold(line)
+                self._finish(found)
+        if rest:
+            self._hold(rest)
+        return found
+
+    def end(self) -> Found:
+        """See `Framing.end`: an unfinished last line is a message."""
+        found: Found = []
+        self._finish(found)
+        return found
+
+    def wrap(self, message: bytes) -> bytes:
+        """See `Framing.wrap`. Line breaks inside JSON text can only be white space, so they become spaces."""
+        if b"\n" in message or b"\r" in message:
+            message = message.translate(_ONE_LINE)
+        return message + b"\n"
+
+    def _hold(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size <= self._limit + 1:  # one more than allowed, for the \r of the line's end
+            self._held += piece
+        else:
+            self._held.clear()
+        if piece:
+            self._cr = piece.endswith(b"\r")
+
+    def _finish(self, found: Found) -> None:
+        size = self._size - self._cr
+        if size > self._limit:
+            found.append(_too_long(self._limit, size))
+        elif message := bytes(self._held).strip(_SPACE):
+            found.append(message)
+        self._held.clear()
+        self._size = 0
+        self._cr = False
+
+
+class _Body:
+    """The part of a frame whose length is known: collected, or skipped when nobody wants it."""
+
+    __slots__ = ("held", "missing", "wanted")
+
+    def __init__(self) -> None:
+        self.held = bytearray()
+        self.missing = 0
+        self.wanted = True
+
+    def begin(self, length: int, *, wanted: bool) -> None:
+        self.missing = length
+        self.wanted = wanted
+
+    def take(self, data: bytes, at: int, found: Found) -> int:
+        """Use up bytes of `data` from `at` on; return where the rest begins."""
+        end = at + self.missing
+        if end > len(data):
+            self.missing = end - len(data)
+            if self.wanted:
+                self.held += data[at:]
+            return len(data)
+        self.missing = 0
+        if self.wanted:
+            if self.held:
+                self.held += data[at:end]
+                found.append(bytes(self.held))
+                self.held.clear()
+            else:
+                found.append(data[at:end])
+        return end
+
+    def cut(self, found: Found) -> None:
+        """The stream ended inside a wanted body."""
+        if self.missing and self.wanted:
+            got, whole = len(self.held), len(self.held) + self.missing
+            found.append(Malformed("parse", f"The stream ended inside a message: {got} of {whole} bytes came"))
+        self.missing = 0
+
+
+_BLANK_LINE = re.compile(rb"\n\r?\n")
+_HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*\r?")
+_KNOWN_LINE = re.compile(rb".*(content-(?:length|type):.*)", re.I)
+_CHARSET = re.compile(rb";[ \t]*charset[ \t]*=[ \t]*\"?([^\";\s]*)", re.I)
+_PLAIN = b"Content-Length: "
+_MOST_DIGITS = 15
+
+
+class ContentLength:
+    """A header block, a blank line and as many bytes as `Content-Length` says: the base protocol of the Language Server
+    Protocol ("Header Part").
+
+    Names are matched without regard to case; lines end with `\\r\\n`, a lone `\\n` is understood; blank lines before a
+    header block are ignored. A frame that is too long, or in a charset other than UTF-8, is reported when its header
+    has come, and its body skipped. After a header without a usable length reading goes on at the next header
+    block. A header block above `limits.header_size` is the end: `lost`.
+    """
+
+    __slots__ = ("_allowed", "_astray", "_body", "_header", "_header_size", "lost")
+
+    def __init__(self, limits: Limits) -> None:
+        self._allowed = limits.message_size
+        self._header_size = limits.header_size
+        self._header = bytearray()  # a header block under way
+        self._body = _Body()
+        self._astray = False  # the last header gave no length, so its body stands before the next header
+        self.lost = False
+
+    def feed(self, data: bytes) -> Found:
+        """See `Framing.feed`."""
+        found: Found = []
+        at, size = 0, len(data)
+        if self._body.missing:
+            at = self._body.take(data, at, found)
+        while at < size and not self.lost:
+            if not self._header and not self._astray and data.startswith(_PLAIN, at):
+                # What nearly every frame looks like: this one header, whole, and the whole body behind it.
+                start = data.find(b"\r\n\r\n", at, at + 40)
+                if start > 0 and (digits := data[at + 16 : start]).isdigit() and len(digits) <= _MOST_DIGITS:
+                    length = int(digits)
+                    start += 4
+                    if length <= self._allowed and start + length <= size:
+                        at = start + length
+                        found.append(data[start:at])
+                        continue
+            at = self._read_header(data, at, found)
+        return found
+
+    def end(self) -> Found:
+        """See `Framing.end`: a cut frame is a Malformed."""
+        found: Found = []
+        self._body.cut(found)
+        if self._header and not self._astray:
+            found.append(Malformed("parse", f"The stream ended inside a header: {_shown(self._header)}"))
+        self._header.clear()
+        return found
+
+    def wrap(self, message: bytes) -> bytes:
+        """See `Framing.wrap`."""
+        return b"Content-Length: %d\r\n\r\n%b" % (len(message), message)
+
+    def _read_header(self, data: bytes, at: int, found: Found) -> int:
+        """Add to the header block; when it is whole read the body too. Return where the rest of `data` begins."""
+        header = self._header
+        before = len(header)
+        piece = data[at : at + self._header_size + 1]
+        if not before:
+            stripped = piece.lstrip(b"\r\n")
+            at += len(piece) - len(stripped)
+            piece = stripped
+        header += piece
+        blank = _BLANK_LINE.search(header, max(0, before - 2), self._header_size)
+        if blank is None:
+            if len(header) >= self._header_size:
+                self.lost = True
+                header.clear()
+                refusal = too_large("header_size", self._header_size, None)
+                found.append(Malformed("too_large", refusal.reason, refusal=refusal))
+            return at + len(piece)
+        block = bytes(header[: blank.start()])
+        at += blank.end() - before
+        header.clear()
+        length, fault = self._understand(block)
+        self._astray = length is None
+        if fault is not None:
+            found.append(fault)
+        if length is None:
+            return at
+        self._body.begin(length, wanted=fault is None)
+        return self._body.take(data, at, found)
+
+    def _understand(self, block: bytes) -> tuple[int | None, Malformed | None]:
+        """The body's length, None if nobody knows; and what is wrong with the header."""
+        values: set[int] = set()
+        faults: list[str] = []
+        known_length = True
+        lines = block.split(b"\n")
+        if self._astray:  # among them is the body of the frame whose length nobody knew, up to the middle of a line
+            lines = [known[1] for line in lines if (known := _KNOWN_LINE.match(line))]
+        for line in lines:
+            field = _HEADER_LINE.fullmatch(line)
+            name = field[1].lower() if field else b""
+            value = field[2] if field else b""
+            if field is None:
+                faults.append(f"no header line: {_shown(line)}")
+            elif name == b"content-length":
+                if value.isdigit() and len(value) <= _MOST_DIGITS:
+                    values.add(int(value))
+                else:
+                    known_length = False
+                    faults.append(f"Content-Length must be a number of bytes, not {_shown(value)}")
+            elif name == b"content-type":
+                charset = _CHARSET.search(value)
+                if charset and charset[1].lower() not in (b"utf-8", b"utf8"):
+                    faults.append(f"the charset must be utf-8, not {_shown(charset[1])}")
+        if known_length and not values:
+            faults.append("there is no Content-Length")
+        if len(values) > 1:
+            faults.append("Content-Length is there twice with different values: " + ", ".join(map(str, sorted(values))))
+        length = values.pop() if known_length and len(values) == 1 else None
+        if faults:
+            return length, Malformed("parse", "Bad header: " + "; ".join(faults))
+        if length is not None and length > self._allowed:
+            return length, _too_long(self._allowed, length)
+        return length, None
+
+
+class LengthPrefix:
+    """Four bytes of length, the highest first, then the message. A frame that is too long is reported when its length
+    has come, and its body skipped."""
+
+    __slots__ = ("_allowed", "_body", "_prefix")
+
+    lost = False
+    """Never: every prefix is a length."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._allowed = limits.message_size
+        self._prefix = b""
+        self._body = _Body()
+
+    def feed(self, data: bytes) -> Found:
+        """See `Framing.feed`."""
+        found: Found = []
+        at, size = 0, len(data)
+        if self._body.missing:
+            at = self._body.take(data, at, found)
+        while at < size:
+            piece = data[at : at + 4 - len(self._prefix)]
+            at += len(piece)
+            self._prefix += piece
+            if len(self._prefix) < 4:
+                break
+            length = int.from_bytes(self._prefix, "big")
+            self._prefix = b""
+            if length > self._allowed:
+                found.append(_too_long(self._allowed, length))
+            self._body.begin(length, wanted=length <= self._allowed)
+            at = self._body.take(data, at, found)
+        return found
+
+    def end(self) -> Found:
+        """See `Framing.end`: a cut frame is a Malformed."""
+        found: Found = []
+        self._body.cut(found)
+        if self._prefix:
+            found.append(Malformed("parse", f"The stream ended inside a length: {len(self._prefix)} of 4 bytes came"))
+        self._prefix = b""
+        return found
+
+    def wrap(self, message: bytes) -> bytes:
+        """See `Framing.wrap`."""
+        return len(message).to_bytes(4, "big") + message
+
+
+FRAMINGS: dict[str, Callable[[Limits], Framing]] = {"newline": Newline, "content-length": ContentLength}
+
+
+def framing(name: Literal["newline", "content-length"], limits: Limits) -> Framing:
+    """A new framing of that name, for one stream. LocalError names the choices when there is none of it."""
+    if name not in FRAMINGS:
+        raise LocalError(f"No framing is called {name!r}: take one of {', '.join(FRAMINGS)}")
+    return FRAMINGS[name](limits)
+
+
+def _too_long(allowed: int, received: int) -> Malformed:
+    refusal = too_large("message_size", allowed, received)
+    return Malformed("too_large", refusal.reason, refusal=refusal)
+
+
+def _shown(raw: bytes | bytearray) -> str:
+    """A peer's bytes for a message of ours: escaped, and short."""
+    return repr(bytes(raw[:60])).removeprefix("b") + ("..." if len(raw) > 60 else "")

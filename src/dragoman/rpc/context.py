@@ -1,0 +1,131 @@
+"""What a handler may ask for, by annotating a parameter with `Context`.
+
+In `async def` its methods are awaited; in a plain function, which runs in a worker thread, they
+block. This module imports no asyncio: the `Site`, where the call runs, knows about loops.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import Any, Protocol
+
+from msgspec import UNSET
+
+from ..channel import Caller
+from ..jsonrpc.errors import LocalError
+from ..jsonrpc.messages import Notification, Request
+
+logger = logging.getLogger("dragoman.calls")
+
+
+class Site(Protocol):
+    """Where a call runs."""
+
+    caller: Caller
+    peer: Any
+
+    def progress(self, message: Request | Notification, value: Any) -> bool:
+        """Tell the caller how far the call is; False when that was dropped or cannot be told on this wire."""
+
+    def ask(self, context: Context, method: str, params: Any, result: Any, timeout: Any) -> Any:
+        """Call the caller back: awaitable on the loop, blocking in a thread."""
+
+    def tell(self, context: Context, method: str, params: Any) -> Any:
+        """Notify the caller: awaitable on the loop, blocking in a thread."""
+
+    def left(self) -> float | None:
+        """Seconds until the call's deadline."""
+
+    def thread(self, context: Context, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Awaitable[Any]:
+        """Run a plain function where it may block."""
+
+
+class _Done:
+    """An awaitable that is already done."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.value
+        yield
+
+
+class Context:
+    """One call, as its handler sees it."""
+
+    __slots__ = ("_log", "_site", "cancelled", "message", "state", "where")
+
+    def __init__(self, message: Request | Notification, site: Site, where: str) -> None:
+        self.message = message
+        """The request or notification itself, its params still raw."""
+        self._site = site
+        self.where = where
+        """"async", "thread" or "inline"."""
+        self.cancelled = False
+        """True once the caller has cancelled, gone away, or time is up. A thread cannot be stopped: look here."""
+        self.state: dict[str, Any] = {}
+        """Free for middleware to hand things to the handler."""
+        self._log: logging.LoggerAdapter[logging.Logger] | None = None
+
+    @property
+    def method(self) -> str:
+        """The method's name, as it was called."""
+        return self.message.method
+
+    @property
+    def id(self) -> Any:
+        """The request's id (int, str or Raw); UNSET for a notification."""
+        return UNSET if isinstance(self.message, Notification) else self.message.id
+
+    @property
+    def caller(self) -> Caller:
+        """What the wire knows about the far end: scheme, address, path, headers."""
+        return self._site.caller
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """HTTP headers (names in lower case); empty on other wires."""
+        return self._site.caller.headers
+
+    @property
+    def peer(self) -> Any:
+        """The `Peer` this call came in on, to call back; None where the wire carries no calls back (HTTP, UDP)."""
+        return self._site.peer
+
+    @property
+    def time_left(self) -> float | None:
+        """Seconds until this call's deadline; None without one."""
+        return self._site.left()
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger ("dragoman.calls") that knows the method and the caller."""
+        if self._log is None:
+            extra = {"method": self.method, "remote": self.caller.remote}
+            self._log = logging.LoggerAdapter(logger, extra)
+        return self._log
+
+    def progress(self, value: Any) -> Awaitable[bool]:
+        """Tell the caller how far the call is: any JSON value. `await` it in `async def`.
+
+        Gives False when the wire cannot tell it, or drops it because the caller reads too slowly.
+        """
+        return _Done(self._site.progress(self.message, value))
+
+    def call(self, method: str, params: Any = UNSET, *, result: Any = Any, timeout: float | Any | None = UNSET) -> Any:
+        """Call the caller back on the channel this call came on; this call's own clock stands still meanwhile.
+
+        Awaited in `async def`; blocks in a plain function. Raises what `Peer.call` raises, LocalError
+        where the wire carries no calls back, and in an inline function, which must not wait.
+        """
+        if self.where == "inline":
+            raise LocalError(f"{self.method}: an inline function must not wait; register it without inline=True")
+        return self._site.ask(self, method, params, result, timeout)
+
+    def notify(self, method: str, params: Any = UNSET) -> Any:
+        """Notify the caller on the channel this call came on. Awaited in `async def`; blocks in a plain function."""
+        return self._site.tell(self, method, params)

@@ -1,0 +1,359 @@
+"""What comes in on a channel: an `Inbox` takes each message, starts its call or hands on its answer.
+
+It never waits for a handler or for a write. Answers are never dropped; progress is, when the far
+end reads too slowly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET
+
+from ..channel import Broken, Channel, ChannelError, Ended
+from ..jsonrpc.codec import Call, Leniency, failure, key, read
+from ..jsonrpc.conversation import Conversation
+from ..jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
+from ..jsonrpc.limits import Limits
+from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Notification, Request, Result, Single
+from .binding import to_json
+from .host import Deliver, Gathering, Host, Run
+from .outgoing import Pending
+
+if TYPE_CHECKING:
+    from .peer import Peer
+
+logger = logging.getLogger("dragoman")
+
+UNREAD = 10_000
+"""Refusals a far end may be sent without reading any answer, before its channel is broken."""
+
+
+class Inbox:
+    """The `Receiver` of a peer's channel, and what the peer owes there."""
+
+    __slots__ = (
+        "_finished",
+        "_idle",
+        "_pumping",
+        "_unread",
+        "channel",
+        "conversation",
+        "dialect",
+        "dropped",
+        "host",
+        "lenient",
+        "limits",
+        "peer",
+    )
+
+    def __init__(self, peer: Peer, host: Host, *, limits: Limits, lenient: Leniency, dialect: Dialect) -> None:
+        self.peer = peer
+        self.host = host
+        self.limits = limits
+        self.lenient = lenient
+        self.dialect = dialect
+        self.conversation: Conversation[Run, Pending] = Conversation(limits)
+        self.channel: Channel | None = None
+        self.dropped = 0
+        """Progress notifications that were not sent because the far end reads too slowly."""
+        self._idle: asyncio.Future[None] | None = None
+        self._pumping = False
+        self._finished = False
+        self._unread = 0
+
+    def open(self, channel: Channel) -> None:
+        """Take what this channel delivers."""
+        self.channel = channel
+        self._finished = False
+        self._unread = 0
+        channel.open(self)
+
+    @property
+    def remote(self) -> str:
+        """The far end's address, for logs."""
+        return self.channel.caller.remote if self.channel is not None else "a lost channel"
+
+    def idle(self) -> asyncio.Future[None]:
+        """Done once nothing is owed and nothing runs."""
+        self._idle = self.peer.loop.create_future()
+        self._settled()
+        return self._idle
+
+    # -- the channel's Receiver
+
+    def received(self, raw: bytes) -> None:
+        """One whole message."""
+        conversation = self.conversation
+        if self.host.service.has_quick and self._calm and not (conversation.owed or conversation.waiting):
+            answer = self.host.service.at_once(raw)
+            if answer is not None:
+                self.answer(answer)
+                return
+        message = read(raw, self.limits, self.lenient)
+        kind = type(message)
+        if kind is Request:
+            self._request(message, self.answer)  # type: ignore[arg-type]
+        elif kind is Result or kind is Failure:
+            self.peer.answered(message)  # type: ignore[arg-type]
+        elif kind is Notification:
+            self._notification(message)  # type: ignore[arg-type]
+        elif kind is Batch:
+            self._batch(message)  # type: ignore[arg-type]
+        else:
+            self.refused(message)  # type: ignore[arg-type]
+
+    @property
+    def _calm(self) -> bool:
+        """Whether a quick method may run in place now."""
+        channel = self.channel
+        draining = self.conversation.draining or self.host.gate.draining
+        return channel is not None and channel.writable and not draining
+
+    def refused(self, malformed: Malformed) -> None:
+        """What is no message: answered when it can be; a senseless response fails its call at once."""
+        if malformed.answerable:
+            self.answer(self.host.service.malformed(malformed, self.dialect))
+            return
+        logger.debug("senseless response from %s: %s", self.remote, malformed.reason)
+        error = BadAnswer(malformed.reason)
+        pending = self.conversation.resolve(malformed.id)
+        if pending is not None:
+            pending.fail(error)
+        elif malformed.id is NULL:
+            self.peer.fail_the_only(error)
+
+    def resumed(self) -> None:
+        """The wire takes more: start what waits."""
+        self._unread = 0
+        self._pump()
+
+    def finished(self) -> None:
+        """The far end sends nothing more: no call of ours gets an answer, but we still owe."""
+        self._finished = True
+        for pending in self.conversation.abandon():
+            pending.fail(Ended("the far end closed its sending side before it answered"))
+        self._settled()
+
+    def ended(self, why: ChannelError) -> None:
+        """The channel is over: nobody waits for what we owe on it."""
+        self.channel = None
+        conversation = self.conversation
+        for run in list(conversation.waiting):
+            conversation.withdraw(run)
+            self.host.gate.leave()
+            run.drop()
+        for run in list(conversation.owed.values()):
+            run.drop()
+        conversation.owed.clear()
+        self.peer.lost(why)
+        self._settled()
+
+    # -- calls and notifications
+
+    def _request(self, message: Request, deliver: Deliver) -> None:
+        host = self.host
+        conversation = self.conversation
+        channel = self.channel
+        method = host.service.find(message.method)
+        if method is None:
+            deliver(host.service.unknown(message))
+            return
+        if (
+            method.quick
+            and not method.binding.wants_context
+            and self._calm
+            and not conversation.waiting
+            and not (conversation.owed and key(message.id) in conversation.owed)
+        ):
+            deliver(host.service.quick(method, message))
+            return
+        id = key(message.id)
+
+        def settled(answer: bytes | None) -> None:
+            conversation.settle(id, run)
+            deliver(answer)
+
+        run = Run(
+            host,
+            method,
+            message,
+            self.peer.caller,
+            settled,
+            peer=self.peer,
+            release=self._released,
+            dialect=self.dialect,
+        )
+        refusal = host.gate.refusal()
+        if refusal is not None:
+            self._refuse(message, refusal, deliver)
+            return
+        verdict = conversation.accept(id, run, paused=channel is None or not channel.writable)
+        if verdict == "start":
+            host.gate.enter()
+            if method.quick:
+                settled(host.service.quick(method, message, run.context))
+                host.gate.leave()
+                self._released()
+            else:
+                run.start()
+        elif verdict == "wait":
+            host.gate.enter()
+        elif verdict == "duplicate":
+            reason = {"reason": "a call with this id is in flight", "id": message.id}
+            deliver(failure(None, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
+        else:
+            self._refuse(message, self._full() if verdict == "busy" else _DRAINING, deliver)
+
+    def _full(self) -> Refusal:
+        limits = self.limits
+        data = {
+            "limit": "calls_per_channel",
+            "allowed": limits.calls_per_channel,
+            "waiting": limits.waiting_per_channel,
+            "retry_after": 1,
+        }
+        text = f"Busy: {limits.calls_per_channel} calls run and {limits.waiting_per_channel} wait on this channel"
+        return Refusal("busy", text, data)
+
+    def _refuse(self, message: Request, refusal: Refusal, deliver: Deliver) -> None:
+        channel = self.channel
+        if channel is not None and not channel.writable:
+            self._unread += 1
+            if self._unread > UNREAD:
+                channel.abort(Broken(f"the far end sent {UNREAD} calls too many and reads no answers"))
+                return
+        deliver(failure(message.id, self.dialect.error(refusal), message.version))
+
+    def _notification(self, message: Notification) -> None:
+        dialect = self.dialect
+        if message.method == dialect.cancel:
+            self._cancelled(message)
+            return
+        if message.method == dialect.progress and self.peer.progressed(message):
+            return
+        for listener in self.peer.listeners:
+            listener.put(message)
+        host = self.host
+        method = host.service.find(message.method)
+        if method is None:
+            return
+        channel = self.channel
+        if method.quick and not self.conversation.waiting and not method.binding.wants_context:
+            host.service.quick(method, message)
+            return
+        run = Run(
+            host, method, message, self.peer.caller, _nothing, peer=self.peer, release=self._released, dialect=dialect
+        )
+        if host.gate.refusal() is not None:
+            verdict = "busy"
+        else:
+            verdict = self.conversation.accept(None, run, paused=channel is None or not channel.writable)
+        if verdict in ("start", "wait"):
+            host.gate.enter()
+            if verdict == "start":
+                run.start()
+        else:
+            logger.warning("notification %r from %s dropped: %s", message.method, self.remote, verdict)
+
+    def _batch(self, batch: Batch) -> None:
+        asked: list[Single] = []
+        for message in batch.messages:
+            if isinstance(message, Result | Failure):
+                self.peer.answered(message)
+            elif isinstance(message, Malformed) and not message.answerable:
+                self.refused(message)
+            else:
+                asked.append(message)
+        service = self.host.service
+
+        def start(message: Single, deliver: Deliver) -> None:
+            if isinstance(message, Request):
+                self._request(message, deliver)
+            elif isinstance(message, Notification):
+                self._notification(message)
+                deliver(None)
+            elif isinstance(message, Malformed):
+                deliver(service.malformed(message, self.dialect))
+
+        def done(answers: list[bytes]) -> None:
+            if answers:
+                self.answer(service.fitting_batch(answers))
+
+        Gathering(asked, start, self.limits.batch_concurrency, done).step()
+
+    def answer(self, answer: bytes | None) -> None:
+        """Send an answer, when there is one and anybody to send it to."""
+        channel = self.channel
+        if answer is None or channel is None:
+            return
+        try:
+            channel.send(answer)
+        except ChannelError:
+            logger.debug("an answer could not be sent: %s is over", self.remote)
+
+    def _released(self) -> None:
+        self.conversation.release()
+        if self.conversation.waiting:
+            self._pump()
+        self._settled()
+
+    def _pump(self) -> None:
+        """Start waiting calls while there are places and the wire takes their answers."""
+        if self._pumping:
+            return
+        self._pumping = True
+        conversation = self.conversation
+        while self.channel is not None and self.channel.writable and (run := conversation.next()) is not None:
+            run.start()
+        self._pumping = False
+
+    def _settled(self) -> None:
+        if not self.conversation.idle:
+            return
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+        if self._finished and self.channel is not None:
+            self._finished = False
+            self.peer.later(self.channel.close())
+
+    def _cancelled(self, message: Notification) -> None:
+        """The far end takes a call of its back; one that waits is never started."""
+        try:
+            id = _cancel(message.params).id if message.params is not UNSET else UNSET
+        except (msgspec.DecodeError, RecursionError):
+            return
+        run = self.conversation.owed.get(key(id))
+        if run is None:
+            return
+        if self.conversation.withdraw(run):
+            self.host.gate.leave()
+        run.end(_CANCELLED)
+        self._settled()
+
+    def tell_progress(self, id: Any, value: Any) -> bool:
+        """Tell the far end how far its call is; dropped, and counted, while it reads too slowly."""
+        channel = self.channel
+        if channel is None or not channel.duplex or self.dialect.progress is None:
+            return False
+        if not channel.writable:
+            self.dropped += 1
+            return False
+        self.answer(to_json(Call(self.dialect.progress, {"token": id, "value": value})))
+        return True
+
+
+class _Cancel(msgspec.Struct):
+    id: Any = UNSET
+
+
+_cancel = msgspec.json.Decoder(_Cancel).decode
+_CANCELLED = Refusal("cancelled", "Request cancelled")
+_DRAINING = Refusal("draining", "Draining: this peer is closing and takes no new calls", {"retry_after": 1})
+
+
+def _nothing(answer: bytes | None) -> None:
+    pass

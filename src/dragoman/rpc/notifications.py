@@ -1,0 +1,87 @@
+"""The far end's notifications, for whoever wants to read them with `async for`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw
+
+from ..channel import ChannelError
+from ..jsonrpc.errors import LocalError
+from ..jsonrpc.messages import Notification
+from .outgoing import again
+
+if TYPE_CHECKING:
+    from .peer import Peer
+
+logger = logging.getLogger("dragoman")
+
+QUEUE = 10_000
+"""Notifications one iterator holds for a slow reader; beyond, it ends in an error that counts the lost ones."""
+
+
+class Notifications:
+    """The far end's notifications as an async iterator; see `Peer.notifications`."""
+
+    def __init__(self, peer: Peer, method: str | None) -> None:
+        self._peer = peer
+        self._method = method
+        self._queue: deque[Notification] = deque()
+        self._lost = 0
+        self._over = False
+        self._why: ChannelError | None = None
+        self._wake: asyncio.Future[None] | None = None
+        peer.listeners = [*peer.listeners, self]
+        if peer.closed:
+            self.end(None)
+
+    def put(self, message: Notification) -> None:
+        if self._method is not None and message.method != self._method:
+            return
+        if len(self._queue) >= QUEUE:
+            self._lost += 1
+            return
+        params = message.params
+        if isinstance(params, Raw):
+            try:
+                params = msgspec.json.decode(params)
+            except (msgspec.DecodeError, RecursionError) as error:
+                logger.debug("a notification %r that Python cannot hold: %s", message.method, error)
+                return
+        self._queue.append(Notification(message.method, params, message.version))
+        self._ring()
+
+    def end(self, why: ChannelError | None) -> None:
+        self._over = True
+        self._why = why
+        self._ring()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._peer.listeners = [one for one in self._peer.listeners if one is not self]
+        self.end(None)
+
+    def _ring(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def __aiter__(self) -> AsyncIterator[Notification]:
+        return self
+
+    async def __anext__(self) -> Notification:
+        while not self._queue:
+            if self._lost:
+                lost, self._lost = self._lost, 0
+                raise LocalError(f"{lost} notifications were lost: this iterator was {QUEUE} behind")
+            if self._over:
+                if self._why is not None:
+                    raise again(self._why)
+                raise StopAsyncIteration
+            self._wake = self._peer.loop.create_future()
+            await self._wake
+        return self._queue.popleft()

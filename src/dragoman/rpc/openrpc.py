@@ -1,0 +1,154 @@
+"""A service as an OpenRPC 1.3 document (https://spec.open-rpc.org).
+
+Rules: methods stand sorted by name; every named type is one entry of `components.schemas`; a type that
+goes out with another schema than it comes in with (pydantic's defaults) is named `X-Output` there.
+Of *args and **kwargs the schema is that of one item, and `x-variadic` says "items" or "members".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, get_type_hints
+
+from ..jsonrpc.errors import LocalError, RpcError
+from .annotations import translate_result
+from .binding import Binding, Parameter, described
+from .hooks import schemas
+from .signatures import tidy
+
+VERSION = "1.3.2"
+_PLACE = "#/components/schemas/"
+_REFS = _PLACE + "{name}"
+
+
+class Described(Protocol):
+    """What a document needs of a method."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def binding(self) -> Binding: ...
+    @property
+    def errors(self) -> tuple[type[RpcError], ...]: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def deprecated(self) -> bool: ...
+
+
+class Describable(Protocol):
+    """What a document needs of a service."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def title(self) -> str | None: ...
+    @property
+    def description(self) -> str | None: ...
+    @property
+    def methods(self) -> Mapping[str, Described]: ...
+
+
+def document(service: Describable, *, servers: Iterable[str] = ()) -> dict[str, Any]:
+    """The document; `servers` are URLs."""
+    methods = [service.methods[name] for name in sorted(service.methods)]
+    parameters = [p for method in methods for p in method.binding.parameters]
+    inputs, components = described(parameters, refs=_REFS)
+    kinds = list(dict.fromkeys(error for method in methods for error in method.errors))
+    outgoing = [method.binding.result.check for method in methods] + [_data_type(kind) for kind in kinds]
+    outputs, others = schemas(outgoing, refs=_REFS, result=True)
+    renamed = {name: f"{name}-Output" for name in others if components.get(name, others[name]) != others[name]}
+    outputs = [_renamed(schema, renamed) for schema in outputs]
+    components |= {renamed.get(name, name): _renamed(schema, renamed) for name, schema in others.items()}
+    given, data = iter(inputs), dict(zip(kinds, outputs[len(methods) :], strict=True))
+    entries = [
+        _method(method, [next(given) for _ in method.binding.parameters], result, data)
+        for method, result in zip(methods, outputs, strict=False)
+    ]
+    info = {"title": service.title or service.name, "version": service.version}
+    if service.description:
+        info["description"] = service.description
+    found: dict[str, Any] = {"openrpc": VERSION, "info": info}
+    if listed := [{"url": url} for url in servers]:
+        found["servers"] = listed
+    found["methods"] = entries
+    if components:
+        found["components"] = {"schemas": dict(sorted(components.items()))}
+    return found
+
+
+def _method(
+    method: Described,
+    inputs: list[dict[str, Any]],
+    result: dict[str, Any],
+    data: Mapping[type[RpcError], dict[str, Any]],
+) -> dict[str, Any]:
+    parameters = method.binding.parameters
+    summary, _, rest = tidy(method.description or method.binding.documentation).partition("\n\n")
+    entry: dict[str, Any] = {"name": method.name}
+    if summary:
+        entry["summary"] = " ".join(summary.split())
+    if rest.strip():
+        entry["description"] = rest.strip()
+    entry["paramStructure"] = _structure(parameters)
+    entry["params"] = [_descriptor(p, schema) for p, schema in zip(parameters, inputs, strict=True)]
+    entry["result"] = {"name": "result", "schema": result}
+    if method.errors:
+        entry["errors"] = [_error(kind, data[kind]) for kind in method.errors]
+    if method.deprecated:
+        entry["deprecated"] = True
+    return entry
+
+
+def _structure(parameters: Sequence[Parameter]) -> str:
+    kinds = {p.kind for p in parameters}
+    if any(p.required and p.kind == "positional" for p in parameters):
+        return "by-position"
+    if any(p.required and p.kind == "named" for p in parameters):
+        return "by-name"
+    if "rest" in kinds:
+        return "by-position"
+    return "by-name" if "named" in kinds or "members" in kinds else "either"
+
+
+def _descriptor(p: Parameter, schema: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": p.name}
+    if p.description:
+        found["description"] = p.description
+    found["required"] = p.required
+    found["schema"] = {key: value for key, value in schema.items() if key != "description" or value != p.description}
+    if p.kind in ("rest", "members"):
+        found["x-variadic"] = "items" if p.kind == "rest" else "members"
+    return found
+
+
+def _error(kind: type[RpcError], schema: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"code": kind.code, "message": kind.message or kind().message}
+    return found | ({"data": schema} if schema else {})
+
+
+def _data_type(kind: type[RpcError]) -> Any:
+    """What a declared error's `data` is, as a type that has a schema."""
+    declaring = next(cls for cls in kind.__mro__ if "data" in getattr(cls, "__annotations__", {}))
+    if declaring is RpcError:
+        return Any
+    try:
+        hint = get_type_hints(kind, include_extras=True)["data"]
+        return translate_result(hint, f"{kind.__qualname__}, data").check
+    except (NameError, LocalError):  # a document with a gap is better than none
+        return Any
+
+
+def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
+    """The schema with references to renamed components."""
+    if isinstance(schema, list):
+        return [_renamed(item, names) for item in schema]
+    if not isinstance(schema, dict) or not names:
+        return schema
+    ref = schema.get("$ref")
+    found = {key: _renamed(value, names) for key, value in schema.items()}
+    if isinstance(ref, str) and ref.removeprefix(_PLACE) in names:
+        found["$ref"] = _PLACE + names[ref.removeprefix(_PLACE)]
+    return found

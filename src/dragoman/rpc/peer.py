@@ -1,0 +1,476 @@
+"""A peer: one end of a channel. It calls, and it is called.
+
+The read side never waits for a handler or for a write: `received` takes a message, settles what
+can be settled at once and hands the rest to a `Run`. Pending calls belong to the peer, not to its
+channel. Answers are never dropped; progress is, when the far end reads too slowly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import typing
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Literal, TypeAlias, TypeVar, overload
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from ..channel import Caller, Channel, ChannelError, Closed
+from ..jsonrpc.codec import Call as WireCall
+from ..jsonrpc.codec import Leniency
+from ..jsonrpc.errors import (
+    LSP,
+    BadAnswer,
+    CallTimeout,
+    Dialect,
+    LocalError,
+    RpcError,
+)
+from ..jsonrpc.limits import Limits
+from ..jsonrpc.messages import Failure, Notification, Result
+from .binding import result_decoder, to_json
+from .host import Host
+from .inbox import Inbox
+from .middleware import Call, Middleware, chain
+from .notifications import Notifications
+from .outgoing import OutgoingBatch, Pending, again
+from .proxy import Proxy, proxy
+
+T = TypeVar("T")
+State: TypeAlias = Literal["connected", "lost", "closed"]
+OnState: TypeAlias = Callable[[State, ChannelError | None], object]
+
+logger = logging.getLogger("dragoman")
+
+
+class Peer:
+    """One end of a channel: `call`, `notify`, `batch`, `proxy`, `notifications`, and a service for the far end's calls.
+
+    Made by `connect` and by serving; `Peer(host)` with `attach(channel)` for wires of your own.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        limits: Limits | None = None,
+        timeout: float | None = None,
+        dialect: Dialect = LSP,
+        lenient: Leniency | None = None,
+        errors: Sequence[type[RpcError]] = (),
+        middleware: Sequence[Middleware] = (),
+        v1: bool = False,
+    ) -> None:
+        self.host = host
+        self.loop = host.loop
+        self.limits = limits or host.service.limits
+        self.lenient = lenient or host.service.lenient
+        self.timeout = timeout if timeout is not None else self.limits.call_timeout
+        self.dialect = dialect
+        self.v1 = v1
+        self.inbox = Inbox(self, host, limits=self.limits, lenient=self.lenient, dialect=dialect)
+        self.conversation = self.inbox.conversation
+        self.channel: Channel | None = None
+        self._why: ChannelError | None = None
+        self._kinds = {error.code: error for error in errors} if errors else None
+        self._chain = chain(tuple(middleware), self._last) if middleware else None
+        self.listeners: Sequence[Notifications] = ()
+        self._tasks: set[asyncio.Task[Any]] | None = None
+        # reconnection, see wires
+        self.idempotent: frozenset[str] = frozenset()
+        self.on_lost: Callable[[ChannelError], bool] | None = None
+        self.on_state: OnState | None = None
+        self.closing = False
+        self._online: asyncio.Future[None] | None = None
+
+    # -- life
+
+    @property
+    def caller(self) -> Caller:
+        """What the wire knows about the far end."""
+        return self.channel.caller if self.channel is not None else Caller()
+
+    @property
+    def closed(self) -> bool:
+        """True when nothing more can be sent, ever."""
+        return self.channel is None and self._why is not None and self._online is None
+
+    def attach(self, channel: Channel) -> None:
+        """Take a channel, and with it the calls that wait for one."""
+        self.channel = channel
+        self._why = None
+        self.host.peers.add(self)
+        self.inbox.open(channel)
+        self._say("connected", None)
+        if self._online is not None:
+            self._online.set_result(None)
+            self._online = None
+            for pending in list(self.conversation.awaited.values()):
+                self._transmit(pending.message, pending)
+
+    def drain(self) -> None:
+        """Refuse new calls from now on."""
+        self.conversation.draining = True
+
+    async def close(self, drain: float | None = None) -> None:
+        """Refuse new calls, let those that came in end within `drain` seconds (default: the limits'
+        `drain_timeout`), send what is unsent, close. Calls of ours that are still out fail with `Closed`."""
+        self.drain()
+        self.closing = True
+        self.on_lost = None
+        if self._online is not None:
+            online, self._online = self._online, None
+            if not online.done():
+                online.set_exception(Closed("the peer was closed"))
+                online.exception()
+        channel = self.channel
+        if channel is not None:
+            seconds = self.limits.drain_timeout if drain is None else drain
+            if not self.conversation.idle and seconds:
+                await asyncio.wait([self.inbox.idle()], timeout=seconds)
+            for pending in list(self.conversation.awaited.values()):
+                self._abandon(pending)
+                pending.fail(Closed("the peer was closed"))
+            await channel.close()
+        if self._why is None or self.channel is not None:
+            self.inbox.ended(Closed("the peer was closed"))
+        for pending in self.conversation.abandon():
+            pending.fail(Closed("the peer was closed"))
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    async def __aenter__(self) -> Peer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        where = f"{self.caller.scheme}:{self.caller.remote}" if self.channel is not None else f"over: {self._why}"
+        return f"<Peer {where}>"
+
+    # -- what the inbox hands on
+
+    def lost(self, why: ChannelError) -> None:
+        """The channel is over: every call of ours that it carried ends here."""
+        self.channel = None
+        self._why = why
+        back = self.on_lost is not None and not isinstance(why, Closed) and self.on_lost(why)
+        if back:
+            self._online = self.loop.create_future()
+        self._say("lost" if back else "closed", why)
+        for pending in list(self.conversation.awaited.values()):
+            if not (back and pending.method in self.idempotent):
+                self.conversation.forget(pending.id)
+                pending.fail(again(why))
+        if not back:
+            self.host.peers.discard(self)
+            for listener in tuple(self.listeners):
+                listener.end(None if isinstance(why, Closed) else why)
+
+    def given_up(self, why: ChannelError) -> None:
+        """There will be no other channel."""
+        self.on_lost = None
+        online, self._online = self._online, None
+        if online is not None and not online.done():
+            online.set_exception(why)
+            online.exception()
+        self.inbox.ended(why)
+
+    def _say(self, state: State, why: ChannelError | None) -> None:
+        if self.on_state is None:
+            return
+        try:
+            self.on_state(state, why)
+        except Exception:
+            logger.exception("on_state failed")
+
+    def later(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine beside the channel; `close` waits for it."""
+        if self._tasks is None:
+            self._tasks = set()
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def progressed(self, message: Notification) -> bool:
+        """Progress of a call of ours; False when it is of none."""
+        try:
+            progress = _progress(message.params)
+        except (msgspec.DecodeError, RecursionError, TypeError):
+            return False
+        pending = self.conversation.awaited.get(progress.token) if isinstance(progress.token, int) else None
+        if pending is None:
+            return False
+        if pending.timeout is not None:
+            self._rearm(pending, pending.timeout)
+        if pending.on_progress is not None:
+            try:
+                pending.on_progress(progress.value)
+            except Exception:
+                logger.exception("on_progress of %r failed", pending.method)
+        return True
+
+    # -- answers to our calls
+
+    def answered(self, message: Result | Failure) -> None:
+        pending = self.conversation.resolve(message.id)
+        if type(message) is Result:
+            if pending is None:
+                logger.debug("an answer nobody waits for from %s", self.caller.remote)
+                return
+            self.host.clock.drop(pending)
+            pending.settle(message.result)
+        elif isinstance(message, Failure):
+            error = self._remote_error(message)
+            if pending is not None:
+                pending.fail(error)
+            elif isinstance(message.id, Raw):
+                self.fail_the_only(error)
+
+    def _remote_error(self, message: Failure) -> Exception:
+        error = message.error
+        kind = (self._kinds or {}).get(error.code)
+        data = error.data
+        if isinstance(data, Raw):
+            try:
+                data = msgspec.json.decode(data) if kind is None else _declared(kind)(data)
+            except (msgspec.DecodeError, BadAnswer, RecursionError, UnicodeDecodeError):
+                try:
+                    data = msgspec.json.decode(data)
+                except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                    return BadAnswer("the error's data is no JSON that Python can hold")
+        result = RpcError.of(error.code, error.message, data, kinds=self._kinds)
+        result.name = error.name
+        return result
+
+    def fail_the_only(self, error: Exception) -> None:
+        """An answer whose id could not be read belongs to the one call, or the one batch, that is out."""
+        awaited = self.conversation.awaited
+        groups = {id(pending.group) for pending in awaited.values()}
+        if len(groups) == 1:
+            for pending in self.conversation.abandon():
+                pending.fail(error)
+        else:
+            logger.debug("an error without an id from %s: %s", self.caller.remote, error)
+
+    # -- what goes out
+
+    @overload
+    async def call(
+        self,
+        method: str,
+        params: Any = ...,
+        *,
+        result: type[T],
+        timeout: float | Any | None = ...,
+        total: float | None = ...,
+        on_progress: Callable[[Any], object] | None = ...,
+    ) -> T: ...
+    @overload
+    async def call(
+        self,
+        method: str,
+        params: Any = ...,
+        *,
+        result: Any = ...,
+        timeout: float | Any | None = ...,
+        total: float | None = ...,
+        on_progress: Callable[[Any], object] | None = ...,
+    ) -> Any: ...
+    async def call(
+        self,
+        method: str,
+        params: Any = UNSET,
+        *,
+        result: Any = Any,
+        timeout: float | Any | None = UNSET,
+        total: float | None = None,
+        on_progress: Callable[[Any], object] | None = None,
+    ) -> Any:
+        """Call a method of the far end and return its result, decoded as `result`.
+
+        `params`: a list, a dict, or anything that encodes to an array or an object. `timeout`: seconds
+        without an answer or progress (None: for ever; default: the peer's); `total`: seconds in all,
+        progress or not. `on_progress` gets each progress value. Cancelling the awaiting task sends the
+        dialect's cancel message.
+
+        Raises RpcError (the far end answered with an error), CallTimeout, BadAnswer (a reply that makes
+        no sense or is no `result`), ChannelError (Ended, Closed, Broken), LocalError (params that are no
+        array or object, or too large).
+        """
+        if self._chain is not None:
+            options = (result, timeout, total, on_progress)
+            return await self._chain(Call(method, params, UNSET, self, options))
+        return await self._call(method, params, result, timeout, total, on_progress)
+
+    async def _last(self, call: Call) -> Any:
+        if call.options is None:
+            return await self._notify(call.method, call.params)
+        return await self._call(call.method, call.params, *call.options)
+
+    async def _call(
+        self, method: str, params: Any, result: Any, timeout: Any, total: float | None, on_progress: Any
+    ) -> Any:
+        if timeout is UNSET:
+            timeout = self.timeout
+        channel = self.channel
+        if channel is None or not channel.writable:
+            channel = await self._ready(timeout)
+        pending = Pending(self, method, result, timeout)
+        pending.on_progress = on_progress
+        self._send_call(pending, params)
+        if total is not None:
+            pending.until = self.loop.time() + total
+        if timeout is not None or total is not None:
+            self._rearm(pending, timeout)
+        try:
+            self._transmit(pending.message, pending)
+            return await pending.future
+        except asyncio.CancelledError:
+            self._abandon(pending)
+            raise
+        finally:
+            self.conversation.awaited.pop(pending.id, None)
+            self.host.clock.drop(pending)
+
+    def _send_call(self, pending: Pending, params: Any) -> None:
+        pending.id = self.conversation.expect(pending)
+        try:
+            pending.message = self._encode(pending.method, params, pending.id)
+        except BaseException:
+            self.conversation.forget(pending.id)
+            raise
+
+    def _encode(self, method: str, params: Any, id: Any) -> bytes:
+        kind = type(params)
+        if params is not UNSET and kind is not list and kind is not dict and kind is not tuple:
+            params = Raw(params if kind is Raw else to_json(params))
+            if bytes(params[:1] if isinstance(params, bytes) else memoryview(params)[:1]) not in (b"[", b"{"):
+                raise LocalError(
+                    f"{method}: params are a list or a dict (JSON: an array or an object); leave them out for none"
+                )
+        if self.v1:
+            if kind is dict:
+                raise LocalError(f"{method}: JSON-RPC 1.0 knows only positional params: give a list")
+            raw = to_json(
+                {"method": method, "params": [] if params is UNSET else params, "id": None if id is UNSET else id}
+            )
+        else:
+            raw = to_json(WireCall(method, params, id))
+        if len(raw) > self.limits.response_size:
+            raise LocalError(
+                f"{method}: the message has {len(raw)} bytes, response_size allows {self.limits.response_size}"
+            )
+        return raw
+
+    def _transmit(self, raw: bytes, call: Any) -> None:
+        channel = self.channel
+        if channel is None:
+            raise self._over()
+        channel.send(raw, call)
+
+    def _over(self) -> ChannelError:
+        return again(self._why) if self._why is not None else Closed("the peer has no channel")
+
+    async def _ready(self, timeout: float | None) -> Channel:
+        """The channel, once it is there and takes more."""
+        try:
+            async with asyncio.timeout(timeout):
+                while self.channel is None or not self.channel.writable:
+                    if self._online is not None:
+                        await asyncio.shield(self._online)
+                    elif self.channel is None:
+                        raise self._over()
+                    else:
+                        await self.channel.flush()
+        except TimeoutError:
+            what = "not connected" if self.channel is None else "the far end does not read"
+            raise CallTimeout(f"nothing could be sent within {timeout} s: {what}") from None
+        return self.channel
+
+    def _rearm(self, pending: Pending, timeout: float | None) -> None:
+        seconds = timeout
+        if pending.until is not None:
+            left = max(pending.until - self.loop.time(), 0)
+            seconds = left if timeout is None else min(timeout, left)
+        if seconds is not None:
+            self.host.clock.set(pending, seconds)
+
+    def _overdue(self, pending: Pending) -> None:
+        """Time is up, unless the far end is asking us something meanwhile: people are slow."""
+        now = self.loop.time()
+        if (pending.until is None or now < pending.until) and self.conversation.running and pending.timeout is not None:
+            self._rearm(pending, pending.timeout)
+            return
+        self._abandon(pending)
+        allowed = pending.timeout if pending.until is None or now < pending.until - 0.01 else "its total time"
+        text = f"{allowed} s" if isinstance(allowed, int | float) else allowed
+        pending.fail(CallTimeout(f"{pending.method}: no answer within {text}"))
+
+    def _abandon(self, pending: Pending) -> None:
+        """Tell the far end that nobody waits for this answer any more."""
+        if not self.conversation.forget(pending.id):
+            return
+        if pending.abandon is not None:
+            pending.abandon()
+        channel = self.channel
+        if channel is not None and channel.duplex and self.dialect.cancel is not None and not self.v1:
+            self.inbox.answer(to_json(WireCall(self.dialect.cancel, {"id": pending.id})))
+
+    async def notify(self, method: str, params: Any = UNSET) -> None:
+        """Send a notification; returns when the wire has taken it. Raises ChannelError, CallTimeout, LocalError."""
+        if self._chain is not None:
+            await self._chain(Call(method, params, UNSET, self))
+        else:
+            await self._notify(method, params)
+
+    async def _notify(self, method: str, params: Any) -> None:
+        if self.channel is None or not self.channel.writable:
+            await self._ready(self.timeout)
+        self._transmit(self._encode(method, params, UNSET), None)
+        channel = self.channel
+        if channel is not None and (not channel.writable or not channel.duplex):
+            await channel.flush()
+
+    def batch(self, *, timeout: float | Any | None = UNSET) -> OutgoingBatch:
+        """Several calls in one message: `async with peer.batch() as batch: total = batch.call("sum", [1, 2])`.
+
+        It is sent at the end of the block, which waits for every answer; then `total.result()` or
+        `await total` gives the result or raises the error of that one call.
+        """
+        return OutgoingBatch(self, self.timeout if timeout is UNSET else timeout)
+
+    @overload
+    def proxy(self, protocol: Callable[..., T], *, prefix: str = "") -> T: ...  # type[T] refuses Protocols
+    @overload
+    def proxy(self, protocol: None = None, *, prefix: str = "") -> Proxy: ...
+    def proxy(self, protocol: Any = None, *, prefix: str = "") -> Any:
+        """The far end as an object: `peer.proxy(Calculator)` with a Protocol class of `async def` methods, typed
+        and checked by it; without one any attribute is a method, `peer.proxy().math.add(1, 2)` calls `math.add`."""
+        return proxy(self.call, protocol, prefix)
+
+    def notifications(self, method: str | None = None) -> Notifications:
+        """The far end's notifications from now on, all of them or one method's, as an async iterator.
+
+        Ends when the peer is closed; raises the channel's ending when it is lost.
+        """
+        return Notifications(self, method)
+
+
+class _Progress(msgspec.Struct):
+    token: Any
+    value: Any = None
+
+
+_progress = msgspec.json.Decoder(_Progress).decode
+
+
+def _declared(kind: type[RpcError]) -> Callable[[Raw], Any]:
+    annotation = typing.get_type_hints(kind, include_extras=True).get("data", Any)
+    decoder: Callable[[Raw], Any] = result_decoder(annotation)
+    return decoder

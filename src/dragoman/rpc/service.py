@@ -1,0 +1,571 @@
+"""A service: names and the functions behind them, callable without any wire.
+
+`answer(bytes) -> bytes | None` is the whole of JSON-RPC 2.0 for one message. What runs where:
+a function registered with `inline=True` runs in place, a plain one in a worker thread (in `answer`:
+in the calling thread), an `async def` on the loop (in `answer`: on one background loop).
+This module imports no asyncio, so that a script which only answers bytes never pays for it.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from ..channel import Caller
+from ..jsonrpc.codec import (
+    SHORT,
+    STRICT,
+    Answer,
+    Leniency,
+    Wire,
+    failure,
+    join,
+    odd,
+    plain,
+    plain_batch,
+    read,
+    unholdable,
+)
+from ..jsonrpc.errors import (
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    PLAIN,
+    Dialect,
+    InternalError,
+    LocalError,
+    RpcError,
+    too_large,
+)
+from ..jsonrpc.limits import SERVER, Limits
+from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result, Single
+from .binding import Binding, bind
+from .context import Context
+from .middleware import Call, Middleware, Next, chain, drive
+from .openrpc import document
+
+if TYPE_CHECKING:
+    from .host import Host
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+logger = logging.getLogger("dragoman")
+
+
+class Method(Struct, eq=False):
+    """One name of a service and what stands behind it."""
+
+    name: str
+    binding: Binding
+    kind: Literal["inline", "thread", "async"]
+    errors: tuple[type[RpcError], ...] = ()
+    timeout: float | Any | None = UNSET
+    """Seconds a call may take; None for ever; UNSET: the limits' `handler_timeout`."""
+    concurrency: int | None = None
+    """Calls of this method that run at once; None: no limit of its own."""
+    queue: int | None = None
+    """Calls that may wait for one of those; beyond, busy. None: no bound of its own."""
+    idempotent: bool = False
+    deprecated: bool = False
+    description: str = ""
+    middleware: tuple[Middleware, ...] = ()
+    """Of the services it was included from, outermost first."""
+    handler: Next | None = None
+    """The whole chain, when there is middleware."""
+    quick: bool = False
+    """Answered in place: inline, and no middleware."""
+
+
+class Service:
+    """Named methods, served as JSON-RPC 2.0 on any wire.
+
+    `version`, `title` and `description` go into the OpenRPC document. `middleware`: see
+    `dragoman.rpc.middleware`; the first is outermost. `accept_v1`, `null_id` and `string_codes`
+    are lenient options (`jsonrpc.Leniency`). `debug=True` lets exceptions' texts and the reasons of
+    refusals cross the wire. `discover=False` takes `rpc.discover` away.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str = "0.0.0",
+        title: str | None = None,
+        description: str | None = None,
+        limits: Limits = SERVER,
+        middleware: Sequence[Middleware] = (),
+        accept_v1: bool = False,
+        null_id: Literal["request", "notification"] = "request",
+        string_codes: bool = False,
+        debug: bool = False,
+        discover: bool = True,
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.title = title
+        self.description = description
+        self.limits = limits
+        self.lenient = (
+            Leniency(accept_v1=accept_v1, null_id=null_id, string_codes=string_codes)
+            if accept_v1 or string_codes or null_id != "request"
+            else STRICT
+        )
+        self.debug = debug
+        self.middleware: tuple[Middleware, ...] = tuple(middleware)
+        self._table: dict[str, Method] = {}
+        self._internal: dict[str, Method] = {}
+        self._quick: dict[Any, Binding] = {}
+        self._host: Host | None = None
+        if discover:
+            discovery = bind(self.openrpc, context_type=Context)
+            self._internal["rpc.discover"] = Method("rpc.discover", discovery, "inline", quick=True)
+
+    # -- registering
+
+    @property
+    def methods(self) -> Mapping[str, Method]:
+        """The registered methods by name (not `rpc.discover`)."""
+        return self._table
+
+    @overload
+    def method(self, function: F, /) -> F: ...
+    @overload
+    def method(
+        self,
+        name: str | None = None,
+        /,
+        *,
+        inline: bool = False,
+        errors: Iterable[type[RpcError]] = (),
+        timeout: float | Any | None = UNSET,
+        concurrency: int | None = None,
+        queue: int | None = None,
+        idempotent: bool = False,
+        deprecated: bool = False,
+    ) -> Callable[[F], F]: ...
+    def method(
+        self,
+        name: Any = None,
+        /,
+        *,
+        inline: bool = False,
+        errors: Iterable[type[RpcError]] = (),
+        timeout: float | Any | None = UNSET,
+        concurrency: int | None = None,
+        queue: int | None = None,
+        idempotent: bool = False,
+        deprecated: bool = False,
+    ) -> Any:
+        """Register a function; it stays the function. `@api.method`, `@api.method("name", inline=True)`.
+
+        `inline`: the function is quick, never blocks, and runs in place. `errors`: the RpcErrors it
+        declares. `timeout` in seconds. `concurrency` and `queue`: how many calls run at once, and wait.
+        Raises LocalError for a name that is taken or reserved (`rpc.`), and for annotations that no
+        JSON can be decoded to.
+        """
+        if callable(name):
+            self._add(None, name)
+            return name
+
+        def register(function: F) -> F:
+            self._add(
+                name,
+                function,
+                inline=inline,
+                errors=tuple(errors),
+                timeout=timeout,
+                concurrency=concurrency,
+                queue=queue,
+                idempotent=idempotent,
+                deprecated=deprecated,
+            )
+            return function
+
+        return register
+
+    def _add(
+        self,
+        name: str | None,
+        function: Callable[..., Any],
+        *,
+        inline: bool = False,
+        errors: tuple[type[RpcError], ...] = (),
+        timeout: float | Any | None = UNSET,
+        concurrency: int | None = None,
+        queue: int | None = None,
+        idempotent: bool = False,
+        deprecated: bool = False,
+    ) -> None:
+        name = name or getattr(function, "__name__", "")
+        if not name or name == "<lambda>":
+            raise LocalError(f"{function!r} has no name of its own: give one, @service.method('name')")
+        binding = bind(function, context_type=Context)
+        if inline and binding.kind == "async":
+            raise LocalError(f"{name}: an async def already runs on the loop; inline=True is for plain functions")
+        if concurrency is not None and concurrency < 1:
+            raise LocalError(f"{name}: concurrency must be at least 1, not {concurrency}")
+        for error in errors:
+            if not (isinstance(error, type) and issubclass(error, RpcError)):
+                raise LocalError(f"{name}: errors lists subclasses of RpcError, not {error!r}")
+        kind: Literal["inline", "thread", "async"] = (
+            "async" if binding.kind == "async" else "inline" if inline else "thread"
+        )
+        self._put(
+            Method(
+                name,
+                binding,
+                kind,
+                errors=errors,
+                timeout=timeout,
+                concurrency=concurrency,
+                queue=queue,
+                idempotent=idempotent,
+                deprecated=deprecated,
+                description=(getattr(function, "__doc__", None) or "").strip(),
+            )
+        )
+
+    def _put(self, method: Method) -> None:
+        if method.name.startswith("rpc."):
+            raise LocalError(f"{method.name}: names that begin with `rpc.` are reserved by the specification (4.3)")
+        if len(method.name) > self.limits.method_length:
+            raise LocalError(
+                f"{method.name[:40]}...: a method's name has at most {self.limits.method_length} characters"
+            )
+        if method.name in self._table:
+            raise LocalError(f"{self.name} has a method {method.name!r} already")
+        self._link(method)
+        self._table[method.name] = method
+
+    def _link(self, method: Method) -> None:
+        around = self.middleware + method.middleware
+        method.handler = chain(around, self._last(method)) if around else None
+        method.quick = method.kind == "inline" and not around and method.concurrency is None
+        self._quick.pop(method.name, None)
+        if method.quick and not method.binding.wants_context and not method.binding.opaque:
+            self._quick[method.name] = method.binding
+
+    def include(self, other: Service, *, prefix: str = "") -> None:
+        """Take on the methods that `other` has now, each under `prefix` + its name, with its middleware.
+
+        Raises LocalError for a name that is taken.
+        """
+        for method in other._table.values():
+            copy = Method(
+                prefix + method.name,
+                method.binding,
+                method.kind,
+                errors=method.errors,
+                timeout=method.timeout,
+                concurrency=method.concurrency,
+                queue=method.queue,
+                idempotent=method.idempotent,
+                deprecated=method.deprecated,
+                description=method.description,
+                middleware=other.middleware + method.middleware,
+            )
+            self._put(copy)
+
+    def use(self, middleware: Middleware) -> Middleware:
+        """Add middleware inside what is there already. Usable as a decorator."""
+        self.middleware = (*self.middleware, middleware)
+        for method in self._table.values():
+            self._link(method)
+        return middleware
+
+    @property
+    def has_quick(self) -> bool:
+        """Whether `at_once` may answer anything."""
+        return bool(self._quick)
+
+    def within(self, limits: Limits) -> Service:
+        """The same service, methods added later too, under other limits."""
+        other = copy.copy(self)
+        other.limits = limits
+        other._host = None
+        return other
+
+    def find(self, name: str) -> Method | None:
+        """The method behind a name, `rpc.discover` too."""
+        return self._table.get(name) or self._internal.get(name)
+
+    def openrpc(self) -> dict[str, Any]:
+        """The OpenRPC 1.3 document of this service."""
+        found: dict[str, Any] = document(self)
+        return found
+
+    # -- answering
+
+    def answer(self, raw: bytes) -> bytes | None:
+        """The answer to one message or batch as JSON text, or None when nothing is owed. Needs no loop.
+
+        Plain functions run in the calling thread, `async def` on one background loop. Never raises
+        for what is in `raw`. Raises LocalError inside a running loop, for a method that is not inline:
+        `await service.answer_async(raw)` there.
+        """
+        if len(raw) > self.limits.message_size:
+            return self.oversized(len(raw))
+        return self.at_once(raw) or self._answer(read(raw, self.limits, self.lenient), raw)
+
+    def at_once(self, raw: bytes) -> bytes | None:
+        """The hot path: the answer to a plain request, or a batch of them, of quick methods.
+
+        None for everything else, of which nothing has run yet: it takes the long way, which has the words.
+        """
+        try:
+            if raw[0] == 91:  # "["
+                return self._batch_at_once(raw)
+            wire = plain(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError):
+            return None
+        id = wire.id
+        binding = self._quick.get(wire.method)
+        if binding is None or id is UNSET or ((len(raw) > SHORT or not raw.isascii()) and odd(raw)):
+            return None
+        try:
+            arguments = binding.arguments(wire.params)
+        except (Exception, SystemExit):
+            return None
+        if (id == 0 and b"-0" in raw) or (type(id) is str and len(id) > self.limits.id_length):
+            return None
+        try:
+            value = binding.function(*arguments)
+            answer = binding.encode(Answer(None if value is UNSET else value, id))
+        except (Exception, SystemExit) as error:
+            return self.failed(Request(str(wire.method), wire.params, id), error)
+        return answer if len(answer) <= self.limits.response_size else self.fitting(Request("", UNSET, id), answer)
+
+    def _batch_at_once(self, raw: bytes) -> bytes | None:
+        wires = plain_batch(raw)
+        found = [self._quick.get(wire.method) for wire in wires]
+        if None in found or not 0 < len(wires) <= self.limits.batch_length or odd(raw):
+            return None
+        ready: list[tuple[Binding, tuple[Any, ...], Wire]] = []
+        try:
+            for wire, binding in zip(wires, found, strict=True):
+                if wire.id is UNSET or (wire.id == 0 and b"-0" in raw):
+                    return None
+                if type(wire.id) is str and len(wire.id) > self.limits.id_length:
+                    return None
+                ready.append((binding, binding.arguments(wire.params), wire))  # type: ignore[arg-type,union-attr]
+        except (Exception, SystemExit):
+            return None
+        answers = []
+        for binding, arguments, wire in ready:
+            try:
+                value = binding.function(*arguments)
+                answers.append(binding.encode(Answer(None if value is UNSET else value, wire.id)))
+            except (Exception, SystemExit) as error:
+                answers.append(self.failed(Request(str(wire.method), wire.params, wire.id), error) or b"")
+        return self.fitting_batch(answers)
+
+    async def answer_async(self, raw: bytes) -> bytes | None:
+        """`answer` on the running loop: plain functions in worker threads, elements of a batch concurrently."""
+        from .host import Host  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
+
+        if self._host is None:
+            self._host = Host(self)
+        return await self._host.answer(raw)
+
+    def _answer(self, message: Message, raw: bytes) -> bytes | None:
+        if type(message) is Batch:
+            elements: Sequence[Single] = message.messages
+        else:
+            elements = (message,)
+        found = [self.find(m.method) for m in elements if isinstance(m, Request | Notification)]
+        if any(method is not None and not method.quick for method in found):
+            if _inside_a_loop():
+                raise LocalError("answer() would block the running loop: use `await service.answer_async(raw)` here")
+            if any(method is not None and method.kind == "async" for method in found):
+                from .background import run  # noqa: PLC0415  (asyncio is paid for only by async methods)
+
+                return run(lambda: self.answer_async(raw))
+        answers = [answer for element in elements if (answer := self._alone(element)) is not None]
+        if type(message) is Batch:
+            return self.fitting_batch(answers) if answers else None
+        return answers[0] if answers else None
+
+    def _alone(self, message: Single) -> bytes | None:
+        """One element, without a loop."""
+        if isinstance(message, Result | Failure):
+            return None
+        if isinstance(message, Malformed):
+            return self.malformed(message)
+        method = self.find(message.method)
+        if method is None:
+            return self.unknown(message)
+        if method.quick:
+            if method.binding.wants_context:
+                return self.quick(method, message, Context(message, _HERE, "inline"))
+            return self.quick(method, message)
+        context = Context(message, _HERE, method.kind)
+        answer: bytes | None = drive(self.work(method, message, context))
+        return answer
+
+    def quick(self, method: Method, message: Request | Notification, context: Context | None = None) -> bytes | None:
+        """Run a quick method in place: its answer, or None for a notification."""
+        binding = method.binding
+        try:
+            if binding.wants_context and context is None:
+                context = Context(message, _HERE, "inline")
+            value = binding.function(*binding.arguments(message.params, context))
+            if type(message) is Notification:
+                return None
+            if value is UNSET:
+                value = None
+            if message.version == "1.0":
+                return self.fitting(message, binding.encode({"result": value, "error": None, "id": message.id}))
+            answer = binding.encode(Answer(value, message.id))
+        except (Exception, SystemExit) as error:
+            return self.failed(message, error)
+        return answer if len(answer) <= self.limits.response_size else self.fitting(message, answer)
+
+    async def work(self, method: Method, message: Request | Notification, context: Context) -> bytes | None:
+        """Run any method: its answer, or None for a notification. Raises CancelledError alone."""
+        binding = method.binding
+        try:
+            if method.handler is not None:
+                id = UNSET if type(message) is Notification else message.id
+                value = await method.handler(Call(message.method, message.params, id, context))
+            elif method.kind == "async":
+                value = await binding.function(*binding.arguments(message.params, context))
+            else:
+                value = await self._run(method, binding.arguments(message.params, context), context)
+            if type(message) is Notification:
+                return None
+            if value is UNSET:
+                value = None
+            if message.version == "1.0":
+                return self.fitting(message, binding.encode({"result": value, "error": None, "id": message.id}))
+            return self.fitting(message, binding.encode(Answer(value, message.id)))
+        except (Exception, SystemExit) as error:
+            return self.failed(message, error)
+
+    def _last(self, method: Method) -> Next:
+        async def last(call: Call) -> Any:
+            arguments = method.binding.arguments(call.params, call.context)
+            return await self._run(method, arguments, call.context)
+
+        return last
+
+    async def _run(self, method: Method, arguments: tuple[Any, ...], context: Context) -> Any:
+        function = method.binding.function
+        if method.kind == "async":
+            return await function(*arguments)
+        if method.kind == "thread":
+            return await context._site.thread(context, function, arguments)
+        return function(*arguments)
+
+    # -- answers that are no result
+
+    def unknown(self, message: Request | Notification) -> bytes | None:
+        """-32601, or -32700 when the params hold a number that no double holds."""
+        if type(message) is Notification:
+            return None
+        if message.params is not UNSET and (fault := unholdable(message.params)) is not None:
+            return self.error(UNSET, RpcError.of(PARSE_ERROR, "Parse error", self._reason(fault)))
+        error = RpcError.of(
+            METHOD_NOT_FOUND, "Method not found", self._reason(f"there is no method {message.method!r}")
+        )
+        return failure(message.id, error, message.version)
+
+    def malformed(self, message: Malformed, dialect: Dialect = PLAIN) -> bytes | None:
+        """The answer to what is no message; None for a response, which is never answered."""
+        if not message.answerable:
+            return None
+        if message.refusal is not None:
+            error = dialect.error(message.refusal)
+        elif message.kind == "parse":
+            error = RpcError.of(PARSE_ERROR, "Parse error", self._reason(message.reason))
+        else:
+            error = RpcError.of(INVALID_REQUEST, "Invalid Request", self._reason(message.reason))
+        return failure(message.id, error, message.version)
+
+    def oversized(self, size: int) -> bytes:
+        """The answer to a message above `limits.message_size`, which was not read."""
+        return self.error(UNSET, PLAIN.error(too_large("message_size", self.limits.message_size, size)))
+
+    def error(self, id: Any, error: RpcError) -> bytes:
+        """The answer with an error; `id` UNSET where it could not be read."""
+        return failure(None if id is UNSET else id, error)
+
+    def failed(self, message: Request | Notification, error: BaseException) -> bytes | None:
+        """The answer when a method raised. What is no RpcError stays here, in the log, under a reference."""
+        if not isinstance(error, RpcError):
+            error = self._masked(message.method, error)
+        if type(message) is Notification:
+            logger.debug("notification %r failed: %s", message.method, error)
+            return None
+        id = NULL_ID if error.code == PARSE_ERROR and not error.remote else message.id
+        try:
+            return self.fitting(message, failure(id, error, message.version))
+        except LocalError as fault:
+            return failure(message.id, self._masked(message.method, fault), message.version)
+
+    def _masked(self, method: str, error: BaseException) -> RpcError:
+        reference = os.urandom(6).hex()
+        logger.error("method %r failed, reference %s", method, reference, exc_info=error)
+        data: dict[str, Any] = {"reference": reference}
+        if self.debug:
+            data["exception"] = f"{type(error).__name__}: {error}"
+            data["traceback"] = traceback.format_exception(error)
+        return InternalError(data=data)
+
+    def _reason(self, reason: str) -> Any:
+        """The reason as `error.data` where texts may cross the wire; the specification's examples have none."""
+        return {"reason": reason} if self.debug else UNSET
+
+    def fitting(self, message: Request | Notification, answer: bytes) -> bytes:
+        """The answer, or an error when it is above `limits.response_size`."""
+        if len(answer) <= self.limits.response_size or type(message) is Notification:
+            return answer
+        refusal = too_large("response_size", self.limits.response_size, len(answer))
+        return failure(message.id, PLAIN.error(refusal), message.version)
+
+    def fitting_batch(self, answers: Sequence[bytes]) -> bytes:
+        """Answers as one batch, or one error when it is above `limits.response_size`."""
+        size = sum(map(len, answers)) + len(answers) + 1
+        if size <= self.limits.response_size:
+            return join(answers)
+        return self.error(UNSET, PLAIN.error(too_large("response_size", self.limits.response_size, size)))
+
+
+NULL_ID = None
+
+
+class _Here:
+    """The site of a call that is answered without a wire and without a loop."""
+
+    caller = Caller()
+    peer = None
+
+    def progress(self, message: Any, value: Any) -> bool:
+        return False
+
+    def ask(self, context: Context, method: str, params: Any, result: Any, timeout: Any) -> Any:
+        raise LocalError(f"{context.method}: there is no wire to call back on")
+
+    def tell(self, context: Context, method: str, params: Any) -> Any:
+        raise LocalError(f"{context.method}: there is no wire to notify on")
+
+    def left(self) -> float | None:
+        return None
+
+    async def thread(self, context: Context, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        return function(*arguments)
+
+
+_HERE = _Here()
+
+
+def _inside_a_loop() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None

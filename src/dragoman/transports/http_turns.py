@@ -1,0 +1,166 @@
+"""The turns of the native front: one request each, and its place in the order of the answers.
+
+A turn puts what it has to say into `out` and tells its front (`answered`), which sends it when the
+earlier turns are over. `over` says that nothing follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, TypeAlias
+
+from ..channel import Caller
+from ..jsonrpc.errors import Refusal
+from .http_head import Answer, Head, Lines, failure, rpc_answer
+
+if TYPE_CHECKING:
+    from .http_front import Front
+
+_OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+_NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
+_BAD_LINE = re.compile(r"[\r\n\0]")
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+
+
+def compose(head: Head, answer: Answer, *, keep: bool, chunked: bool = False, length: int | None = None) -> bytes:
+    """The bytes of an answer, or of its head (`length` None: it has no known length). ValueError for a bad header."""
+    status = answer.status
+    lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, 'Status')}"]
+    for name, value in (*answer.headers, *head.extra):
+        if _BAD_LINE.search(name + value):
+            raise ValueError(f"the header {name!r} has more than one line")
+        lines.append(f"{name}: {value}")
+    if chunked:
+        lines.append("Transfer-Encoding: chunked")
+    elif length is not None and status not in (204, 304):
+        lines.append(f"Content-Length: {length}")
+    if not keep:
+        lines.append("Connection: close")
+    elif head.old:
+        lines.append("Connection: keep-alive")
+    return "\r\n".join((*lines, "", "")).encode("latin-1")
+
+
+class Post:
+    """The exchange of one POST, and its place in the order of the answers."""
+
+    __slots__ = ("_caller", "_front", "gone", "head", "out", "over", "request")
+
+    begun = False
+    """Nothing of the answer is sent before all of it."""
+
+    def __init__(self, front: Front, head: Head, request: bytes) -> None:
+        self._front = front
+        self.head = head
+        self.request = request
+        self.gone: Callable[[], None] | None = None
+        self.out = b""
+        self.over = False
+        self._caller: Caller | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """Made when someone asks: most handlers never do."""
+        if self._caller is None:
+            self._caller = self._front.caller(self.head)
+        return self._caller
+
+    @caller.setter
+    def caller(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        if self.over:
+            return
+        front, head = self._front, self.head
+        if refusal is None and head.plain and not front.retiring:
+            self.out = _NO_CONTENT if answer is None else _OK % (len(answer), answer)
+        else:
+            whole = rpc_answer(answer, refusal)
+            self.out = compose(head, whole, keep=front.keeps(self), length=len(whole.body)) + whole.body
+        self.over = True
+        front.answered(self)
+
+    def stream(self, message: bytes) -> bool:
+        """False: an answer in JSON has nothing ahead of it."""
+        return False
+
+    def fail(self) -> None:
+        """What is served raised, which it must not."""
+        if not self.over:
+            answer = failure()
+            self.out = compose(self.head, answer, keep=self._front.keeps(self), length=len(answer.body)) + answer.body
+            self.over = True
+            self._front.answered(self)
+
+
+class Told:
+    """The reply of any other endpoint, and its place in the order of the answers."""
+
+    __slots__ = ("_chunked", "_front", "begun", "gone", "head", "out", "over", "resumed")
+
+    def __init__(self, front: Front, head: Head) -> None:
+        self._front = front
+        self.head = head
+        self.gone: Callable[[], None] | None = None
+        self.resumed: Callable[[], None] | None = None
+        self.out = b""
+        self.over = self.begun = self._chunked = False
+
+    @property
+    def writable(self) -> bool:
+        front = self._front
+        return front.transport is not None and not front.full and len(self.out) <= front.app.limits.send_queue
+
+    def respond(self, status: int, headers: Lines = (), body: bytes = b"") -> None:
+        if self.over:
+            return
+        if self.begun:
+            self.write(body)
+            self.finish()
+            return
+        whole = Answer(status, headers)
+        self.out = compose(self.head, whole, keep=self._front.keeps(self), length=len(body))
+        if self.head.method != "HEAD":
+            self.out += body
+        self.begun = self.over = True
+        self._front.answered(self)
+
+    def start(self, status: int, headers: Lines = ()) -> None:
+        if self.begun or self.over:
+            return
+        bodiless = status in (204, 304)
+        self._chunked = not self.head.old and not bodiless
+        if not self._chunked and not bodiless:
+            self.head.keep = False  # without chunks only the end of the wire ends the body
+            self._front.last = True
+        keep = self._front.keeps(self)
+        self.out = compose(self.head, Answer(status, headers), keep=keep, chunked=self._chunked)
+        self.begun = True
+        self._front.answered(self)
+
+    def write(self, chunk: bytes) -> None:
+        if chunk and not self.over and self.head.method != "HEAD":
+            self.out += b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._chunked else chunk
+            self._front.answered(self)
+
+    def finish(self) -> None:
+        if self.over:
+            return
+        if self._chunked and self.head.method != "HEAD":
+            self.out += b"0\r\n\r\n"
+        self.over = True
+        self._front.answered(self)
+
+    def fail(self) -> None:
+        """The endpoint raised: 500, or where an answer has begun, the end of the wire."""
+        if self.begun:
+            self._front.abort()
+        else:
+            answer = failure()
+            self.respond(answer.status, answer.headers, answer.body)
+
+
+Turn: TypeAlias = Post | Told

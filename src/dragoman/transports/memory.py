@@ -1,0 +1,308 @@
+"""Channels within one process: `memory:name`, and `pair()` for two ends without a name.
+
+Rules:
+
+- Messages are handed over as they are, by the loop and never from inside `send`; the limits of size hold as
+  on every wire.
+- Both ends share one pump: one turn of the loop carries a call there and its answer back. After so many
+  messages it lets others run.
+- A name is known in the event loop that listens on it, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from weakref import WeakKeyDictionary
+
+from ..channel import (
+    Broken,
+    Caller,
+    Channel,
+    ChannelError,
+    Closed,
+    Ended,
+    Listener,
+    Options,
+    Outgoing,
+    Receiver,
+    Served,
+)
+from ..jsonrpc.errors import LocalError, too_large
+from ..jsonrpc.limits import Limits
+from ..jsonrpc.messages import Malformed
+from .sockets import cannot_listen, sole
+from .urls import Url, parse
+
+_BURST = 256
+"""Messages of one run of the pump."""
+
+
+class MemoryChannel:
+    """One end of a `Channel` within the process."""
+
+    __slots__ = (
+        "_closing",
+        "_ended",
+        "_inbox",
+        "_limits",
+        "_listener",
+        "_pump",
+        "_queued",
+        "_receiver",
+        "_waiters",
+        "_why",
+        "caller",
+        "far",
+        "writable",
+    )
+
+    duplex = True
+
+    def __init__(self, limits: Limits, caller: Caller, pump: _Pump) -> None:
+        self.caller = caller
+        self.writable = True
+        self.far: MemoryChannel = self  # `pair` says who
+        self._limits = limits
+        self._pump = pump
+        self._inbox: deque[bytes] = deque()
+        self._queued = 0  # bytes in `_inbox`
+        self._receiver: Receiver | None = None
+        self._why: ChannelError | None = None  # set: over, or will be when the inbox is empty
+        self._ended = False  # `Receiver.ended` was called
+        self._closing = False  # by us: the inbox is delivered no more
+        self._waiters: list[asyncio.Future[None]] = []
+        self._listener: MemoryListener | None = None
+
+    def open(self, receiver: Receiver) -> None:
+        """See `Channel.open`."""
+        self._receiver = receiver
+        self._pump.start()
+
+    def send(self, message: bytes, call: Outgoing | None = None) -> None:
+        """See `Channel.send`."""
+        if self._why is not None:
+            raise self._why.with_traceback(None)
+        far = self.far
+        far._inbox.append(message)
+        far._queued += len(message)
+        if far._queued > self._limits.send_queue:
+            self.writable = False
+        if not self._pump.running:
+            self._pump.start()
+
+    async def flush(self) -> None:
+        """See `Channel.flush`."""
+        await self._until_writable()
+        if self._why is not None:
+            raise self._why.with_traceback(None)
+
+    async def close(self) -> None:
+        """See `Channel.close`."""
+        if not self._closing:
+            far = self.far
+            self._closing = True
+            self._why = self._why or Closed(f"The channel to {self.caller.remote} was closed here")
+            far._finish(Ended(f"{far.caller.remote} closed the channel"))
+            self._pump.start()
+        if not self._ended:
+            await self._wait()
+
+    def abort(self, why: ChannelError) -> None:
+        """See `Channel.abort`."""
+        if self._ended:
+            return
+        self._closing = True
+        self._why = self._why or why
+        far = self.far
+        far._inbox.clear()
+        far._queued = 0
+        far._finish(Broken(f"{far.caller.remote} broke the channel"))
+        self._pump.start()
+
+    # -- within --
+
+    def _finish(self, why: ChannelError) -> None:
+        """The far end sends no more: over when the inbox is empty."""
+        if self._why is None:
+            self._why = why
+
+    def _deliver(self, most: int) -> int:
+        """Hand over up to `most` messages; return how many it were."""
+        receiver, inbox = self._receiver, self._inbox
+        if receiver is None:
+            return 0
+        allowed = self._limits.message_size
+        done = 0
+        while inbox and done < most and not self._closing:
+            message = inbox.popleft()
+            size = len(message)
+            self._queued -= size
+            done += 1
+            if size > allowed:
+                refusal = too_large("message_size", allowed, size)
+                receiver.refused(Malformed("too_large", refusal.reason, refusal=refusal))
+            else:
+                receiver.received(message)
+        far = self.far
+        if not far.writable and self._queued <= far._limits.send_queue // 4:
+            far._resume()
+        return done
+
+    def _resume(self) -> None:
+        self.writable = True
+        self._wake()
+        if self._receiver is not None and self._why is None:
+            self._receiver.resumed()
+
+    def _settle(self) -> None:
+        """Say that it is over when it is."""
+        if self._why is None or self._ended:
+            return
+        if self._closing:
+            self._inbox.clear()
+        elif self._inbox:
+            return
+        if self._receiver is None and not self._closing:
+            return  # whoever opens it learns it then
+        self._ended = True
+        self._wake()
+        if self._listener is not None:
+            self._listener.left(self)
+        if self._receiver is not None:
+            self._receiver.ended(self._why)
+
+    async def _until_writable(self) -> None:
+        while not self.writable and self._why is None:
+            await self._wait()
+
+    async def _wait(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class _Pump:
+    """Carries the messages of two ends, both ways, until there are none."""
+
+    __slots__ = ("_loop", "ends", "running")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.ends: tuple[MemoryChannel, ...] = ()
+        self.running = False
+
+    def start(self) -> None:
+        if not self.running:
+            self.running = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        left, before = _BURST, 0
+        try:
+            while 0 < left != before:
+                before = left
+                for end in self.ends:
+                    left -= end._deliver(left)
+        except BaseException:  # a receiver's fault; what is still queued is delivered all the same
+            left = 0
+            raise
+        finally:
+            self.running = False
+            if left <= 0:
+                self.start()
+        for end in self.ends:
+            end._settle()
+
+
+def pair(
+    limits: Limits | None = None, far_limits: Limits | None = None, *, name: str = "pair"
+) -> tuple[MemoryChannel, MemoryChannel]:
+    """Two ends of one channel. What is sent into one comes out of the other; each has its own limits for what it
+    takes. To be called on a running loop."""
+    limits = limits or Limits()
+    pump = _Pump()
+    caller = Caller(scheme="memory", remote=f"memory:{name}")
+    near, far = MemoryChannel(limits, caller, pump), MemoryChannel(far_limits or limits, caller, pump)
+    near.far, far.far = far, near
+    pump.ends = (near, far)
+    return near, far
+
+
+class MemoryListener:
+    """A `Listener` under a name."""
+
+    def __init__(self, url: Url, served: Served, limits: Limits) -> None:
+        self.url = url.shown
+        self._name = url.path
+        self._served = served
+        self._limits = limits
+        self._names = _names()
+        self._channels: set[MemoryChannel] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        if self._name in self._names:
+            raise cannot_listen(url, "the name is in use")
+        self._names[self._name] = self
+
+    async def close(self) -> None:
+        """See `Listener.close`."""
+        if self._names.get(self._name) is self:
+            del self._names[self._name]
+
+    async def closed(self) -> None:
+        """See `Listener.closed`."""
+        await self._empty.wait()
+
+    def connect(self, limits: Limits) -> MemoryChannel:
+        """The caller's end of a new channel. Broken when there is no room."""
+        if len(self._channels) >= self._limits.channels:
+            raise Broken(f"Cannot connect to {self.url}: it has its {self._limits.channels} channels already")
+        near, far = pair(limits, self._limits, name=self._name)
+        far._listener = self
+        self._channels.add(far)
+        self._empty.clear()
+        self._served.attach(far)
+        return near
+
+    def left(self, channel: MemoryChannel) -> None:
+        """A channel is over."""
+        self._channels.discard(channel)
+        if not self._channels:
+            self._empty.set()
+
+
+_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, MemoryListener]] = WeakKeyDictionary()
+
+
+def _names() -> dict[str, MemoryListener]:
+    return _LOOPS.setdefault(asyncio.get_running_loop(), {})
+
+
+async def dial(url: str, options: Options) -> Channel:
+    """See `channel.Dial`: `memory:name`. Broken when nothing in this event loop listens on the name."""
+    where = _where(url)
+    listener = _names().get(where.path)
+    if listener is None:
+        raise Broken(f"Cannot connect to {where.shown}: nothing listens on it in this event loop")
+    return listener.connect(options.limits)
+
+
+async def listen(url: str, served: Mapping[str, Served], options: Options) -> Listener:
+    """See `channel.Listen`: `memory:name`."""
+    where = _where(url)
+    return MemoryListener(where, sole(where, served), options.limits)
+
+
+def _where(url: str) -> Url:
+    where = parse(url)
+    if where.query:
+        raise LocalError(f"{where.shown}: memory: takes no query")
+    return where

@@ -1,0 +1,354 @@
+"""UDP: one datagram is one message. A server takes exchanges; a client's channel only asks.
+
+Rules:
+
+- Nothing is promised: a datagram may be lost, and then the caller's time-out says so.
+- An answer is never much bigger than what asked for it. The sender's address can be forged, so a server that
+  answers little with much can be aimed at a victim. Without `Options.amplify` an answer has at most three times
+  the bytes of its request, the factor that QUIC allows (RFC 9000, 8.1), or 512 (RFC 1035's datagram), whichever is
+  more. With it, and for requests too, the limit is what a datagram holds: 65,507 bytes.
+- An answer that does not fit is an error answer that does; where even that does not fit, nothing is sent.
+- A client hears only the address it dialled: the system drops datagrams from elsewhere, the peer late answers.
+  When the system reports that nobody listens there, the calls in flight fail at once, and the next may succeed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..channel import Broken, Caller, Channel, ChannelError, Closed, Listener, Options, Outgoing, Receiver, Served
+from ..jsonrpc.codec import failure
+from ..jsonrpc.errors import PLAIN, LocalError, Refusal, too_large
+from ..jsonrpc.limits import Limits
+from ..jsonrpc.messages import NULL, Malformed
+from .sockets import bind, cannot_dial, in_words, place, sole
+from .stream import remote_name
+from .urls import Url, parse
+
+log = logging.getLogger("dragoman.wire")
+
+LARGEST = 65_507
+"""Bytes that one datagram over IPv4 can hold."""
+_FACTOR = 3
+_LEAST = 512
+
+
+class _Head(Struct, gc=False):
+    """The id of a message."""
+
+    id: Raw = NULL
+
+
+_heads = msgspec.json.Decoder(_Head | list[_Head])
+
+
+def _ids(message: bytes) -> list[bytes]:
+    """The ids in a message, as they are written there; none where there is none or it is no JSON."""
+    try:
+        found = _heads.decode(message)
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    return [bytes(head.id) for head in (found if isinstance(found, list) else [found])]
+
+
+# -- the server -----------------------------------------------------------------------------------
+
+
+class Datagram:
+    """An `Exchange`: one datagram and its answer."""
+
+    __slots__ = ("_address", "_answered", "_port", "caller", "gone", "request")
+
+    def __init__(self, port: _Port, request: bytes, address: Any) -> None:
+        self.request = request
+        self.caller = Caller(scheme="udp", remote=remote_name(address))
+        self.gone: Callable[[], None] | None = None  # nobody can tell on this wire
+        self._port = port
+        self._address = address
+        self._answered = False
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        """See `Exchange.respond`."""
+        if self._answered:
+            return
+        self._answered = True
+        self._port.left()
+        if answer is None:
+            return
+        allowed = self._port.allowed(len(self.request))
+        if len(answer) > allowed:
+            log.debug(
+                "%s: an answer of %d bytes for %s, allowed are %d", self._port, len(answer), self.caller.remote, allowed
+            )
+            answer = self._too_large(len(answer), allowed)
+        if answer is not None:
+            self._port.send(answer, self._address)
+
+    def stream(self, message: bytes) -> bool:
+        """See `Exchange.stream`: not on this wire."""
+        return False
+
+    def _too_large(self, size: int, allowed: int) -> bytes | None:
+        """The error in place of an answer that does not fit, if at least that does."""
+        ids = _ids(self.request)
+        id = Raw(ids[0]) if len(ids) == 1 and not self.request.lstrip().startswith(b"[") else NULL
+        data = {"limit": "datagram", "allowed": allowed, "received": size}
+        words = f"Too large: an answer to this datagram may have {allowed} bytes, it would have {size}"
+        answer = failure(id, PLAIN.error(Refusal("too_large", words, data)))
+        return answer if len(answer) <= allowed else None
+
+
+class _Port(asyncio.DatagramProtocol):
+    """One bound address of a listener."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._limits = door.limits
+        self._transport: asyncio.DatagramTransport | None = None
+        self._full = False
+
+    def __str__(self) -> str:
+        return self._door.url
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.DatagramTransport, transport)
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        if not self._door.open:
+            return
+        self._door.entered()
+        datagram = Datagram(self, data, addr)
+        if len(data) > self._limits.message_size:
+            refusal = too_large("message_size", self._limits.message_size, len(data))
+            datagram.respond(failure(NULL, PLAIN.error(refusal)), refusal)
+        else:
+            self._door.served.exchange(datagram)
+
+    def error_received(self, exc: Exception) -> None:
+        log.debug("%s: an earlier answer did not arrive: %s", self, in_words(exc))
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+
+    def allowed(self, request: int) -> int:
+        """Bytes that an answer to a request of that size may have."""
+        return LARGEST if self._door.amplify else min(LARGEST, max(_LEAST, _FACTOR * request))
+
+    def send(self, answer: bytes, address: Any) -> None:
+        """Send it, or drop it where the network takes no more: that is what networks do with datagrams."""
+        if self._full:
+            log.debug("%s: an answer was dropped, the network is full", self)
+        elif self._transport is not None and not self._transport.is_closing():
+            self._transport.sendto(answer, address)
+
+    def left(self) -> None:
+        """An exchange has ended."""
+        self._door.left()
+
+    def close(self) -> None:
+        """Let go of the address."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+class Door:
+    """A `Listener` for datagrams."""
+
+    def __init__(self, url: str, served: Served, options: Options) -> None:
+        self.url = url
+        self.served = served
+        self.limits = options.limits
+        self.amplify = options.amplify
+        self.open = True
+        self._ports: list[_Port] = []
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def start(self, bound: list[socket.socket]) -> None:
+        """Take datagrams on these sockets."""
+        loop = asyncio.get_running_loop()
+        for sock in bound:
+            transport, port = await loop.create_datagram_endpoint(lambda: _Port(self), sock=sock)
+            cast(Any, transport).set_write_buffer_limits(high=self.limits.send_queue)  # typeshed does not know it
+            self._ports.append(port)
+
+    def entered(self) -> None:
+        """An exchange begins."""
+        self._in_flight += 1
+        self._idle.clear()
+
+    def left(self) -> None:
+        """An exchange has ended."""
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._idle.set()
+
+    async def close(self) -> None:
+        """See `Listener.close`. What comes from now on is dropped."""
+        self.open = False
+
+    async def closed(self) -> None:
+        """See `Listener.closed`."""
+        self.open = False
+        await self._idle.wait()
+        for port in self._ports:
+            port.close()
+        await asyncio.sleep(0)  # in the next turn of the loop the transports close their sockets
+        await asyncio.sleep(0)
+
+
+async def listen(url: str, served: Mapping[str, Served], options: Options) -> Listener:
+    """See `channel.Listen`: `udp://`."""
+    where = _where(url)
+    what = sole(where, served)
+    bound = await bind(where, socket.SOCK_DGRAM)
+    door = Door(place(where, bound), what, options)
+    await door.start(bound)
+    return door
+
+
+# -- the client -----------------------------------------------------------------------------------
+
+
+class DatagramChannel(asyncio.DatagramProtocol):
+    """A `Channel` that asks one address, a datagram a message."""
+
+    duplex = False
+
+    def __init__(self, limits: Limits, caller: Caller) -> None:
+        self.caller = caller
+        self.writable = True
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.DatagramTransport | None = None
+        self._receiver: Receiver | None = None
+        self._calls: dict[bytes, Outgoing] = {}  # by the id as it was sent
+        self._why: ChannelError | None = None
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def open(self, receiver: Receiver) -> None:
+        """See `Channel.open`."""
+        self._receiver = receiver
+        if self._gone.done() and self._why is not None:
+            self._loop.call_soon(receiver.ended, self._why)
+
+    def send(self, message: bytes, call: Outgoing | None = None) -> None:
+        """See `Channel.send`. LocalError for a message that no datagram holds."""
+        if self._why is not None or self._transport is None:
+            raise (self._why or Closed("The channel is closed")).with_traceback(None)
+        if len(message) > LARGEST:
+            raise LocalError(f"{len(message)} bytes do not fit into a datagram, which holds {LARGEST}")
+        if call is not None:
+            ids = _ids(message)
+            for id in ids:
+                self._calls[id] = call
+            call.abandon = lambda: self._forget(ids)
+        self._transport.sendto(message)
+
+    async def flush(self) -> None:
+        """See `Channel.flush`."""
+        await self._room.wait()
+        if self._why is not None:
+            raise self._why.with_traceback(None)
+
+    async def close(self) -> None:
+        """See `Channel.close`."""
+        if self._why is None:
+            self._why = Closed(f"The channel to {self.caller.remote} was closed here")
+            if self._transport is not None:
+                self._transport.close()
+        await asyncio.wait([self._gone], timeout=self._limits.write_timeout)
+        if not self._gone.done() and self._transport is not None:
+            self._transport.abort()
+            await asyncio.wait([self._gone])
+
+    def abort(self, why: ChannelError) -> None:
+        """See `Channel.abort`."""
+        self._why = self._why or why
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- asyncio.DatagramProtocol --
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.DatagramTransport, transport)
+        cast(Any, transport).set_write_buffer_limits(high=self._limits.send_queue)  # typeshed does not know it
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        if self._receiver is None or self._why is not None:
+            return
+        self._forget(_ids(data))
+        if len(data) > self._limits.message_size:
+            refusal = too_large("message_size", self._limits.message_size, len(data))
+            self._receiver.refused(Malformed("too_large", refusal.reason, refusal=refusal))
+        else:
+            self._receiver.received(data)
+
+    def error_received(self, exc: Exception) -> None:
+        """The system says that what we sent before did not arrive. It does not say which, so it is all of it."""
+        calls, self._calls = self._calls, {}
+        why = Broken(f"{self.caller.remote} did not take the datagram: {in_words(exc)}")
+        for call in {id(call): call for call in calls.values()}.values():
+            call.failed(why)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._room.set()
+        if self._receiver is not None and self._why is None:
+            self._receiver.resumed()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._calls.clear()
+        if self._why is None:
+            words = "it was closed" if exc is None else in_words(exc)
+            self._why = Broken(f"The channel to {self.caller.remote} broke: {words}")
+        self._room.set()
+        if not self._gone.done():
+            self._gone.set_result(None)
+        if self._receiver is not None:
+            self._receiver.ended(self._why)
+
+    def _forget(self, ids: list[bytes]) -> None:
+        for id in ids:
+            self._calls.pop(id, None)
+
+
+async def dial(url: str, options: Options) -> Channel:
+    """See `channel.Dial`: `udp://`. Nobody need be there: that shows when something is sent."""
+    where = _where(url)
+    loop = asyncio.get_running_loop()
+    channel = DatagramChannel(options.limits, Caller(scheme="udp", remote=where.address))
+    try:
+        async with asyncio.timeout(options.limits.call_timeout):
+            await loop.create_datagram_endpoint(lambda: channel, remote_addr=(where.host or "localhost", where.port))
+    except (OSError, UnicodeError) as fault:
+        raise cannot_dial(where, fault) from fault
+    return channel
+
+
+def _where(url: str) -> Url:
+    where = parse(url)
+    if where.query:
+        raise LocalError(f"{where.shown}: udp:// takes no query")
+    return where

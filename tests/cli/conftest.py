@@ -1,0 +1,161 @@
+"""The real command in processes of its own: run to its end, or started and stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+PATIENCE = 60.0
+"""Seconds after which a command is killed, so that a fault is a failed test and no standstill."""
+
+SERVICE = """\
+import os
+import sys
+
+from dragoman import Context, RpcError, Service
+
+api = Service("calculator", version="1.0.0")
+
+
+class Short(RpcError):
+    code = 7
+    message = "Too short"
+
+
+@api.method(inline=True)
+def subtract(minuend: int, subtrahend: int) -> int:
+    "Subtract one from the other."
+    return minuend - subtrahend
+
+
+@api.method(inline=True)
+def echo(value: object = None) -> object:
+    return value
+
+
+@api.method(inline=True)
+def note(text: str) -> None:
+    print("noted", text, flush=True)
+
+
+@api.method(inline=True, errors=[Short])
+def fail(kind: str) -> None:
+    if kind == "declared":
+        raise Short(data={"least": 3})
+    raise ValueError("a secret of ours")
+
+
+@api.method
+async def progress(context: Context) -> str:
+    await context.progress({"percentage": 50, "message": "half"})
+    return "done"
+
+
+@api.method
+def hold(gate: str) -> str:
+    "Answers when somebody has opened the named pipe `gate` for writing, and closed it."
+    print("holding", flush=True)
+    with open(gate) as pipe:
+        pipe.read()
+    return "held"
+"""
+
+
+class Done(msgspec.Struct):
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it wrote to stdout, as JSON."""
+        return msgspec.json.decode(self.out)
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment without what changes how the command speaks."""
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("DRAGOMAN_", "FORCE_COLOR", "NO_COLOR"))}
+    return plain | {"COLUMNS": "200"} | dict(extra or {})
+
+
+class Command:
+    """Runs `dragoman` in `folder`, where the service file `calculator.py` is."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: list[subprocess.Popen[str]] = []
+        self.guards: list[threading.Timer] = []
+
+    def run(self, *words: str, input: str | bytes = "", env: Mapping[str, str] | None = None) -> Done:
+        """Run to the end."""
+        given = input.encode() if isinstance(input, str) else input
+        done = subprocess.run(
+            [sys.executable, "-m", "dragoman", *words],
+            input=given,
+            capture_output=True,
+            cwd=self.folder,
+            env=environment(env),
+            timeout=60,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start, to be ended by the fixture at the latest."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dragoman", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.folder,
+            env=environment(env),
+            text=True,
+        )
+        self.started.append(process)
+        guard = threading.Timer(PATIENCE, process.kill)
+        guard.daemon = True
+        guard.start()
+        self.guards.append(guard)
+        return process
+
+    def serve(self, *urls: str, options: tuple[str, ...] = ()) -> tuple[subprocess.Popen[str], list[str]]:
+        """Serve the calculator; the process, and the URLs where it really listens."""
+        process = self.start("serve", "calculator:api", *urls, "--json", *options)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            assert process.stderr is not None
+            pytest.fail(f"serve ended with {process.wait()}: {process.stderr.read()}")
+        return process, msgspec.json.decode(line)["urls"]
+
+    def end(self) -> None:
+        """Kill what still runs and close every pipe."""
+        for guard in self.guards:
+            guard.cancel()
+        for process in self.started:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    """The command, in a folder with a service file."""
+    (tmp_path / "calculator.py").write_text(SERVICE)
+    command = Command(tmp_path)
+    yield command
+    command.end()

@@ -1,0 +1,246 @@
+"""`dragoman serve`: what it prints, how it ends, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import IO
+
+import msgspec
+import pytest
+
+from dragoman import RpcError, connect
+
+from .conftest import Command
+
+
+def until(stream: IO[str] | None, text: str) -> str:
+    """Read lines until one has `text` in it."""
+    assert stream is not None
+    seen = []
+    for line in stream:
+        seen.append(line)
+        if text in line:
+            return line
+    raise AssertionError(f"no {text!r} in {seen}")
+
+
+def test_it_says_where_and_what_to_try(command: Command) -> None:
+    process = command.start("serve", "calculator", "http://127.0.0.1:0", "tcp://127.0.0.1:0")
+    assert process.stdout is not None
+    first, http, tcp, line = (process.stdout.readline() for _ in range(4))
+    assert first == "calculator 1.0.0, 6 methods\n"
+    assert http.startswith("  http://127.0.0.1:")
+    assert tcp.startswith("  tcp://127.0.0.1:")
+    assert line == f"try  dragoman call {http.strip()} subtract 1 1\n"
+    words = line.split()[2:]
+    assert command.run(*words).out == "0\n"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("loop", [(), ("--no-uvloop",)])
+async def test_sigterm_drains(command: Command, tmp_path: Path, loop: tuple[str, ...]) -> None:
+    gate = str(tmp_path / "gate")
+    os.mkfifo(gate)
+    process, (url,) = command.serve("tcp://127.0.0.1:0", options=loop)
+    async with connect(url) as peer:
+        calls = [asyncio.create_task(peer.call("hold", [gate])) for _ in range(20)]
+        for _ in calls:
+            await asyncio.to_thread(until, process.stdout, "holding")
+        process.terminate()
+        await asyncio.to_thread(until, process.stderr, "draining")
+        with pytest.raises(RpcError, match="Draining") as refused:
+            await peer.call("subtract", [42, 23])
+        assert refused.value.code == -32001
+        await asyncio.to_thread(lambda: open(gate, "w").close())
+        assert await asyncio.gather(*calls) == ["held"] * 20
+    assert await asyncio.to_thread(process.wait, 20) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_ends_at_once(command: Command, tmp_path: Path, number: signal.Signals) -> None:
+    gate = str(tmp_path / "gate")
+    os.mkfifo(gate)
+    process, (url,) = command.serve("tcp://127.0.0.1:0")
+    async with connect(url) as peer:
+        call = asyncio.create_task(peer.call("hold", [gate]))
+        await asyncio.to_thread(until, process.stdout, "holding")
+        process.send_signal(number)
+        await asyncio.to_thread(until, process.stderr, "draining")
+        process.send_signal(number)
+        assert await asyncio.to_thread(process.wait, 20) == 128 + number
+        with pytest.raises(ConnectionError):
+            await call
+
+
+async def test_drain_time_is_a_limit(command: Command, tmp_path: Path) -> None:
+    gate = str(tmp_path / "gate")
+    os.mkfifo(gate)
+    process, (url,) = command.serve("tcp://127.0.0.1:0", options=("--drain", "0.1"))
+    async with connect(url) as peer:
+        call = asyncio.create_task(peer.call("hold", [gate]))
+        await asyncio.to_thread(until, process.stdout, "holding")
+        process.terminate()
+        with pytest.raises((RpcError, ConnectionError)):
+            await call
+    assert await asyncio.to_thread(process.wait, 20) == 0
+
+
+def test_stdio_ends_with_its_input(command: Command) -> None:
+    request = '{"jsonrpc":"2.0","method":"subtract","params":[42,23],"id":1}\n'
+    done = command.run("serve", "calculator", "stdio:", input=request)
+    assert done.status == 0
+    assert done.json == {"jsonrpc": "2.0", "result": 19, "id": 1}
+    assert "calculator 1.0.0" in done.err
+    framed = f"Content-Length: {len(request)}\r\n\r\n{request}"
+    done = command.run("serve", "calculator", "stdio:", "--framing", "content-length", input=framed)
+    assert done.out.startswith("Content-Length: ")
+
+
+def test_a_print_does_not_harm_stdio(command: Command) -> None:
+    lines = [
+        '{"jsonrpc":"2.0","method":"note","params":["stray"],"id":1}',
+        '{"jsonrpc":"2.0","method":"subtract","params":[42,23],"id":2}',
+    ]
+    done = command.run("serve", "calculator", "stdio:", input="\n".join(lines) + "\n")
+    assert [msgspec.json.decode(line)["id"] for line in done.out.splitlines()] == [1, 2]
+    assert "noted stray" in done.err
+
+
+def test_port_in_use(command: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for scheme in ("http", "tcp"):
+            done = command.run("serve", "calculator", f"{scheme}://127.0.0.1:{port}")
+            assert (done.status, done.out) == (2, "")
+            assert str(port) in done.err
+            assert done.err.count("\n") == 1
+            assert "in use" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["htp://127.0.0.1:0"], "htp"),
+        (["tcp://127.0.0.1"], "port"),
+        (["tls://127.0.0.1:0"], "cert"),
+        (["--tls-cert", "none.pem", "tls://127.0.0.1:0"], "none.pem: No such file"),
+        (["--tls-key", "none.pem"], "--tls-key needs --tls-cert"),
+        (["--drain", "-1"], "--drain -1"),
+        (["--limit", "cals=1"], "did you mean calls?"),
+        (["--reload", "stdio:"], "do not go together"),
+        (["--trace", "no/such/folder"], "No such file"),
+    ],
+)
+def test_refused_in_one_sentence(command: Command, words: list[str], sentence: str) -> None:
+    done = command.run("serve", "calculator:api", *words)
+    assert (done.status, done.out) == (2, "")
+    assert sentence in done.err
+    assert done.err.startswith("dragoman: ")
+    assert done.err.count("\n") == 1
+
+
+def test_debug_shows_what_is_masked(command: Command) -> None:
+    _, (url,) = command.serve("tcp://127.0.0.1:0", options=("--debug",))
+    assert "a secret of ours" in command.run("call", url, "fail", "secret").err
+
+
+def test_limits_of_the_server(command: Command) -> None:
+    _, (url,) = command.serve("tcp://127.0.0.1:0", options=("--limit", "message_size=200"))
+    done = command.run("call", url, "echo", "x" * 300, "--json")
+    assert done.status == 1
+    assert done.json["error"]["data"]["limit"] == "message_size"
+
+
+def test_trace_of_the_server(command: Command, tmp_path: Path) -> None:
+    process, (url,) = command.serve("tcp://127.0.0.1:0", options=("--trace", "trace.jsonl"))
+    command.run("call", url, "subtract", "42", "23")
+    process.terminate()
+    assert process.wait(20) == 0
+    lines = [msgspec.json.decode(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
+    assert any(line["direction"] == "in" and "subtract" in str(line) for line in lines)
+
+
+def test_origins_and_cors(command: Command) -> None:
+    _, (url,) = command.serve(
+        "http://127.0.0.1:0", options=("--cors", "https://app.example", "--host-allowed", "rpc.test")
+    )
+    assert command.run("call", url, "subtract", "42", "23").status != 0
+    assert command.run("call", url, "subtract", "42", "23", "-H", "Host: rpc.test").out == "19\n"
+
+
+def test_reload(command: Command, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"tcp://127.0.0.1:{port}"
+    process = command.start("serve", "calculator", url, "--reload", "--json")
+    until(process.stdout, "urls")
+    assert command.run("call", url, "subtract", "42", "23").out == "19\n"
+    service = tmp_path / "calculator.py"
+    service.write_text(service.read_text().replace("minuend - subtrahend", "subtrahend - minuend"))
+    until(process.stderr, "changed: calculator.py")
+    until(process.stdout, "urls")
+    assert command.run("call", url, "subtract", "42", "23").out == "-19\n"
+    service.write_text("def broken(:\n")
+    until(process.stdout, "could not be imported")
+    service.write_text("from dragoman import Service\napi = Service('new')\n")
+    assert '"new"' in until(process.stdout, "urls")
+    process.terminate()
+    assert process.wait(20) == 0
+
+
+def test_reload_without_the_extra(command: Command) -> None:
+    (command.folder / "sitecustomize.py").write_text("import sys\nsys.modules['watchfiles'] = None\n")
+    done = command.run("serve", "calculator", "--reload", env={"PYTHONPATH": str(command.folder)})
+    assert done.status == 2
+    assert done.err == "dragoman: --reload needs watchfiles: pip install 'dragoman[reload]'\n"
+
+
+def test_a_closed_pipe_is_no_fault(command: Command) -> None:
+    process = command.start("check", "-")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    process.stdin.write('{"jsonrpc":"1.0","method":1,"id":true}\n' * 100)
+    process.stdin.close()
+    assert process.wait(20) == 141
+    assert process.stderr.read() == ""
+
+
+def test_ctrl_c_ends_a_call(command: Command) -> None:
+    process = command.start("call", "sleep 60", "subtract", "--trace", "-")
+    until(process.stderr, "subtract")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    assert process.stderr is not None
+    assert "Traceback" not in process.stderr.read()
+
+
+def test_colour_only_where_it_is_wanted(command: Command) -> None:
+    """`script` gives the command a terminal."""
+    line = "python -m dragoman check messages.jsonl"
+    (command.folder / "messages.jsonl").write_text("{}\n")
+    for env, coloured in (({}, True), ({"NO_COLOR": "1"}, False)):
+        done = subprocess.run(
+            ["script", "-qec", line, "/dev/null"],
+            capture_output=True,
+            cwd=command.folder,
+            env=_terminal(env),
+            check=False,
+        )
+        assert (b"\x1b[31m" in done.stdout) is coloured, done.stdout
+
+
+def _terminal(extra: dict[str, str]) -> dict[str, str]:
+    import sys
+
+    from .conftest import environment
+
+    folder = str(Path(sys.executable).parent)
+    return environment({"TERM": "xterm-256color", "PATH": f"{folder}:{os.environ['PATH']}"} | extra)

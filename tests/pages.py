@@ -1,0 +1,93 @@
+"""The pages of the documentation: what they show, link to, and head their parts with.
+
+A page shows a file, or the part of one between `# [name]` and `# [/name]`, by a line
+
+    <!-- snippet: docs/snippets/first.console -->
+    <!-- snippet: docs/snippets/tutorial/calculator.py [errors] -->
+
+with the text in a fence below it. `python -m tests.pages` writes the fences anew from the files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from tests.snippets import ROOT
+
+MARK = re.compile(r"^<!-- snippet: (\S+)(?: \[(\w+)\])? -->\n(?:```.*?^```\n)?", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+LANGUAGES = {".py": "python", ".console": "console"}
+PLAIN = ("text", "mermaid", "make")
+"""Languages of fences that show no snippet: `make` has targets of the Makefile, which are checked."""
+OTHERS = {"figures.md", "decisions.md", "rough-edges.md"}
+"""Pages of docs/ that are written elsewhere, and may have their own ways."""
+
+
+class Mark(Struct, frozen=True):
+    """One place where a page shows a file, whole or in part."""
+
+    path: str
+    part: str | None
+
+    @property
+    def text(self) -> str:
+        """What must stand there."""
+        whole = (ROOT / self.path).read_text()
+        if self.part is None:
+            return whole
+        found = re.search(rf"^# \[{self.part}\]\n(.*?)^# \[/{self.part}\]$", whole, re.MULTILINE | re.DOTALL)
+        if found is None:
+            raise AssertionError(f"{self.path} has no part [{self.part}]")
+        return found[1].strip("\n") + "\n"
+
+    @property
+    def block(self) -> str:
+        """The mark and its fence, as they stand in a page."""
+        part = f" [{self.part}]" if self.part else ""
+        return f"<!-- snippet: {self.path}{part} -->\n```{LANGUAGES[Path(self.path).suffix]}\n{self.text}```\n"
+
+
+def pages() -> list[Path]:
+    """Every page that these rules are about."""
+    docs = [path for path in (ROOT / "docs").rglob("*.md") if path.name not in OTHERS]
+    return [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted(docs)]
+
+
+def marks(text: str) -> list[Mark]:
+    """What a page shows."""
+    return [Mark(path, part or None) for path, part in MARK.findall(text)]
+
+
+def refreshed(text: str) -> str:
+    """The page with every fence as its file is now."""
+    return MARK.sub(lambda found: Mark(found[1], found[2]).block, text)
+
+
+def anchors(text: str) -> set[str]:
+    """The names by which the headings of a page are linked to."""
+    plain = [re.sub(r"[`*]", "", heading).strip().lower() for heading in HEADING.findall(FENCE.sub("", text))]
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+def links(path: Path) -> Iterator[tuple[str, Path | None, str]]:
+    """The links of a page: as written, the file they lead to (None: the web), and the anchor."""
+    for target in LINK.findall(FENCE.sub("", path.read_text())):
+        if "://" in target:
+            yield target, None, ""
+            continue
+        place, _, anchor = target.partition("#")
+        yield target, (path.parent / place).resolve() if place else path, anchor
+
+
+if __name__ == "__main__":
+    for page in pages():
+        before = page.read_text()
+        if (after := refreshed(before)) != before:
+            page.write_text(after)
+            print(f"{page.relative_to(ROOT)} is new")

@@ -1,0 +1,245 @@
+"""What the documentation shows, run as a reader would run it.
+
+Rules of a snippet:
+
+- The address 127.0.0.1:PORT is a placeholder; every run gets a free port in its place, and output is
+  compared with the placeholder put back.
+- In Python, `print(...)  # text` says what is printed: the texts must come out in this order ("..." at
+  the end: any rest). Nothing may be written to stderr, warnings included.
+- `# served: TARGET URL...` in the part that is not shown asks for a running `dragoman serve`.
+- A `.console` file is a session: `$ command`, then what it prints ("..." stands for anything in a line,
+  and alone on a line for any lines). `dragoman serve` goes on while the rest is run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+SNIPPETS = ROOT / "docs" / "snippets"
+
+ADDRESS = re.compile(r"127\.0\.0\.1:(\d+)")
+URL = re.compile(r"[a-z]+://127\.0\.0\.1:\d+")
+EXPECTED = re.compile(r"print\(.*\)  # (.*)")
+SERVED = re.compile(r"^# served: (.*)$", re.MULTILINE)
+LINES = 20.0
+"""Seconds for a command; what hangs is killed."""
+
+
+# -- places ---------------------------------------------------------------------------------------
+
+
+def environment() -> dict[str, str]:
+    """The environment of a reader who has activated the virtual environment."""
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("DRAGOMAN_", "FORCE_COLOR", "NO_COLOR"))}
+    return plain | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "200"}
+
+
+def folder(source: Path, place: Path, ports: Mapping[str, str]) -> Path:
+    """A copy of the files beside `source`, with the calculator of the examples and real ports."""
+    work = place / "work"
+    work.mkdir()
+    for path in [*EXAMPLES.glob("calculator.py"), *source.parent.iterdir()]:
+        if path.suffix in (".py", ".jsonl"):
+            (work / path.name).write_text(replaced(path.read_text(), ports))
+    return work
+
+
+def replaced(text: str, ports: Mapping[str, str]) -> str:
+    """The text with real ports where it has placeholders."""
+    return ADDRESS.sub(lambda found: f"127.0.0.1:{ports.get(found[1], found[1])}", text)
+
+
+@contextmanager
+def free_ports(names: Sequence[str]) -> Iterator[dict[str, str]]:
+    """A free port for each placeholder, below those that the system gives to callers, so that it stays free."""
+    found: dict[str, str] = {}
+    start = 20_000 + os.getpid() * 37 % 12_000
+    for port in range(start, start + 500):
+        if len(found) == len(names):
+            break
+        try:
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                with socket.socket(socket.AF_INET, kind) as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        found[names[len(found)]] = str(port)
+    yield found
+
+
+# -- running --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def serving(words: Sequence[str], work: Path, ports: dict[str, str]) -> Iterator[None]:
+    """`dragoman serve` while the block runs; its real ports go into `ports`."""
+    real = [ADDRESS.sub("127.0.0.1:0", word) for word in words]
+    command = [sys.executable, "-m", "dragoman", "serve", *real, "--json"]
+    process = subprocess.Popen(
+        command, cwd=work, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise AssertionError(f"serve {words} ended: {process.communicate()[1]}")
+        note_ports(words, msgspec.json.decode(line)["urls"], ports)
+        yield
+    finally:
+        _stop(process)
+    assert process.returncode == 0
+
+
+def note_ports(words: Sequence[str], urls: Sequence[str], ports: dict[str, str]) -> None:
+    """Which placeholder became which port, by the order of the URLs."""
+    located = [[found for url in given for found in ADDRESS.findall(url)] for given in (words, urls)]
+    ports.update(zip(*located, strict=True))
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.communicate(timeout=LINES)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
+def run_python(path: Path, place: Path, served: Sequence[str] = ()) -> str:
+    """Run a Python snippet; its output, checked against what its comments say."""
+    text = path.read_text()
+    asked = SERVED.search(text)
+    served = asked[1].split() if asked else served
+    own = [port for port in dict.fromkeys(ADDRESS.findall(text)) if port != "0"]
+    with ExitStack() as stack:
+        ports = stack.enter_context(free_ports(own))
+        if served:
+            scratch = place / "served"
+            scratch.mkdir()
+            stack.enter_context(serving(served, folder(path, scratch, {}), ports))
+        work = folder(path, place, ports)
+        command = [sys.executable, "-W", "error", path.name]
+        if path.name.endswith("_test.py"):
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", path.name]
+            command += ["-o", "asyncio_default_fixture_loop_scope=function"]
+        done = subprocess.run(
+            command, cwd=work, env=environment(), capture_output=True, text=True, timeout=3 * LINES, check=False
+        )
+    assert done.returncode == 0, f"{path.name} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    assert not done.stderr, f"{path.name} wrote to stderr:\n{done.stderr}"
+    check_output(EXPECTED.findall(text), done.stdout, path.name)
+    return done.stdout
+
+
+def check_output(expected: Sequence[str], out: str, name: str) -> None:
+    """Each expected text is a line of the output, in this order."""
+    lines = iter(out.splitlines())
+    for text in expected:
+        rest = text.removesuffix("...")
+        fits = any(line.startswith(rest) if rest != text else line == text for line in lines)
+        assert fits, f"{name} does not print {text!r} where it says so; it prints:\n{out}"
+
+
+class Session:
+    """A `.console` file, run line by line."""
+
+    def __init__(self, path: Path, place: Path) -> None:
+        self.name = path.name
+        self.ports: dict[str, str] = {}
+        self.work = folder(path, place, {})
+        self.status = 0
+        self._processes: list[subprocess.Popen[str]] = []
+        self._steps = steps(path.read_text())
+
+    def run(self) -> None:
+        """Run every command and compare; then end what was started, which must end well."""
+        try:
+            for command, expected in self._steps:
+                if command.startswith("dragoman serve"):
+                    self._serve(command, expected)
+                else:
+                    self._command(command, expected)
+        finally:
+            for process in self._processes:
+                _stop(process)
+        assert [process.returncode for process in self._processes] == [0] * len(self._processes)
+
+    def _command(self, command: str, expected: list[str]) -> None:
+        program = command.split()[0]
+        if shutil.which(program, path=environment()["PATH"]) is None:
+            return  # curl and the like are not everywhere; the command itself is
+        self._keep_closed(command)
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", replaced(command.replace("$?", str(self.status)), self.ports)],
+            cwd=self.work,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LINES,
+            check=False,
+        )
+        self.status = done.returncode
+        self._compare(command, expected, done.stdout.splitlines())
+
+    def _keep_closed(self, command: str) -> None:
+        """A port that nobody serves is one that refuses."""
+        for port in ADDRESS.findall(command):
+            if port not in self.ports:
+                with free_ports([port]) as found:
+                    self.ports |= found
+
+    def _serve(self, command: str, expected: list[str]) -> None:
+        process = subprocess.Popen(
+            ["bash", "-c", "exec " + ADDRESS.sub("127.0.0.1:0", command)],
+            cwd=self.work,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._processes.append(process)
+        assert process.stdout is not None
+        lines = [process.stdout.readline().rstrip("\n") for _ in expected]
+        urls = URL.findall("\n".join(line for line in lines if not line.startswith("try")))
+        note_ports(URL.findall(command), urls, self.ports)
+        self._compare(command, expected, lines)
+
+    def _compare(self, command: str, expected: list[str], lines: list[str]) -> None:
+        back = {real: shown for shown, real in self.ports.items()}
+        text = "\n".join(replaced(line.rstrip(), back) for line in lines)
+        pattern = "\n".join(re.escape(line).replace(r"\.\.\.", ".*") for line in expected)
+        pattern = re.sub(r"^\.\*$", r"[\\s\\S]*", pattern, flags=re.MULTILINE)
+        shown = "\n".join(expected)
+        assert re.fullmatch(pattern, text), f"{self.name}: $ {command}\nshould print:\n{shown}\nprints:\n{text}"
+
+
+def steps(text: str) -> list[tuple[str, list[str]]]:
+    """The commands of a session, each with what it prints. A line that ends with a backslash goes on."""
+    found: list[tuple[str, list[str]]] = []
+    open_line = False
+    for line in text.splitlines():
+        if open_line:
+            command, expected = found[-1]
+            found[-1] = (f"{command} {line.strip().removesuffix(chr(92)).strip()}", expected)
+        elif line.startswith("$ "):
+            found.append((line[2:].removesuffix("\\").strip(), []))
+        elif found:
+            found[-1][1].append(line)
+        open_line = line.endswith("\\") and (open_line or line.startswith("$ "))
+    return found

@@ -1,0 +1,242 @@
+"""The documentation is true: what it shows is a file that runs, its links lead somewhere, its tables agree with the code."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import dragoman
+from dragoman import Limits, connect, http_app, serve, sync
+from dragoman.channel import Options
+from dragoman.cli.app import COMMANDS
+from dragoman.jsonrpc.limits import CLIENT, KIB, MIB
+from tests.pages import FENCE, LANGUAGES, PLAIN, Mark, anchors, links, marks, pages, refreshed
+from tests.snippets import EXAMPLES, ROOT, SNIPPETS, Session, environment, run_python
+
+PAGES = pages()
+DOCS = ROOT / "docs"
+FILES = sorted(path for path in SNIPPETS.rglob("*") if path.suffix in LANGUAGES)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def every_word() -> str:
+    return "\n".join(page.read_text() for page in PAGES)
+
+
+# -- what is shown --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_what_a_page_shows_is_what_the_file_says(page: Path) -> None:
+    text = page.read_text()
+    assert refreshed(text) == text, f"run python -m tests.pages: {named(page)} is behind its snippets"
+    for mark in marks(text):
+        assert mark.text.strip(), f"{mark} shows nothing"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_fence_is_a_snippet(page: Path) -> None:
+    text = page.read_text()
+    shown = [mark.text for mark in marks(text)]
+    for language, body in FENCE.findall(text):
+        assert language in PLAIN or body in shown, f"{named(page)} has a fence that nothing runs:\n{body}"
+        if language == "make":
+            assert_targets(body)
+
+
+def assert_targets(body: str) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for line in body.splitlines():
+        assert re.search(rf"^{line.removeprefix('make ')}:", makefile, re.MULTILINE), f"no target for {line!r}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_every_snippet_is_shown(path: Path) -> None:
+    shown = {mark.path for page in PAGES for mark in marks(page.read_text())}
+    assert named(path) in shown
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.suffix == ".py"], ids=named)
+def test_a_snippet_runs(path: Path, tmp_path: Path) -> None:
+    run_python(path, tmp_path)
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.suffix == ".console"], ids=named)
+def test_a_session_prints_what_it_shows(path: Path, tmp_path: Path) -> None:
+    Session(path, tmp_path).run()
+
+
+def test_both_readmes_show_and_offer_the_same() -> None:
+    english, chinese = ((ROOT / name).read_text() for name in ("README.md", "README.zh-CN.md"))
+    assert marks(english) == marks(chinese)
+    assert len(marks(english)) >= 4
+
+    def rows(text: str) -> list[str]:
+        return re.findall(r"^\| (`.*?`)", text, re.MULTILINE)
+
+    assert [len(re.findall("`[^`]+`", row)) for row in rows(english)] == [
+        len(re.findall("`[^`]+`", row)) for row in rows(chinese)
+    ]
+    assert text_links(english) - {"README.zh-CN.md"} == text_links(chinese) - {"README.md"}
+
+
+def text_links(text: str) -> set[str]:
+    return set(re.findall(r"\]\(([^)]+)\)", text))
+
+
+def test_the_examples_are_as_short_as_the_readme_says() -> None:
+    """Ten lines for a server, six for a client."""
+    for name, most in (("calculator.py", 10), ("client.py", 6)):
+        lines = [line for line in (EXAMPLES / name).read_text().splitlines() if line.strip()]
+        assert len(lines) <= most, f"{name} has {len(lines)} lines"
+        assert Mark(f"examples/{name}", None) in marks((ROOT / "README.md").read_text())
+
+
+# -- links ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, place, anchor in links(page):
+        if place is None:
+            continue
+        assert place.exists(), f"{named(page)} links to {target}, which is not there"
+        if anchor:
+            assert anchor in anchors(place.read_text()), f"{named(page)} links to {target}, where nothing has that name"
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    reached, waiting = set(), [DOCS / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        waiting += [p for _, p, _ in links(page) if p is not None and p in PAGES and p not in reached]
+    assert {page for page in PAGES if page.is_relative_to(DOCS)} <= reached
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", ["dragoman", "dragoman.jsonrpc", "dragoman.sync"])
+def test_public_names_are_documented(module: str) -> None:
+    words = every_word()
+    found = importlib.import_module(module)
+    for name in found.__all__:
+        value = getattr(found, name)
+        if module != "dragoman.sync" or name == "connect":
+            assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", words), f"no page mentions `{name}` of {module}"
+        if isinstance(value, type) or callable(value):
+            assert (value.__doc__ or "").strip(), f"{module}.{name} has no docstring"
+
+
+def test_options_are_documented() -> None:
+    peers, services = ((DOCS / name).read_text() for name in ("peers.md", "services.md"))
+    wires = "".join(path.read_text() for path in (DOCS / "wires").glob("*.md"))
+    for name in connect.__kwdefaults__:
+        assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", peers), f"peers.md says nothing of connect({name}=)"
+    for name in (serve.__kwdefaults__ | http_app.__kwdefaults__).keys() - {"trace", "limits"}:
+        assert f"`{name}`" in services, f"services.md says nothing of serve({name}=)"
+    for name in set(Options.__struct_fields__) - {"limits"}:
+        assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", wires), f"no wire's page says anything of the option {name}"
+    assert sync.connect.__doc__
+
+
+def test_options_of_methods_and_services_are_documented() -> None:
+    text = (DOCS / "services.md").read_text()
+    taken = dragoman.Service.__init__.__kwdefaults__ | dragoman.Service.method.__kwdefaults__
+    for name in taken:
+        assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", text), f"services.md says nothing of {name}"
+
+
+def test_the_context_is_documented() -> None:
+    text = (DOCS / "services.md").read_text()
+    for name in vars(dragoman.Context):
+        if not name.startswith("_") and name != "where":
+            assert re.search(rf"^\| `{name}\b", text, re.MULTILINE), f"services.md says nothing of Context.{name}"
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_are_documented(name: str) -> None:
+    text = (DOCS / "command.md").read_text()
+    assert f"## dragoman {name}" in text
+    command = [sys.executable, "-m", "dragoman", name, "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=30, check=True).stdout
+    for option in set(re.findall(r"^│[ *]+(--[a-z][a-z-]+)", shown, re.MULTILINE)):
+        assert f"`{option}" in text, f"command.md says nothing of {option} of {name}"
+
+
+# -- numbers and texts ----------------------------------------------------------------------------
+
+
+def test_limits_are_those_of_the_code() -> None:
+    text = (DOCS / "limits.md").read_text()
+    rows = {name: (default, reason) for name, default, reason in re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", text, re.MULTILINE)}
+    source = (ROOT / "src/dragoman/jsonrpc/limits.py").read_text()
+    reasons = dict(re.findall(r'^    (\w+): .*\n    """(.*?)"""$', source, re.MULTILINE))
+    assert list(rows) == list(Limits.__struct_fields__)
+    for name in Limits.__struct_fields__:
+        default, reason = rows[name]
+        assert default == in_words(name, getattr(Limits(), name)), name
+        assert reason == reasons[name], name
+    assert f"A client's `message_size` is {in_words('message_size', CLIENT.message_size)}." in text
+    assert msgspec.structs.replace(CLIENT, message_size=Limits().message_size) == Limits()
+
+
+def in_words(name: str, value: float) -> str:
+    """A default as the page shows it."""
+    if name.endswith("_timeout"):
+        return f"{value:g} s"
+    if name in ("message_size", "response_size", "send_queue", "header_size"):
+        return f"{value / MIB:g} MiB" if value >= MIB else f"{value / KIB:g} KiB"
+    return f"{value:,}"
+
+
+def test_errors_are_keyed_by_texts_that_the_code_has() -> None:
+    """Every text in a first column is, but for its `{...}`, part of a text in the source."""
+    known = source_texts()
+    text = (DOCS / "errors.md").read_text()
+    keys = [one or other for one, other in re.findall(r"^\| (?:`` (.+?) ``|`(.+?)`) \|", text, re.MULTILINE)]
+    assert len(keys) > 100
+    wrong = [key for key in keys if not any(fits(key, one) for one in known)]
+    assert not wrong, "the source has no such texts:\n" + "\n".join(wrong)
+
+
+def fits(key: str, source: str) -> bool:
+    return re.sub(r"\{[^{}' ]*\}", "{}", key) in source
+
+
+def source_texts() -> set[str]:
+    """Every text in the source; what is put into it is `{}`."""
+    found: set[str] = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                found.add("".join(v.value if isinstance(v, ast.Constant) else "{}" for v in node.values))  # type: ignore[misc]
+    return found
+
+
+def test_every_code_of_ours_is_documented() -> None:
+    text = (DOCS / "errors.md").read_text()
+    for code in [-32700, -32600, -32601, -32602, -32603, *dragoman.jsonrpc.errors.PLAIN.codes.values()]:
+        assert re.search(rf"\| {code}\b", text), f"errors.md says nothing of {code}"
+
+
+def test_pages_keep_their_lines_short() -> None:
+    for page in PAGES:
+        for line in FENCE.sub("", page.read_text()).splitlines():
+            assert len(line) <= 120 or line.startswith("|"), f"{named(page)}: {line}"

@@ -1,0 +1,122 @@
+"""Servers for the tests of HTTP: the native front, and an ASGI server, each with the same app."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+
+from dragoman.channel import Channel, Document, Exchange, Gate, Options, Served
+from dragoman.rpc.host import Host
+from dragoman.transports.http import App, Endpoint
+from dragoman.transports.http_server import HttpListener, listen
+from tests.calculator import calculator
+
+from .http_cases import PATIENCE
+
+
+def served() -> dict[str, Served]:
+    """A calculator at the URL and another one below it."""
+    return {"": Host(calculator()), "/math": Host(calculator())}
+
+
+class Scripted:
+    """A Served that does with its exchanges, channels and requests what the test says."""
+
+    def __init__(
+        self,
+        exchange: Callable[[Exchange], None] | None = None,
+        *,
+        attach: Callable[[Channel], None] | None = None,
+        endpoints: Mapping[str, Endpoint] | None = None,
+        documents: Mapping[str, Document] | None = None,
+    ) -> None:
+        self.name = "scripted"
+        self.gate = Gate(10)
+        self.exchanges: asyncio.Queue[Exchange] = asyncio.Queue()
+        self._exchange, self._attach = exchange, attach
+        self._documents = documents or {}
+        if endpoints is not None:
+            self.http_endpoints = lambda: endpoints
+
+    def exchange(self, x: Exchange) -> None:
+        self.exchanges.put_nowait(x)
+        if self._exchange is not None:
+            self._exchange(x)
+
+    async def next(self) -> Any:
+        """The next exchange."""
+        async with asyncio.timeout(PATIENCE):
+            return await self.exchanges.get()
+
+    def attach(self, channel: Channel) -> None:
+        assert self._attach is not None
+        self._attach(channel)
+
+    def routes(self) -> Mapping[str, Document]:
+        return self._documents
+
+    async def drain(self, timeout: float) -> None:
+        self.gate.draining = True
+
+
+@asynccontextmanager
+async def native(what: Mapping[str, Served], options: Options, url: str = "http://127.0.0.1:0") -> AsyncIterator[HttpListener]:
+    """The native front."""
+    listener = await listen(url, what, options)
+    try:
+        yield listener
+    finally:
+        await listener.close()
+        for one in what.values():
+            await one.drain(0)
+        async with asyncio.timeout(PATIENCE):
+            await listener.closed()
+
+
+@asynccontextmanager
+async def asgi(app: Any) -> AsyncIterator[int]:
+    """An ASGI server; gives its port."""
+    door = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        app, http="httptools", ws="websockets-sansio", lifespan="on", log_config=None, timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    running = asyncio.create_task(server.serve(sockets=[door]))
+    while not server.started:
+        await asyncio.sleep(0)
+    try:
+        yield door.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await running
+        door.close()
+
+
+@asynccontextmanager
+async def face(kind: str, what: Mapping[str, Served], options: Options) -> AsyncIterator[int]:
+    """Either face by its name; gives the port."""
+    if kind == "native":
+        async with native(what, options) as listener:
+            yield int(listener.url.rpartition(":")[2])
+    else:
+        async with asgi(App(what, options)) as port:
+            yield port
+
+
+@asynccontextmanager
+async def wire(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A raw connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        try:
+            await writer.wait_closed()
+        except ConnectionError:
+            pass
