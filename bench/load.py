@@ -5,7 +5,8 @@ It runs as a process of its own, pinned to another core than the server, and tak
 (one call at a time), `hold` (further connections that stay idle), `pend` (calls that are never answered), `close`.
 It reads the server's CPU clock itself, right before and after the calls. Rules:
 
-- Every request of a load has the same length, so that a slice of one long string is the next k requests.
+- On one wire every request has the same length, so that a slice of one long string is the next k requests; over HTTP
+  the bodies have sixteen lengths in turn, since a server may remember heads.
 - Every answer has the length of the first, which was parsed and checked; anything else is an error.
 - What one wake-up frees is sent in one write, as a good client does.
 """
@@ -25,6 +26,8 @@ from typing import Any, Protocol
 
 FIRST_ID, IDS = 100_000, 10_000
 """Ids of one fixed width; they come round again long after the call that bore them was answered."""
+LENGTHS = 16
+"""How many lengths of body the requests over HTTP have in turn, so that their heads differ as callers' heads do."""
 PATIENCE = 30.0
 """Seconds without an answer after which a load has failed."""
 WEBSOCKET_KEY = "dGhlIHNhbXBsZSBub25jZQ=="
@@ -182,8 +185,12 @@ class Load:
         self.pid: int = order.get("pid", 0)
         method, params = order.get("method", "subtract"), order.get("params", "[42,23]")
         port = self.address[1] if len(self.address) == 2 else 0
-        ids = range(FIRST_ID, FIRST_ID + (1 if self.framing == "http" else IDS))
-        requests = [framed(self.framing, call(method, number, params), port) for number in ids]
+        self.posts: list[bytes] = []
+        if self.framing == "http":
+            lengths = [params + " " * spaces for spaces in range(LENGTHS)]
+            self.posts = [framed(self.framing, call(method, FIRST_ID, padded), port) for padded in lengths]
+        ids = range(FIRST_ID, FIRST_ID + IDS)
+        requests = self.posts[:1] or [framed(self.framing, call(method, number, params), port) for number in ids]
         self.size, self.count = len(requests[0]), len(requests)
         self.requests = memoryview(b"".join(requests * (2 if self.count > 1 else 1)))
         self.next = 0
@@ -268,13 +275,13 @@ class Load:
             )
 
     def run_many(self, calls: int) -> None:
-        size, request, count = self.answer, self.requests, len(self.wires)
+        size, posts, count = self.answer, self.posts, len(self.wires)
         poll = select.epoll()
         by_fd = {wire.fileno(): wire for wire in self.wires}
         partial = dict.fromkeys(by_fd, 0)
         for fd, wire in by_fd.items():
             poll.register(fd, select.EPOLLIN)
-            wire.send(request)
+            wire.send(posts[0])
         sent, done = count, 0
         calls = max(calls, count)
         while done < calls:
@@ -294,7 +301,7 @@ class Load:
                 done += 1
                 if sent < calls:
                     sent += 1
-                    wire.send(request)
+                    wire.send(posts[sent % LENGTHS])
         poll.close()
 
     def latency(self, calls: int) -> float:

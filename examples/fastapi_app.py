@@ -8,9 +8,9 @@ import asyncio
 import socket
 
 import uvicorn
-from calculator import api
 from fastapi import FastAPI
 
+from calculator import api
 from dragoman import connect, http_app
 
 app = FastAPI()

@@ -4,8 +4,9 @@ python examples/flask_app.py               calls itself once and ends
 flask --app examples/flask_app.py run      serves it
 """
 
-from calculator import api
 from flask import Flask, Response, request
+
+from calculator import api
 
 app = Flask(__name__)
 

@@ -12,12 +12,7 @@ from dragoman import serve
 
 async def main(url: str) -> None:
     """Until SIGTERM; on stdio until end of file."""
-    serving = serve(calculator(), urls=[url], limits=RAISED)
-    if url.startswith("stdio:"):
-        await serving
-    else:
-        async with serving:
-            await asyncio.Event().wait()
+    await serve(calculator(), urls=[url], limits=RAISED)
 
 
 if __name__ == "__main__":

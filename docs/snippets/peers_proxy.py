@@ -3,7 +3,6 @@ import asyncio
 from typing import Protocol
 
 from calculator import api
-
 from dragoman import connect, serve
 
 

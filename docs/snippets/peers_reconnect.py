@@ -1,7 +1,6 @@
 import asyncio
 
 from calculator import api
-
 from dragoman import connect, serve
 
 URL = "tcp://127.0.0.1:9000"

@@ -1,6 +1,5 @@
 # [lenient]
 from calculator import total
-
 from dragoman import Service
 from dragoman.jsonrpc import Leniency, decode
 

@@ -1,12 +1,7 @@
-import asyncio
-
-from calculator import api
-
-from dragoman import connect, serve
-
 # [middleware]
 import time
 
+from calculator import api
 from dragoman import RpcError
 
 
@@ -21,8 +16,7 @@ async def timed(call, next):
     try:
         return await next(call)
     finally:
-        seconds = time.perf_counter() - started
-        print(call.method, "took less than a second" if seconds < 1 else "was slow")
+        print(call.method, "was slow" if time.perf_counter() - started > 1 else "was quick")
 
 
 @api.use
@@ -33,6 +27,9 @@ async def guarded(call, next):
 
 
 # [/middleware]
+import asyncio
+
+from dragoman import connect, serve
 
 
 async def main() -> None:

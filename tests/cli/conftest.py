@@ -18,8 +18,7 @@ PATIENCE = 60.0
 """Seconds after which a command is killed, so that a fault is a failed test and no standstill."""
 
 SERVICE = """\
-import os
-import sys
+import fcntl
 
 from dragoman import Context, RpcError, Service
 
@@ -62,10 +61,10 @@ async def progress(context: Context) -> str:
 
 @api.method
 def hold(gate: str) -> str:
-    "Answers when somebody has opened the named pipe `gate` for writing, and closed it."
-    print("holding", flush=True)
-    with open(gate) as pipe:
-        pipe.read()
+    "Answers when nobody has the file `gate` locked."
+    print("holding\\n", end="", flush=True)  # in one piece: there are many threads
+    with open(gate) as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
     return "held"
 """
 

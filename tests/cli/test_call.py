@@ -108,7 +108,7 @@ def test_what_was_not_declared_is_masked(command: Command, place: Place) -> None
         ("127.0.0.1:8000", 2),
         ("ftp://127.0.0.1/", 2),
         ("tcp://127.0.0.1", 2),
-        ("no-such-command-anywhere here", 3),
+        ("no-such-command-anywhere here", 2),
         (f"{sys.executable} -c pass", 3),
     ],
 )

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -77,10 +78,11 @@ async def nothing_is_left_behind() -> AsyncIterator[None]:
 class Server:
     """A running `dragoman serve` of the faulty service."""
 
-    def __init__(self, process: subprocess.Popen[bytes], urls: list[str]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], errors: Path) -> None:
         self.process = process
-        self.urls = urls
+        self.urls: list[str] = []
         self.memory = psutil.Process(process.pid)
+        self._errors = errors
 
     @property
     def url(self) -> str:
@@ -114,9 +116,8 @@ class Server:
         return self.process.returncode
 
     def errors(self) -> str:
-        """What it wrote to stderr, after its end."""
-        assert self.process.stderr is not None
-        return self.process.stderr.read().decode()
+        """What it wrote to stderr so far."""
+        return self._errors.read_text()
 
 
 async def as_few(peer: Peer, before: Census) -> None:
@@ -133,14 +134,16 @@ Serve = Callable[..., Server]
 
 
 @pytest.fixture
-def serving() -> Iterator[Serve]:
+def serving(tmp_path: Path) -> Iterator[Serve]:
     """Starts `dragoman serve` of the faulty service: `serving("tcp://127.0.0.1:0", "--limit", "calls=10")`."""
     started: list[Server] = []
 
     def serve(*words: str, descriptors: int | None = None) -> Server:
         command = [sys.executable, "-m", "dragoman", "serve", "tests.faults.service:api", *words, "--json"]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        server = Server(process, [])
+        errors = tmp_path / f"stderr {len(started)}"
+        with errors.open("wb") as file:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=file)
+        server = Server(process, errors)
         started.append(server)
         if descriptors is not None:
             server.memory.rlimit(psutil.RLIMIT_NOFILE, (descriptors, descriptors))
@@ -157,9 +160,8 @@ def serving() -> Iterator[Serve]:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
         process.wait()
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def child(*words: str) -> list[str]:

@@ -19,7 +19,7 @@ from dragoman.channel import Broken, Ended
 from .conftest import PATIENCE, Serve, child, until
 from .service import Counts
 
-BUSY, DRAINING = -32000, -32001
+DRAINING = -32001
 
 
 async def counted(peer: Peer, started: int) -> Counts:
@@ -31,6 +31,16 @@ async def counted(peer: Peer, started: int) -> Counts:
                 return counts
 
 
+async def refused(peer: Peer) -> RpcError:
+    """Call until that is refused; how."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await peer.call("later", [1])
+            except RpcError as refusal:
+                return refusal
+
+
 async def test_kill_minus_nine_fails_every_call_at_once_with_the_reason() -> None:
     async with connect(child(), stderr=lambda line: None, timeout=None) as peer:
         calls = [asyncio.ensure_future(peer.call("hang")) for _ in range(50)]
@@ -40,10 +50,9 @@ async def test_kill_minus_nine_fails_every_call_at_once_with_the_reason() -> Non
         async with asyncio.timeout(PATIENCE):
             answers = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(answer, Ended) for answer in answers)
-        assert {str(answer).rsplit(") ", 1)[-1] for answer in answers} != {""}
         assert all("was ended by SIGKILL" in str(answer) for answer in answers)
         assert peer.closed
-        assert not process.is_running() or process.status() != psutil.STATUS_ZOMBIE
+        assert not process.is_running()
         with pytest.raises(Ended, match="SIGKILL"):
             await peer.call("subtract", [2, 1])
 
@@ -123,11 +132,7 @@ async def test_sigterm_during_fifty_calls_gets_fifty_answers(wire: str, serving:
         calls = [asyncio.ensure_future(peer.call("until", [str(gate)])) for _ in range(50)]
         await counted(other, 50)
         os.kill(server.process.pid, signal.SIGTERM)
-        with pytest.raises(RpcError) as refused:
-            async with asyncio.timeout(PATIENCE):
-                while True:
-                    await other.call("later", [1])
-        assert refused.value.code == DRAINING
+        assert (await refused(other)).code == DRAINING
         gate.touch()
         async with asyncio.timeout(PATIENCE):
             assert await asyncio.gather(*calls) == [True] * 50
@@ -142,11 +147,7 @@ async def test_sigterm_to_a_child_during_fifty_calls_gets_fifty_answers(tmp_path
         await counted(peer, 50)
         [process] = psutil.Process().children()
         process.terminate()
-        with pytest.raises(RpcError) as refused:
-            async with asyncio.timeout(PATIENCE):
-                while True:
-                    await peer.call("later", [1])
-        assert refused.value.code == DRAINING
+        assert (await refused(peer)).code == DRAINING
         gate.touch()
         async with asyncio.timeout(PATIENCE):
             assert await asyncio.gather(*calls) == [True] * 50
@@ -174,10 +175,7 @@ async def test_a_second_signal_ends_at_once(second: signal.Signals, serving: Ser
         call = asyncio.ensure_future(peer.call("hang"))
         await counted(peer, 1)
         os.kill(server.process.pid, signal.SIGTERM)
-        with pytest.raises(RpcError):
-            async with asyncio.timeout(PATIENCE):
-                while True:
-                    await peer.call("later", [1])
+        assert (await refused(peer)).code == DRAINING
         os.kill(server.process.pid, second)
         assert await server.ended() == 128 + second
         with pytest.raises((Ended, Broken)):

@@ -214,7 +214,9 @@ CASES = [
         Case(name=f"own Origin {o}", request=post(more=f"Origin: {o}\r\n"), body=ANSWER)
         for o in ("http://localhost", "https://localhost:3000", "http://127.0.0.1:8000", "http://[::1]:80")
     ],
-    Case(name="no CORS", request=post(more="Origin: http://localhost\r\n"), headers={"access-control-allow-origin": None}),
+    Case(
+        name="no CORS", request=post(more="Origin: http://localhost\r\n"), headers={"access-control-allow-origin": None}
+    ),
     # -- documents
     Case(name="health", request=get("/health"), body=b'{"status":"ok"}', headers={"content-type": "application/json"}),
     Case(name="HEAD", request=get("/health", method="HEAD"), to="HEAD", body=b"", headers={"content-length": "15"}),
@@ -270,7 +272,9 @@ CASES = [
     Case(name="another expectation", request=post(more="Expect: x\r\n"), status=417, closes=True, native=True),
     # -- what is no HTTP, or whose end nobody knows
     *[
-        Case(name=f"framing: {name}", request=lined(*POST_LINES, *lines, body=CALL), status=400, closes=True, native=True)
+        Case(
+            name=f"framing: {name}", request=lined(*POST_LINES, *lines, body=CALL), status=400, closes=True, native=True
+        )
         for name, lines in FRAMING_FAULTS.items()
     ],
     *[

@@ -16,6 +16,7 @@ from dragoman.transports.http import App, Endpoint
 from dragoman.transports.http_server import HttpListener, listen
 from tests.calculator import calculator
 
+from .ends import until
 from .http_cases import PATIENCE
 
 
@@ -65,7 +66,9 @@ class Scripted:
 
 
 @asynccontextmanager
-async def native(what: Mapping[str, Served], options: Options, url: str = "http://127.0.0.1:0") -> AsyncIterator[HttpListener]:
+async def native(
+    what: Mapping[str, Served], options: Options, url: str = "http://127.0.0.1:0"
+) -> AsyncIterator[HttpListener]:
     """The native front."""
     listener = await listen(url, what, options)
     try:
@@ -87,8 +90,7 @@ async def asgi(app: Any) -> AsyncIterator[int]:
     )
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve(sockets=[door]))
-    while not server.started:
-        await asyncio.sleep(0)
+    await until(lambda: server.started)
     try:
         yield door.getsockname()[1]
     finally:
@@ -109,9 +111,14 @@ async def face(kind: str, what: Mapping[str, Served], options: Options) -> Async
 
 
 @asynccontextmanager
-async def wire(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A raw connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
+async def wire(port: int, *, narrow: bool = False) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A raw connection. `narrow`: the system holds little of what is not read yet, so that a test need not send much."""
+    sock = socket.socket()
+    sock.setblocking(False)
+    if narrow:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+    reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 20)
     try:
         yield reader, writer
     finally:
@@ -120,3 +127,27 @@ async def wire(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.S
             await writer.wait_closed()
         except ConnectionError:
             pass
+
+
+@asynccontextmanager
+async def asked(
+    what: Served, options: Options | None = None, url: str = "http://127.0.0.1:0", *, narrow: bool = False
+) -> AsyncIterator[tuple[HttpListener, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """The native front, and a raw connection to it."""
+    async with (
+        native({"": what}, options or Options(), url) as listener,
+        wire(port_of(listener), narrow=narrow) as (reader, writer),
+    ):
+        yield listener, reader, writer
+
+
+def port_of(listener: HttpListener) -> int:
+    """Where it really listens."""
+    return int(listener.url.split("/")[2].rpartition(":")[2])
+
+
+def reading(writer: asyncio.StreamWriter, on: bool) -> None:
+    """Stop or go on reading what the far end sends."""
+    transport = writer.transport
+    assert isinstance(transport, asyncio.Transport)
+    (transport.resume_reading if on else transport.pause_reading)()

@@ -328,12 +328,12 @@ async def test_websocket_refused_where_the_server_has_no_words() -> None:
 
 async def test_websocket_too_large() -> None:
     """The server took it whole, so that the channel can live on."""
-    async with socket_server(Host(calculator()), Options(limits=Limits(message_size=1000))) as url:
-        async with ws_connect(url, proxy=None) as far:
-            await far.send("x" * 2000)
-            assert error(str(await far.recv()).encode())["code"] == -32003
-            await far.send(CALL.decode())
-            assert await far.recv() == ANSWER.decode()
+    options = Options(limits=Limits(message_size=1000))
+    async with socket_server(Host(calculator()), options) as url, ws_connect(url, proxy=None) as far:
+        await far.send("x" * 2000)
+        assert error(str(await far.recv()).encode())["code"] == -32003
+        await far.send(CALL.decode())
+        assert await far.recv() == ANSWER.decode()
 
 
 async def test_websocket_endings() -> None:
@@ -372,9 +372,7 @@ async def test_websocket_endings() -> None:
 
 async def test_websocket_that_does_not_read() -> None:
     channels: list[Channel] = []
-    driven = Driven({"": Echo()}, Options(limits=Limits(send_queue=100)), type="websocket")
     echo = Echo()
-    driven.task.cancel()
     driven = Driven({"": echo}, Options(limits=Limits(send_queue=100)), type="websocket")
     driven.inbox.put_nowait({"type": "websocket.connect"})
     driven.inbox.put_nowait({"type": "websocket.receive", "text": "1"})

@@ -121,6 +121,15 @@ async def test_a_child_that_ends_says_how_and_why() -> None:
     await end.channel.close()
 
 
+async def test_a_child_that_is_over_before_anybody_listens() -> None:
+    channel = await dial(python("print(1); print(2); import sys; sys.exit(3)"), Options())
+    await channel.gone()  # type: ignore[attr-defined]
+    end = Recorder(channel)
+    assert not end.messages
+    assert "exit status 3" in str(await end.over())
+    assert end.messages == [b"1", b"2"]
+
+
 async def test_kill_9() -> None:
     end = await started(f"import os; print(os.getpid(), flush=True)\n{CAT}")
     pid = int((await end.got(1))[0])
@@ -264,6 +273,11 @@ async def test_a_stderr_function_that_fails_is_reported(caplog: pytest.LogCaptur
     end = await started("import sys; print('a\\nb', file=sys.stderr)", Options(stderr=fail))
     await end.over()
     assert len([record for record in caplog.records if record.exc_info]) == 2
+
+
+async def test_a_signal_without_a_name() -> None:
+    end = await started(f"import os; os.kill(os.getpid(), {signal.SIGRTMIN + 5})")
+    assert f"was ended by signal {signal.SIGRTMIN + 5}" in str(await end.over())
 
 
 async def test_without_pidfd_a_thread_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,7 +457,6 @@ async def test_the_parent_dies_and_end_of_file_does_not_come(tmp_path: Path) -> 
         ),
         stdin=read,
         stdout=subprocess.PIPE,
-        cwd=ROOT,
     )
     os.close(read)
     assert parent.stdout is not None
@@ -472,6 +485,19 @@ async def test_nobody_reads_our_output_any_more() -> None:
     child.stdin.close()
     assert b"BrokenPipeError" in child.stderr.read()  # of the last print, when nothing is guarded any more
     child.stderr.close()
+
+
+def test_a_full_disk_ends_it() -> None:
+    with (
+        open("/dev/full", "wb") as full,
+        subprocess.Popen(
+            python(server()), stdin=subprocess.PIPE, stdout=full, stderr=subprocess.DEVNULL, cwd=ROOT
+        ) as child,
+    ):
+        assert child.stdin is not None
+        child.stdin.write(b"1\n")
+        child.stdin.flush()
+        child.wait(PATIENCE)  # though its input is still open
 
 
 def test_dial_takes_our_own_too_and_only_once() -> None:

@@ -23,7 +23,7 @@ from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.framing import framing
 from dragoman.jsonrpc.limits import MIB, Limits
 from dragoman.transports import dial, listen
-from dragoman.transports.stream import StreamChannel
+from dragoman.transports.stream_channel import StreamChannel
 
 from .ends import PATIENCE, Echo, Recorder, options, until
 
@@ -217,6 +217,20 @@ async def test_what_came_before_open_is_kept() -> None:
     assert end.is_finished
     channel.connection_lost(None)
     assert isinstance(end.why, Ended)
+
+
+async def test_what_came_before_open_is_kept_when_the_wire_is_gone_already() -> None:
+    for late in (True, False):
+        channel = StreamChannel(framing("newline", Limits()), Limits(), Caller())
+        channel.connection_made(Tape())  # type: ignore[arg-type]
+        channel.data_received(b"1\n2\n")
+        if late:
+            channel.connection_lost(None)
+        end = Recorder(channel)
+        if not late:
+            channel.connection_lost(None)
+        assert isinstance(await end.over(), Ended)
+        assert end.messages == [b"1", b"2"]
 
 
 # -- what far ends do -----------------------------------------------------------------------------

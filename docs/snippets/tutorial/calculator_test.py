@@ -1,6 +1,6 @@
 import pytest
-from calculator import DivisionByZero, api, subtract
 
+from calculator import DivisionByZero, api, subtract
 from dragoman import connect, serve
 
 

@@ -3,7 +3,6 @@
 import asyncio
 
 from calculator import DivisionByZero
-
 from dragoman import InvalidParams, RpcError, connect
 
 

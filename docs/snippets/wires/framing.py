@@ -1,7 +1,6 @@
 import asyncio
 
 from calculator import api
-
 from dragoman import connect, serve
 
 

@@ -2,7 +2,6 @@
 import asyncio
 
 from calculator import api
-
 from dragoman import serve
 
 

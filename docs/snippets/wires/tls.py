@@ -3,6 +3,7 @@ import ssl
 from pathlib import Path
 
 import trustme
+
 from calculator import api
 
 authority = trustme.CA()

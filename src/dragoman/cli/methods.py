@@ -102,7 +102,7 @@ def _show(document: OpenRpc) -> None:
         err.print(title.append(f" {clean(document.info.version)}, {many} method{'' if many == 1 else 's'}", "dim"))
     if not out.is_terminal:
         for method in document.methods:
-            print(clean(f"{signature(method)}\t{summary(method)}"))
+            print(clean(signature(method)), clean(summary(method)), sep="\t")
         return
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column("method", no_wrap=False)

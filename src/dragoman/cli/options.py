@@ -19,6 +19,7 @@ from cyclopts import Group, Parameter
 
 from ..jsonrpc.limits import CLIENT, Limits
 from .ends import Usage
+from .terminal import say
 
 LINK_GROUP = Group("Connection", sort_key=20)
 WIRE_GROUP = Group("Wire", sort_key=30)
@@ -166,8 +167,20 @@ def trace_to(place: str | None) -> Iterator[Callable[[str], object] | None]:
         yield sys.stderr.write
         return
     try:
-        file = open(place, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 - closed below
+        file = open(place, "ab", buffering=0)  # noqa: SIM115 - closed below
     except OSError as fault:
         raise Usage(f"--trace {place}: {fault.strerror}") from None
+    failed = False
+
+    def write(text: str) -> None:
+        """A full disk is said once, and harms no message."""
+        nonlocal failed
+        try:
+            file.write(text.encode())
+        except OSError as fault:
+            if not failed:
+                say(f"--trace {place}: {fault.strerror}; messages go on, traced or not", "yellow")
+            failed = True
+
     with file:
-        yield file.write
+        yield write

@@ -18,7 +18,7 @@ from ..jsonrpc.errors import LocalError
 from ..jsonrpc.framing import framing
 from .pipe import Pipe
 from .sockets import in_words
-from .stream import StreamChannel
+from .stream_channel import StreamChannel
 from .urls import printable
 
 log = logging.getLogger("dragoman.child")

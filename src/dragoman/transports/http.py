@@ -238,22 +238,32 @@ async def _answer(head: Head, answer: Answer, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"" if head.method == "HEAD" else answer.body})
 
 
-async def _watched(waiter: asyncio.Future[None], receive: Receive) -> bool:
-    """Wait for `waiter`; False when the caller goes away first."""
+class _Watch:
+    """Sees a caller leave while he is being answered."""
 
-    async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
+    __slots__ = ("_receive", "_task")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._task: asyncio.Task[None] | None = None
+
+    async def wait(self, waiter: asyncio.Future[None]) -> bool:
+        """Wait for `waiter`; False when the caller has left."""
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._watch())
+        await asyncio.wait((self._task, waiter), return_when=asyncio.FIRST_COMPLETED)
+        return not self._task.done()
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    watcher = asyncio.ensure_future(watch())
-    try:
-        await asyncio.wait((watcher, waiter), return_when=asyncio.FIRST_COMPLETED)
-        return waiter.done()
-    finally:
-        watcher.cancel()
-        await asyncio.wait((watcher,))
-        if not watcher.cancelled() and (why := watcher.exception()) is not None:
-            log.debug("While waiting for a caller to leave: %.200r", str(why))
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+            if not self._task.cancelled() and (why := self._task.exception()) is not None:
+                log.debug("While waiting for a caller to leave: %.200r", str(why))
 
 
 class _Post:
@@ -292,9 +302,11 @@ class _Post:
     async def wait(self, receive: Receive) -> Answer | None:
         """The answer; None when the caller went away before."""
         self._waiter = asyncio.get_running_loop().create_future()
+        watch = _Watch(receive)
         try:
-            await _watched(self._waiter, receive)
+            await watch.wait(self._waiter)
         finally:
+            await watch.stop()
             if self.answer is None and self.gone is not None:
                 self.gone()
         return self.answer
@@ -353,6 +365,7 @@ class _Reply:
 
     async def carry(self, receive: Receive, send: Send) -> None:
         """Send what is queued until the answer is over or the caller has gone."""
+        watch = _Watch(receive)
         try:
             while True:
                 while self._events:
@@ -362,7 +375,7 @@ class _Reply:
                 if self._over:
                     return
                 self._waiter = asyncio.get_running_loop().create_future()
-                if not await _watched(self._waiter, receive):
+                if not await watch.wait(self._waiter):
                     return
         except OSError as why:  # how a server may tell that the caller is gone (ASGI 2.4)
             log.debug("%s: %.200r", self._head.path, str(why))
@@ -371,6 +384,7 @@ class _Reply:
             self._left = True
             if not self._over and self.gone is not None:
                 self.gone()
+            await watch.stop()
 
     def _sent(self, length: int) -> None:
         was_full = self._size > self._high

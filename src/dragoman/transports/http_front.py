@@ -168,9 +168,14 @@ class Front(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.full = False
-        if self._owed and isinstance(turn := self._owed[0], Told) and turn.resumed is not None:
-            turn.resumed()
+        self._resume()
         self._settle()
+
+    def _resume(self) -> None:
+        """Tell the endpoint whose turn it is that it may go on."""
+        turn = self._owed[0] if self._owed else None
+        if isinstance(turn, Told) and turn.resumed is not None and not self.full:
+            turn.resumed()
 
     # -- reading
 
@@ -296,6 +301,8 @@ class Front(asyncio.Protocol):
             if turn.out:
                 self._out.append(turn.out)
                 self._out_size += len(turn.out)
+                if len(turn.out) > self.app.limits.send_queue and not turn.over:  # it waited for its turn, held back
+                    asyncio.get_running_loop().call_soon(self._resume)
                 turn.out = b""
             if not turn.over:
                 break

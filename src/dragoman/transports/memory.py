@@ -158,7 +158,7 @@ class MemoryChannel:
 
     def _settle(self) -> None:
         """Say that it is over when it is."""
-        if self._why is None or self._ended:
+        if self._ended:
             return
         if self._closing:
             self._inbox.clear()
@@ -166,6 +166,7 @@ class MemoryChannel:
             return
         if self._receiver is None and not self._closing:
             return  # whoever opens it learns it then
+        assert self._why is not None
         self._ended = True
         self._wake()
         if self._listener is not None:
@@ -210,7 +211,8 @@ class _Pump:
             while 0 < left != before:
                 before = left
                 for end in self.ends:
-                    left -= end._deliver(left)
+                    if end._inbox:
+                        left -= end._deliver(left)
         except BaseException:  # a receiver's fault; what is still queued is delivered all the same
             left = 0
             raise
@@ -219,7 +221,8 @@ class _Pump:
             if left <= 0:
                 self.start()
         for end in self.ends:
-            end._settle()
+            if end._why is not None:
+                end._settle()
 
 
 def pair(

@@ -42,22 +42,23 @@ def watchable(fd: int) -> bool:
 
 
 class Pipe:
-    """A wire, see `stream.Wire`, over descriptors it owns and closes."""
+    """A wire, see `stream_channel.Wire`, over descriptors it owns and closes."""
 
     __slots__ = (
         "_buffer",
         "_closing",
         "_high",
         "_input",
+        "_input_watchable",
         "_loop",
         "_low",
         "_output",
+        "_output_watchable",
         "_owner",
         "_paused",
         "_protocol",
         "_reading",
         "_told",
-        "_watchable",
     )
 
     def __init__(self, protocol: asyncio.Protocol, owner: Owner, input: int, output: int) -> None:
@@ -66,7 +67,8 @@ class Pipe:
         self._owner = owner
         self._input: int | None = input
         self._output: int | None = output
-        self._watchable = watchable(input)
+        self._input_watchable = watchable(input)
+        self._output_watchable = watchable(output)
         self._buffer = bytearray()
         self._high = 64 * 1024
         self._low = 16 * 1024
@@ -86,7 +88,7 @@ class Pipe:
 
     def pause_reading(self) -> None:
         self._reading = False
-        if self._input is not None and self._watchable:
+        if self._input is not None and self._input_watchable:
             self._loop.remove_reader(self._input)
 
     def resume_reading(self) -> None:
@@ -100,7 +102,7 @@ class Pipe:
     def read_now(self) -> None:
         """Take what is there without waiting: the last words of a child that has ended."""
         left = 8 * 1024 * 1024  # a grandchild may write without end
-        while self._input is not None and self._watchable and left > 0:
+        while self._input is not None and self._input_watchable and left > 0:
             try:
                 data = os.read(self._input, _CHUNK)
             except OSError:
@@ -126,7 +128,7 @@ class Pipe:
     def _read_on(self) -> None:
         if self._input is None:
             return
-        if self._watchable:
+        if self._input_watchable:
             self._loop.add_reader(self._input, self._readable)
         else:
             self._loop.call_soon(self._piece)
@@ -159,6 +161,8 @@ class Pipe:
         if not self._buffer:
             try:
                 data = data[os.write(self._output, data) :]
+                while data and not self._output_watchable:  # writing to a regular file blocks, and ends
+                    data = data[os.write(self._output, data) :]
             except (BlockingIOError, InterruptedError):
                 pass
             except OSError as fault:
@@ -166,8 +170,7 @@ class Pipe:
                 return
             if not data:
                 return
-            if not self._wait_for_room(data):
-                return
+            self._loop.add_writer(self._output, self._write_on)
         self._buffer += data
         self._pause_if_full()
 
@@ -185,20 +188,6 @@ class Pipe:
 
     def write_eof(self) -> None:
         raise NotImplementedError
-
-    def _wait_for_room(self, data: bytes) -> bool:
-        """Be called when it can be written on; False, and all is written, where nobody can say when."""
-        assert self._output is not None
-        try:
-            self._loop.add_writer(self._output, self._write_on)
-        except PermissionError:  # a regular file: writing blocks, and ends
-            try:
-                while data:
-                    data = data[os.write(self._output, data) :]
-            except OSError as fault:
-                self._lose_output(fault)
-            return False
-        return True
 
     def _write_on(self) -> None:
         if self._output is None:

@@ -30,7 +30,8 @@ from ..jsonrpc.framing import framing
 from .child import start
 from .pipe import Pipe, watchable
 from .sockets import in_words, sole
-from .stream import StreamChannel, framing_name
+from .stream import framing_name
+from .stream_channel import StreamChannel
 from .urls import Url, parse
 
 __all__ = ["dial", "listen", "start"]
@@ -47,11 +48,8 @@ class _Own:
     def __init__(self, channel: StreamChannel) -> None:
         if _Own.taken:
             raise LocalError("stdio: is taken already: a process has one standard input and one standard output")
-        try:
-            watchable(0)
-            watchable(1)
-        except OSError:
-            raise LocalError("stdio: this process has no standard input or no standard output") from None
+        if sys.__stdin__ is None or sys.__stdout__ is None:  # closed at our start; the numbers may be others' by now
+            raise LocalError("stdio: this process has no standard input or no standard output")
         self._blocking = [os.get_blocking(0), os.get_blocking(1)]
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stdout.flush()

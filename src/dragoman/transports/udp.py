@@ -113,6 +113,7 @@ class _Port(asyncio.DatagramProtocol):
         self._limits = door.limits
         self._transport: asyncio.DatagramTransport | None = None
         self._full = False
+        self._gone = asyncio.Event()
 
     def __str__(self) -> str:
         return self._door.url
@@ -142,6 +143,7 @@ class _Port(asyncio.DatagramProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._gone.set()
 
     def allowed(self, request: int) -> int:
         """Bytes that an answer to a request of that size may have."""
@@ -158,10 +160,11 @@ class _Port(asyncio.DatagramProtocol):
         """An exchange has ended."""
         self._door.left()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let go of the address."""
         if self._transport is not None:
             self._transport.close()
+            await self._gone.wait()
 
 
 class Door:
@@ -206,9 +209,7 @@ class Door:
         self.open = False
         await self._idle.wait()
         for port in self._ports:
-            port.close()
-        await asyncio.sleep(0)  # in the next turn of the loop the transports close their sockets
-        await asyncio.sleep(0)
+            await port.close()
 
 
 async def listen(url: str, served: Mapping[str, Served], options: Options) -> Listener:

@@ -357,7 +357,7 @@ class _Handshake(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.wire.receive_data(data)
-        if self.wire.state is State.OPEN or self.wire.handshake_exc is not None:
+        if self.wire.state is not State.CONNECTING or self.wire.handshake_exc is not None:
             if self.transport is not None:
                 self.transport.pause_reading()
             self._done()
@@ -413,7 +413,7 @@ async def dial(url: str, options: Options) -> WebSocket:
         _drop(handshake)
         raise
     transport = handshake.transport
-    if wire.state is not State.OPEN or transport is None:
+    if wire.state is State.CONNECTING or wire.handshake_exc is not None or transport is None:
         _drop(handshake)
         raise Broken(f"Cannot connect to {place}: {_refused(wire)}")
     channel = WebSocket(wire, _far(place, transport), options)

@@ -1,0 +1,665 @@
+"""What an adversary or a tired user found in the core: each test pins one rule, both ends at once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from dragoman import (
+    Broken,
+    CallTimeout,
+    ChannelError,
+    Closed,
+    Context,
+    Ended,
+    Limits,
+    LocalError,
+    Peer,
+    RpcError,
+    Service,
+    connect,
+    serve,
+)
+from dragoman.rpc.host import Host
+from dragoman.rpc.middleware import Call, Next
+
+from .test_peer import Bench, Raw, joined, raw, until
+
+HOLD = '{"jsonrpc":"2.0","method":"hold","params":["%s"],"id":%s}'
+
+
+def host_of(serving: Any) -> Host:
+    host = next(iter(serving.served.values()))
+    assert isinstance(host, Host)
+    return host
+
+
+@asynccontextmanager
+async def served(service: Service) -> AsyncIterator[tuple[Raw, Peer, Host]]:
+    """A peer at the end of a raw channel, and its host."""
+    async with raw(service) as (far, peer):
+        yield far, peer, peer.host
+
+
+# -- places and counts ----------------------------------------------------------------------------
+
+
+async def test_a_call_cancelled_in_the_same_breath_gives_its_place_back() -> None:
+    bench = Bench()
+    async with served(bench.api) as (far, peer, host):
+        for id in range(5):
+            peer.inbox.received((HOLD % ("x", id)).encode())
+            peer.inbox.received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%d}}' % id)
+        for _ in range(5):
+            assert "-32800" in await far.next()
+        await until(lambda: not host.runs)
+        assert (host.gate.in_flight, peer.conversation.running) == (0, 0)
+        assert bench.started == bench.cancelled
+
+
+async def test_a_method_with_a_concurrency_of_its_own_never_runs_more_at_once_than_that() -> None:
+    api = Service("api")
+    now: list[int] = []
+    most: list[int] = []
+    doors = [asyncio.Event() for _ in range(6)]
+
+    @api.method(concurrency=1)
+    async def narrow(n: int) -> int:
+        now.append(n)
+        most.append(len(now))
+        await doors[n].wait()
+        now.remove(n)
+        return n
+
+    async with served(api) as (far, peer, host):
+        for n in range(2):
+            peer.inbox.received(b'{"jsonrpc":"2.0","method":"narrow","params":[%d],"id":%d}' % (n, n))
+        await until(lambda: now == [0])
+        for _ in range(5):
+            await asyncio.sleep(0)
+        peer.inbox.received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}')
+        host.places(host.service.methods["narrow"]).leave()  # in the same turn of the loop, as if call 0 had ended
+        host.places(host.service.methods["narrow"]).free -= 1  # ... but it has not
+        for n in range(2, 5):
+            peer.inbox.received(b'{"jsonrpc":"2.0","method":"narrow","params":[%d],"id":%d}' % (n, n))
+        for door in doors:
+            door.set()
+            for _ in range(5):
+                await asyncio.sleep(0)
+        await until(lambda: not host.runs)
+        assert max(most) == 1
+        assert host.places(host.service.methods["narrow"]).free == 1
+
+
+async def test_middleware_that_gives_up_on_threads_and_tries_again_counts_its_call_once() -> None:
+    release = threading.Event()
+    tries: list[int] = []
+
+    async def stubborn(call: Call, next: Next) -> Any:
+        for _ in range(2):
+            try:
+                async with asyncio.timeout(0.05):
+                    return await next(call)
+            except TimeoutError:
+                pass
+        return "gave up"
+
+    api = Service("api", middleware=[stubborn])
+
+    @api.method
+    def stuck() -> str:
+        tries.append(1)
+        release.wait(10)
+        return "late"
+
+    async with served(api) as (far, peer, host):
+        far.send('{"jsonrpc":"2.0","method":"stuck","id":1}')
+        assert await far.next() == '{"jsonrpc":"2.0","result":"gave up","id":1}'
+        assert (len(tries), host.gate.in_flight, peer.conversation.running) == (2, 1, 1)
+        release.set()
+        await until(lambda: not host.runs)
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        assert (host.gate.in_flight, peer.conversation.running) == (0, 0)
+
+
+async def test_a_handler_that_raises_what_is_no_exception_still_answers(caplog: pytest.LogCaptureFixture) -> None:
+    class Odd(BaseException):
+        pass
+
+    api = Service("api")
+
+    @api.method
+    async def odd() -> None:
+        raise Odd("inside")
+
+    @api.method
+    def odd_thread() -> None:
+        raise GeneratorExit
+
+    async with served(api) as (far, _, host):
+        for id, method in enumerate(("odd", "odd_thread")):
+            far.send('{"jsonrpc":"2.0","method":"%s","id":%d}' % (method, id))
+            answer = await far.next()
+            assert '"code":-32603' in answer
+            assert "inside" not in answer
+        await until(lambda: not host.runs)
+        assert host.gate.in_flight == 0
+
+
+async def test_draining_answers_what_still_waits_and_never_starts_it() -> None:
+    bench = Bench(Limits(calls_per_channel=1))
+    async with serve(bench.api, urls="memory:queue") as serving, connect("memory:queue") as peer:
+        running = asyncio.create_task(peer.call("hold", ["running"]))
+        await bench.begun.wait()
+        waiting = [asyncio.create_task(peer.call("hold", [n])) for n in range(3)]
+        await until(lambda: len(next(iter(host_of(serving).peers)).conversation.waiting) == 3)
+        await serving.close(0.01)
+        for task in (running, *waiting):
+            with pytest.raises(RpcError, match="Draining"):
+                await task
+        assert bench.started == ["running"]
+
+
+# -- clocks ---------------------------------------------------------------------------------------
+
+
+async def test_a_calls_clock_stands_still_until_its_last_question_is_answered() -> None:
+    me = Service("me")
+    door = asyncio.Event()
+
+    @me.method
+    async def quickly() -> str:
+        return "yes"
+
+    @me.method
+    async def slowly() -> str:
+        await door.wait()
+        return "at last"
+
+    api = Service("api")
+
+    @api.method(timeout=0.1)
+    async def both(ctx: Context) -> list[Any]:
+        return list(await asyncio.gather(ctx.call("quickly"), ctx.call("slowly")))
+
+    async with joined(api, service=me) as peer:
+        call = asyncio.create_task(peer.call("both"))
+        await asyncio.sleep(0.3)
+        door.set()
+        assert await call == ["yes", "at last"]
+
+
+async def test_a_thread_of_ours_that_never_ends_does_not_stop_the_clocks_of_our_calls() -> None:
+    release = threading.Event()
+    me = Service("me")
+
+    @me.method(timeout=0.02)
+    def never() -> None:
+        release.wait(10)
+
+    bench = Bench()
+    async with joined(bench.api, service=me) as peer:
+        try:
+            with pytest.raises(RpcError):
+                await peer.call("back", ["never", []])
+            assert peer.conversation.running == 1
+            async with asyncio.timeout(5):
+                with pytest.raises(CallTimeout):
+                    await peer.call("hold", timeout=0.05)
+        finally:
+            release.set()
+            await until(lambda: not peer.conversation.running)
+
+
+async def test_the_total_time_counts_the_wait_for_a_channel_too() -> None:
+    bench = Bench()
+    serving = serve(bench.api, urls="memory:total")
+    await serving.__aenter__()
+    peer = await connect("memory:total", reconnect=True)
+    await serving.close()
+    await until(lambda: peer.channel is None)
+    async with asyncio.timeout(5):
+        with pytest.raises(CallTimeout):
+            await peer.call("subtract", [1, 1], timeout=None, total=0.05)
+    await peer.close()
+
+
+# -- what a far end may send ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("id", ["[1]", "{}", "true", "null", '{"a":[]}', "1e400", '"x"', "-1"])
+async def test_a_cancel_with_a_senseless_id_is_passed_over(id: str) -> None:
+    bench = Bench()
+    async with served(bench.api) as (far, peer, _):
+        far.send(HOLD % ("a", 1))
+        await bench.begun.wait()
+        peer.inbox.received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%b}}' % id.encode())
+        bench.gate.set()
+        assert await far.next() == '{"jsonrpc":"2.0","result":"a","id":1}'
+
+
+@pytest.mark.parametrize("id", ["1" * 40, "-" + "1" * 40, "1.0", '"a\\u0041"', "null", "1.5"])
+async def test_a_cancel_finds_its_call_by_any_id(id: str) -> None:
+    bench = Bench()
+    async with served(bench.api) as (far, _, __):
+        far.send(HOLD % ("a", id))
+        await bench.begun.wait()
+        far.send('{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%s}}' % id)
+        assert "-32800" in await far.next()
+
+
+async def test_a_failure_with_a_foreign_id_settles_nobody() -> None:
+    async with raw(Service("api")) as (far, peer):
+        call = asyncio.create_task(peer.call("anything"))
+        await far.next()
+        for id in ("1.5", "99", '"1"', "1" * 40):
+            far.send('{"jsonrpc":"2.0","error":{"code":1,"message":"foreign"},"id":%s}' % id)
+        far.send('{"jsonrpc":"2.0","result":"mine","id":1}')
+        assert await call == "mine"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"jsonrpc":"2.0","result":1,"error":{"code":1,"message":"x"},"id":null}',
+        '{"jsonrpc":"2.0","result":1,"id":null}',
+    ],
+)
+async def test_a_senseless_reply_with_id_null_fails_the_one_call_that_is_out(reply: str) -> None:
+    async with raw(Service("api")) as (far, peer):
+        call = asyncio.create_task(peer.call("anything"))
+        await far.next()
+        far.send(reply)
+        async with asyncio.timeout(5):
+            with pytest.raises(Exception, match="both|id"):
+                await call
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"{",
+        b'{"jsonrpc":"2.0","method":"nothing","id":1}',
+        b"[" + b",".join([b"1"] * 900) + b"]",
+        b'{"jsonrpc":"2.0","method":"hold","id":1}',
+    ],
+    ids=["garbage", "unknown", "batches", "duplicates"],
+)
+async def test_whoever_floods_and_reads_no_answer_is_cut_off_whatever_he_sends(message: bytes) -> None:
+    bench = Bench()
+    async with raw(bench.api) as (far, peer):
+        peer.inbox.received(b'{"jsonrpc":"2.0","method":"hold","id":1}')
+        far.near.writable = False  # what the wire says while its far end does not read
+        sent = 0
+        while peer.channel is not None and sent < 10_100:
+            peer.inbox.received(message)
+            sent += 1
+            if not sent % 100:
+                await asyncio.sleep(0)
+        assert "reads no answers" in str(await far.over) or "reads no answers" in str(peer._why)
+
+
+async def test_a_refused_notification_or_response_is_not_answered_on_a_wire_of_exchanges() -> None:
+    bench = Bench(Limits(calls=1))
+    host = Host(bench.api)
+    holding = asyncio.create_task(host.answer(b'{"jsonrpc":"2.0","method":"hold","id":1}'))
+    await bench.begun.wait()
+    assert b"-32000" in (await host.answer(b'{"jsonrpc":"2.0","method":"hold","id":2}') or b"")
+    assert await host.answer(b'{"jsonrpc":"2.0","method":"hold"}') is None
+    assert await host.answer(b'{"jsonrpc":"2.0","result":1,"id":1}') is None
+    assert await host.answer(b'{"jsonrpc":"2.0","result":1,"error":1,"id":1}') is None
+    assert b"-32700" in (await host.answer(b"{") or b"")
+    bench.gate.set()
+    await holding
+    await host.drain(1)
+
+
+async def test_answers_of_a_batch_beyond_the_limit_are_not_piled_up_first() -> None:
+    api = Service("api", limits=Limits(response_size=100_000))
+    alive: list[int] = []
+
+    @api.method(inline=True)
+    def big() -> str:
+        return "x" * 50_000
+
+    batch = b"[" + b",".join(b'{"jsonrpc":"2.0","method":"big","id":%d}' % n for n in range(1000)) + b"]"
+    import tracemalloc
+
+    tracemalloc.start()
+    try:
+        for answer in (api.answer(batch), await api.answer_async(batch)):
+            assert b"response_size" in (answer or b"")
+        alive.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
+    assert alive[0] < 5_000_000
+
+
+# -- handlers that ask ----------------------------------------------------------------------------
+
+
+async def test_an_inline_function_cannot_notify_in_silence() -> None:
+    api = Service("api")
+    said: list[str] = []
+
+    @api.method(inline=True)
+    def hasty(ctx: Context) -> None:
+        try:
+            ctx.notify("x")
+        except LocalError as error:
+            said.append(str(error))
+
+    async with served(api) as (far, _, __):
+        far.send('{"jsonrpc":"2.0","method":"hasty","id":1}')
+        assert '"result":null' in await far.next()
+    assert "must not wait" in said[0]
+
+
+async def test_a_thread_that_asks_wakes_up_when_its_call_is_cancelled() -> None:
+    woken: list[BaseException] = []
+    api = Service("api")
+
+    @api.method
+    def asking(ctx: Context) -> Any:
+        try:
+            return ctx.call("anything", timeout=None)
+        except BaseException as error:
+            woken.append(error)
+            raise
+
+    async with served(api) as (far, peer, host):
+        far.send('{"jsonrpc":"2.0","method":"asking","id":7}')
+        assert '"method":"anything"' in await far.next()
+        far.send('{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":7}}')
+        assert "-32800" in await far.next()
+        await until(lambda: not host.runs)
+        assert len(woken) == 1
+        assert not peer.conversation.awaited
+
+
+async def test_progress_that_is_no_json_fails_where_it_was_told(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[Exception] = []
+    api = Service("api")
+
+    @api.method
+    def telling(ctx: Context) -> str:
+        try:
+            ctx.progress(object())
+        except LocalError as error:
+            seen.append(error)
+        return "done"
+
+    async with joined(api) as peer:
+        assert await peer.call("telling", on_progress=lambda value: None) == "done"
+    assert "JSON" in str(seen[0])
+    assert "Exception in callback" not in caplog.text
+
+
+def test_a_thread_that_outlives_its_loop_can_still_tell_and_ask() -> None:
+    begun, over = threading.Event(), threading.Event()
+    seen: list[Any] = []
+    api = Service("api")
+
+    @api.method
+    def outliving(ctx: Context) -> None:
+        begun.set()
+        over.wait(10)
+        seen.append(bool(ctx.progress(1)))
+        for ask in (ctx.call, ctx.notify):
+            try:
+                ask("anything")
+            except (LocalError, ChannelError) as error:
+                seen.append(type(error))
+
+    async def main() -> None:
+        peer = await connect("memory:outliving", timeout=None)
+        call = asyncio.create_task(peer.call("outliving"))
+        await asyncio.to_thread(begun.wait, 10)
+        call.cancel()
+        await asyncio.sleep(0)
+        await peer.close(0)
+
+    async def both() -> None:
+        async with serve(api, urls="memory:outliving") as serving:
+            await main()
+            await serving.close(0)
+
+    asyncio.run(both())
+    over.set()
+    deadline = time.monotonic() + 10
+    while len(seen) < 3 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert seen[0] is False
+    assert len(seen) == 3
+
+
+# -- reconnection ---------------------------------------------------------------------------------
+
+
+async def test_closing_while_it_redials_is_prompt_says_closed_and_ends_iterators(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dragoman.wires.FIRST_PAUSE", 60.0)
+    bench = Bench()
+    states: list[str] = []
+    serving = serve(bench.api, urls="memory:redial")
+    await serving.__aenter__()
+    peer = await connect("memory:redial", reconnect=True, on_state=lambda state, why: states.append(state))
+    listening = peer.notifications()
+    reading = asyncio.create_task(anext(listening, "over"))
+    await serving.close()
+    await until(lambda: peer.channel is None)
+    waiting = asyncio.create_task(peer.call("subtract", [1, 1]))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await peer.close()
+        assert await reading == "over"
+        with pytest.raises(Closed):
+            await waiting
+    assert states == ["connected", "lost", "closed"]
+    assert peer.closed
+    assert peer not in peer.host.peers
+
+
+async def test_a_server_that_restarts_in_good_order_is_found_again_over_tcp() -> None:
+    bench = Bench()
+    states: list[str] = []
+    serving = serve(bench.api, urls="tcp://127.0.0.1:0")
+    await serving.__aenter__()
+    url = serving.urls[0]
+    peer = await connect(url, reconnect=True, on_state=lambda state, why: states.append(state))
+    assert await peer.call("subtract", [3, 1]) == 2
+    await serving.close()
+    await until(lambda: states[-1] != "connected")
+    assert states == ["connected", "lost"]
+    async with serve(bench.api, urls=url):
+        assert await peer.call("subtract", [3, 1]) == 2
+        await peer.close()
+
+
+async def test_a_handler_that_asks_a_half_closed_far_end_learns_it_at_once() -> None:
+    bench = Bench()
+    errors: list[Exception] = []
+    door = asyncio.Event()
+
+    @bench.api.method
+    async def asking(ctx: Context) -> str:
+        await door.wait()
+        try:
+            await ctx.call("anything")
+        except ChannelError as error:
+            errors.append(error)
+        return "asked"
+
+    async with raw(bench.api) as (far, peer):
+        far.send('{"jsonrpc":"2.0","method":"asking","id":1}')
+        await until(lambda: bool(peer.conversation.owed))
+        peer.inbox.finished()
+        door.set()
+        assert await far.next() == '{"jsonrpc":"2.0","result":"asked","id":1}'
+        assert isinstance(errors[0], Ended)
+
+
+async def test_a_redial_that_fails_in_an_unforeseen_way_gives_up_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(target: Any, options: Any) -> Any:
+        raise RuntimeError("no such thing")
+
+    bench = Bench()
+    states: list[tuple[str, Any]] = []
+    serving = serve(bench.api, urls="memory:unforeseen")
+    await serving.__aenter__()
+    peer = await connect("memory:unforeseen", reconnect=True, on_state=lambda *state: states.append(state))
+    monkeypatch.setattr("dragoman.wires.dial", broken)
+    await serving.close()
+    async with asyncio.timeout(5):
+        with pytest.raises(Broken, match="no such thing"):
+            await peer.call("subtract", [1, 1], timeout=None)
+    assert states[-1][0] == "closed"
+    await peer.close()
+
+
+# -- what goes out --------------------------------------------------------------------------------
+
+
+async def test_declared_errors_whose_types_cannot_be_found_are_said_at_once() -> None:
+    class Local(Struct):
+        item: str
+
+    class Hidden(RpcError):
+        code = 1001
+        message = "Hidden"
+        data: Local
+
+    bench = Bench()
+    with pytest.raises(LocalError, match="Hidden.*Local"):
+        async with joined(bench.api, errors=[Hidden]):
+            pass
+
+
+async def test_a_batch_whose_channel_is_lost_while_it_is_written_is_not_sent() -> None:
+    bench = Bench()
+    async with serve(bench.api, urls="memory:writing") as serving:
+        peer = await connect("memory:writing", reconnect=True, idempotent=["hold"], timeout=10)
+        async with peer.batch() as batch:
+            future = batch.call("hold", ["once"])
+            next(iter(host_of(serving).peers)).channel.abort(Broken("cut"))  # type: ignore[union-attr]
+            await until(lambda: peer.channel is None)
+            await until(lambda: peer.channel is not None)
+            bench.gate.set()
+        assert await future == "once"
+        assert bench.started == ["once"]
+        await peer.close()
+
+
+async def test_a_batch_above_the_limit_stays_here() -> None:
+    bench = Bench()
+    async with joined(bench.api, limits=Limits(response_size=1000)) as peer:
+        with pytest.raises(LocalError, match="response_size allows 1000"):
+            async with peer.batch() as batch:
+                futures = [batch.call("hold", ["x" * 400]) for _ in range(3)]
+        assert all(future.done() for future in futures)
+        assert not peer.conversation.awaited
+        assert bench.started == []
+
+
+async def test_outgoing_middleware_applies_inside_batches_too() -> None:
+    seen: list[Any] = []
+
+    async def signed(call: Call, next: Next) -> Any:
+        await asyncio.sleep(0)  # it fetches a token, say
+        seen.append(call.method)
+        call.params = [*call.params, 1]
+        if call.method == "forbidden":
+            raise LocalError("not from here")
+        answer = await next(call)
+        return answer if answer is None else answer * 10
+
+    bench = Bench()
+    async with joined(bench.api, middleware=[signed]) as peer:
+        async with peer.batch() as batch:
+            one = batch.call("subtract", [42])
+            forbidden = batch.call("forbidden", [1])
+            batch.notify("subtract", [5])
+            two = batch.call("subtract", [3], result=int)
+        assert (one.result(), two.result()) == (410, 20)
+        with pytest.raises(LocalError, match="not from here"):
+            forbidden.result()
+        assert sorted(seen) == ["forbidden", "subtract", "subtract", "subtract"]
+        assert not peer.conversation.awaited
+
+
+async def test_an_iterator_that_was_dropped_keeps_nothing() -> None:
+    bench = Bench()
+    async with joined(bench.api) as peer:
+        for _ in range(10):
+            asked = asyncio.create_task(peer.call("announce", ["tick", 1]))
+            async for _note in peer.notifications("tick"):
+                break
+            await asked
+        gc.collect()
+        assert len(tuple(peer.listeners)) == 0
+
+
+async def test_an_iterator_holds_no_more_bytes_than_it_may() -> None:
+    async with raw(Service("api")) as (far, peer):
+        listening = peer.notifications()
+        text = b'{"jsonrpc":"2.0","method":"tick","params":["%b"]}' % (b"x" * 1_000_000)
+        for _ in range(200):
+            peer.inbox.received(text)
+        with pytest.raises(LocalError, match="lost"):
+            for _ in range(201):
+                async with asyncio.timeout(5):
+                    await anext(listening)
+
+
+async def test_an_iterator_taken_after_the_loss_raises_it() -> None:
+    async with raw(Service("api")) as (far, peer):
+        far.near.abort(Broken("cut"))
+        await until(lambda: peer.channel is None)
+        with pytest.raises(Broken, match="cut"):
+            await anext(peer.notifications())
+
+
+# -- services -------------------------------------------------------------------------------------
+
+
+def test_asking_for_the_document_again_and_again_costs_little() -> None:
+    api = Service("api")
+    for n in range(50):
+        api.method(f"m{n}")(lambda a, b=1: None)
+    batch = b"[" + b",".join(b'{"jsonrpc":"2.0","method":"rpc.discover","id":%d}' % n for n in range(100)) + b"]"
+    api.answer(batch)
+    started = time.process_time()
+    answer = api.answer(batch) or b""
+    assert time.process_time() - started < 0.1
+    assert answer.count(b'"m49"') == 100
+    api.method("late")(lambda: None)
+    assert (api.answer(batch) or b"").count(b'"late"') == 100
+
+
+def test_a_queue_without_a_concurrency_is_refused() -> None:
+    api = Service("api")
+    with pytest.raises(LocalError, match="queue.*concurrency"):
+        api.method(queue=3)(lambda: None)
+
+
+async def test_two_closings_at_once_both_end() -> None:
+    bench = Bench()
+    async with AsyncExitStack() as stack:
+        far, peer = await stack.enter_async_context(raw(bench.api))
+        far.send(HOLD % ("a", 1))
+        await bench.begun.wait()
+        closings = [asyncio.create_task(peer.close(5)) for _ in range(2)]
+        await asyncio.sleep(0)
+        bench.gate.set()
+        async with asyncio.timeout(3):
+            await asyncio.gather(*closings)
