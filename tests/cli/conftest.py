@@ -91,8 +91,9 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 class Command:
     """Runs `dragoman` in `folder`, where the service file `calculator.py` is."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patience: float = PATIENCE) -> None:
         self.folder = folder
+        self.patience = patience
         self.started: list[subprocess.Popen[str]] = []
         self.guards: list[threading.Timer] = []
 
@@ -122,7 +123,7 @@ class Command:
             text=True,
         )
         self.started.append(process)
-        guard = threading.Timer(PATIENCE, process.kill)
+        guard = threading.Timer(self.patience, process.kill)
         guard.daemon = True
         guard.start()
         self.guards.append(guard)

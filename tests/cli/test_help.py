@@ -56,6 +56,17 @@ def test_completion(command: Command, shell: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "found"),
+    [(["ca"], ["call"]), (["serve", "--rel"], ["--reload"]), (["completion", "f"], ["fish"])],
+)
+def test_bash_completes(command: Command, words: list[str], found: list[str]) -> None:
+    script = command.run("completion", "bash").out
+    line = f"COMP_WORDS=(dragoman {' '.join(words)}); COMP_CWORD={len(words)}; _dragoman; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(["bash", "-c", f"{script}\n{line}"], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == found
+
+
+@pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["cal"], "there is no command 'cal'; did you mean call?"),

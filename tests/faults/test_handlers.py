@@ -178,9 +178,8 @@ async def test_a_call_that_goes_back_and_forth_a_hundred_times() -> None:
     api.method(down)
     ours = Service("deep too")
     ours.method(down)
-    async with serve(api, urls=["tcp://127.0.0.1:0"]) as serving:
-        async with connect(serving.urls[0], service=ours) as peer:
-            assert await peer.call("down", [200], result=int, timeout=PATIENCE) == 200
+    async with serve(api, urls=["tcp://127.0.0.1:0"]) as serving, connect(serving.urls[0], service=ours) as peer:
+        assert await peer.call("down", [200], result=int, timeout=PATIENCE) == 200
 
 
 async def test_a_caller_that_never_answers_the_call_back_costs_a_time_out_not_a_deadlock() -> None:

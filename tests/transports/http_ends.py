@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
@@ -148,6 +148,5 @@ def port_of(listener: HttpListener) -> int:
 
 def reading(writer: asyncio.StreamWriter, on: bool) -> None:
     """Stop or go on reading what the far end sends."""
-    transport = writer.transport
-    assert isinstance(transport, asyncio.Transport)
+    transport = cast(asyncio.Transport, writer.transport)
     (transport.resume_reading if on else transport.pause_reading)()

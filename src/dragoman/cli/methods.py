@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from cyclopts import App
 from msgspec import Raw, Struct
-from rich.table import Table
+from rich.padding import Padding
 from rich.text import Text
 
 from ..jsonrpc.errors import BadAnswer, MethodNotFound
@@ -104,13 +104,11 @@ def _show(document: OpenRpc) -> None:
         for method in document.methods:
             print(clean(signature(method)), clean(summary(method)), sep="\t")
         return
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column("method", no_wrap=False)
-    table.add_column("what it does", style="dim")
     for method in document.methods:
         name, bracket, rest = signature(method).partition("(")
-        table.add_row(Text.assemble((clean(name), "cyan"), clean(bracket + rest)), clean(summary(method)))
-    out.print(table)
+        out.print(Text.assemble((clean(name), "cyan"), clean(bracket + rest)))
+        if words := summary(method):
+            out.print(Padding(Text(clean(words), style="dim"), (0, 0, 0, 4)))
 
 
 def signature(method: Method) -> str:

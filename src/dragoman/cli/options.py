@@ -34,7 +34,7 @@ class Output:
     """How the command speaks."""
 
     json: bool = False
-    """Write JSON for programs: {"result": ...} or {"error": ...}."""
+    """Write JSON for programs, on stdout; what went wrong is {"error": ...}."""
     verbose: Annotated[bool, Parameter(alias="-v")] = False
     """Log what happens on stderr, and show tracebacks."""
 
@@ -64,7 +64,7 @@ class Link:
     """What only the calling end can choose."""
 
     timeout: Annotated[float, Parameter(alias="-t", metavar="SECONDS", show_default=True)] = 30.0
-    """Wait so long for the answer; inf waits for ever."""
+    """Wait so long for the connection, and for the answer; inf waits for ever."""
     header: Annotated[list[str], Parameter(alias="-H", metavar="'NAME: VALUE'")] = field(default_factory=list)
     """A header for http and ws; any number of times."""
     user: Annotated[str | None, Parameter(metavar="NAME:PASSWORD", env_var="DRAGOMAN_USER")] = None

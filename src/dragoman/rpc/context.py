@@ -53,6 +53,9 @@ class _Done:
         return self.value
         yield
 
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
 
 class Context:
     """One call, as its handler sees it."""
@@ -110,7 +113,7 @@ class Context:
         return self._log
 
     def progress(self, value: Any) -> Awaitable[bool]:
-        """Tell the caller how far the call is: any JSON value. `await` it in `async def`.
+        """Tell the caller how far the call is: any JSON value. `await` it in `async def`; elsewhere it is done at once.
 
         Gives False when the wire cannot tell it, or drops it because the caller reads too slowly.
         """
@@ -120,12 +123,18 @@ class Context:
         """Call the caller back on the channel this call came on; this call's own clock stands still meanwhile.
 
         Awaited in `async def`; blocks in a plain function. Raises what `Peer.call` raises, LocalError
-        where the wire carries no calls back, and in an inline function, which must not wait.
+        where the wire carries no calls back, and in an inline function, which must not wait; in a plain
+        function whose call is over meanwhile `concurrent.futures.CancelledError`.
         """
-        if self.where == "inline":
-            raise LocalError(f"{self.method}: an inline function must not wait; register it without inline=True")
+        self._may_wait()
         return self._site.ask(self, method, params, result, timeout)
 
     def notify(self, method: str, params: Any = UNSET) -> Any:
-        """Notify the caller on the channel this call came on. Awaited in `async def`; blocks in a plain function."""
+        """Notify the caller on the channel this call came on. Awaited in `async def`; blocks in a plain function.
+        LocalError where `call` raises it."""
+        self._may_wait()
         return self._site.tell(self, method, params)
+
+    def _may_wait(self) -> None:
+        if self.where == "inline":
+            raise LocalError(f"{self.method}: an inline function must not wait; register it without inline=True")

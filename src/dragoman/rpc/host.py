@@ -16,13 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
-from ..channel import Caller, Channel, Document, Exchange, Gate, busy
+from ..channel import Caller, Channel, Closed, Document, Exchange, Gate, busy
 from ..jsonrpc.codec import failure, read
 from ..jsonrpc.errors import PLAIN, Dialect, LocalError, Refusal
 from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Notification, Request, Result, Single
 from ..jsonrpc.limits import Limits
+from .binding import to_json
 from .clock import Clock
 from .context import Context
 from .service import Method, Service
@@ -34,6 +35,9 @@ Deliver: TypeAlias = Callable[[bytes | None], None]
 Start: TypeAlias = Callable[[Single, Deliver], None]
 
 _encode = msgspec.json.Encoder().encode
+
+STEPS = 1_000
+"""Progress of one call on its way from its thread to the loop; what is beyond that is dropped."""
 
 if sys.version_info >= (3, 12):
 
@@ -52,9 +56,15 @@ class Run:
 
     __slots__ = (
         "_asking",
-        "_busy",
+        "_begun",
+        "_left",
+        "_over",
+        "_questions",
+        "_steps",
         "_task",
+        "_threads",
         "_told",
+        "after",
         "caller",
         "context",
         "deliver",
@@ -87,15 +97,22 @@ class Run:
         self.message = message
         self.caller = caller
         self.peer = peer
+        self.after = 0 if peer is None else peer.conversation.last_id
+        """The last call that had gone out to the caller when this one came in."""
         self.exchange = exchange
         self.deliver = deliver
         self.release = release
         self.dialect = dialect
         self.context = Context(message, self, method.kind)
         self._task: asyncio.Task[None] | None = None
+        self._begun = False
         self._told = False
-        self._busy = False
+        self._over = False  # the coroutine has ended; its threads may go on
+        self._threads = 0  # those that were given up on and have not returned
         self._asking = 0
+        self._left: float | None = None  # of its time, when it began to ask
+        self._questions: set[asyncio.Task[Any]] | None = None  # that threads wait for
+        self._steps = 0  # of its progress, on their way from a thread to the loop
 
     # -- its life
 
@@ -111,40 +128,56 @@ class Run:
             self._task = _task(self.loop, self._work_in_turn())
         if self._task.done():  # an eager task that never waited
             self._task = None
+        elif self._begun and self._told:  # an eager task that was ended while it began
+            self._task.cancel()
 
     async def _work(self) -> None:
+        self._begun = True
         answer: bytes | None = None
+        if self._told:  # ended before it began
+            self._close(None)
+            return
         try:
             answer = await self.host.service.work(self.method, self.message, self.context)
         except asyncio.CancelledError:
             if not self._told:  # nobody of ours cancelled: the handler did, or the loop is ending
                 answer = self.host.service.failed(self.message, LocalError("the handler was cancelled"))
+        except (KeyboardInterrupt, GeneratorExit):  # the end of the program, or of the loop
+            self._told = True
+            raise
+        except BaseException as error:  # a handler may raise what is no Exception: it owes an answer all the same
+            answer = self.host.service.failed(self.message, error)
         finally:
-            self.host.clock.drop(self)
-            self._tell(answer)
-            if not self._busy:
-                self._gone()
+            self._close(answer)
+
+    def _close(self, answer: bytes | None) -> None:
+        """The coroutine has ended."""
+        self.host.clock.drop(self)
+        self._tell(answer)
+        self._over = True
+        if not self._threads:
+            self._gone()
 
     async def _work_in_turn(self) -> None:
+        self._begun = True
         places = self.host.places(self.method)
+        if self._told:  # ended before it began
+            self._close(None)
+            return
         if not places.free:
             if self.method.queue is not None and len(places.queue) >= self.method.queue:
-                self.host.clock.drop(self)
-                self._tell(self._error(busy(f"concurrency of {self.method.name}", self.method.concurrency or 0)))
-                self._gone()
+                self._close(self._error(busy(f"concurrency of {self.method.name}", self.method.concurrency or 0)))
                 return
             turn: asyncio.Future[None] = self.loop.create_future()
             places.queue.append(turn)
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn in places.queue:
-                    places.queue.remove(turn)
-                else:
+                if not turn.cancelled():  # its turn had come
                     places.leave()
-                self.host.clock.drop(self)
-                self._tell(None)
-                self._gone()
+                elif turn in places.queue:
+                    places.queue.remove(turn)
+                self._close(None)
                 return
         else:
             places.free -= 1
@@ -182,8 +215,10 @@ class Run:
         self.context.cancelled = True
         self.host.clock.drop(self)
         self._tell(self._error(refusal))
-        if self._task is not None:
+        if self._task is not None and self._begun:  # before its first step it would end without giving its place back
             self._task.cancel()
+        for question in tuple(self._questions or ()):
+            question.cancel()
 
     def drop(self) -> None:
         """Nobody waits for the answer: stop the work."""
@@ -203,10 +238,21 @@ class Run:
     def progress(self, message: Request | Notification, value: Any) -> bool:
         if self._told or isinstance(message, Notification):
             return False
-        if self.context.where == "thread":
-            self.loop.call_soon_threadsafe(self._progress, message, value)
-            return True
-        return self._progress(message, value)
+        if self.context.where != "thread":
+            return self._progress(message, value)
+        if self.peer is None or self._steps >= STEPS:
+            return False
+        value = Raw(to_json(value))
+        self._steps += 1
+        try:
+            self.loop.call_soon_threadsafe(self._step, message, value)
+        except RuntimeError:  # the loop is closed
+            return False
+        return True
+
+    def _step(self, message: Request, value: Any) -> None:
+        self._steps -= 1
+        self._progress(message, value)
 
     def _progress(self, message: Request, value: Any) -> bool:
         if self._told:
@@ -222,52 +268,79 @@ class Run:
         except asyncio.CancelledError:
             context.cancelled = True
             if not work.cancelled() and not work.done():
-                self._busy = True
+                self._threads += 1
                 work.add_done_callback(self._thread_returned)
             raise
 
     def _thread_returned(self, work: Any) -> None:
         work.cancelled() or work.exception()
         try:
-            self.loop.call_soon_threadsafe(self._gone)
+            self.loop.call_soon_threadsafe(self._thread_ended)
         except RuntimeError:  # the loop is closed: nothing counts any more
             pass
 
+    def _thread_ended(self) -> None:
+        self._threads -= 1
+        if self._over and not self._threads:
+            self._gone()
+
     def ask(self, context: Context, method: str, params: Any, result: Any, timeout: Any) -> Any:
         work = self._ask(method, params, result, timeout)
-        if context.where == "thread":
-            return asyncio.run_coroutine_threadsafe(work, self.loop).result()
-        return work
+        return self._awaited(work) if context.where == "thread" else work
+
+    def _awaited(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of a coroutine, for a thread; when the call ends meanwhile, so does the waiting."""
+        asked = self._question(work)
+        try:
+            question = asyncio.run_coroutine_threadsafe(asked, self.loop)
+        except RuntimeError:
+            asked.close()
+            work.close()
+            raise Closed(f"{self.method.name}: the loop that this call came in on is closed") from None
+        return question.result()
+
+    async def _question(self, work: Coroutine[Any, Any, Any]) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        if self._told and not isinstance(self.message, Notification):  # ended while this was on its way to the loop
+            work.close()
+            raise asyncio.CancelledError
+        self._questions = questions = self._questions or set()
+        questions.add(task)
+        try:
+            return await work
+        finally:
+            questions.discard(task)
 
     async def _ask(self, method: str, params: Any, result: Any, timeout: Any) -> Any:
         if self.peer is None:
             raise LocalError(
                 f"{self.method.name}: {self.caller.scheme or 'this wire'} carries no calls back to the caller"
             )
-        left = self.left() if not self._asking else None
+        if not self._asking:
+            self._left = self.left()
         self._asking += 1
         self.host.clock.drop(self)
         try:
             return await self.peer.call(method, params, result=result, timeout=timeout)
         finally:
             self._asking -= 1
-            if left is not None and not self._told:
-                self.host.clock.set(self, left)
+            if not self._asking and self._left is not None and not self._told:
+                self.host.clock.set(self, self._left)
 
     def tell(self, context: Context, method: str, params: Any) -> Any:
         if self.peer is None:
             where = self.caller.scheme or "this wire"
             raise LocalError(f"{self.method.name}: {where} carries no notifications to the caller")
-        if context.where == "thread":
-            return asyncio.run_coroutine_threadsafe(self.peer.notify(method, params), self.loop).result()
-        return self.peer.notify(method, params)
+        work = self.peer.notify(method, params)
+        return self._awaited(work) if context.where == "thread" else work
 
 
 def _unstoppable(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     try:
         return function(*arguments)
-    except StopIteration as error:  # a Future cannot carry it
-        raise RuntimeError("the method raised StopIteration") from error
+    except (StopIteration, GeneratorExit) as error:  # a Future, or a coroutine, cannot carry it
+        raise RuntimeError(f"the method raised {type(error).__name__}") from error
 
 
 class _Places:
@@ -386,9 +459,10 @@ class Host:
 
     def _exchange(self, x: Exchange, message: Any) -> None:
         refusal = self.gate.refusal()
-        if refusal is not None:
+        if refusal is not None and isinstance(message, Request | Notification | Batch):
             id = message.id if isinstance(message, Request) else NULL
-            x.respond(failure(id, PLAIN.error(refusal)), refusal)
+            owed = not isinstance(message, Notification)
+            x.respond(failure(id, PLAIN.error(refusal)) if owed else None, refusal)
             return
         runs: list[Run] = []
 

@@ -402,9 +402,14 @@ class Peer:
             self.host.clock.set(pending, seconds)
 
     def _overdue(self, pending: Pending) -> None:
-        """Time is up, unless the far end is asking us something meanwhile: people are slow."""
+        """Time is up, unless the far end has asked us something since, which may be about this call: people are slow.
+
+        What it asked before does not count: that may be what waits for this very call.
+        """
         now = self.loop.time()
-        if (pending.until is None or now < pending.until) and self.conversation.running and pending.timeout is not None:
+        newest = next(reversed(self.conversation.owed.values()), None)
+        asked = newest is not None and newest.after >= pending.id
+        if (pending.until is None or now < pending.until) and asked and pending.timeout is not None:
             self._rearm(pending, pending.timeout)
             return
         self._abandon(pending)

@@ -27,6 +27,7 @@ from .http import log
 from .http_head import Answer, Head, HttpRequest, turned_away
 from .http_reader import BETWEEN, BODY, HEAD, OVER, Reader, Stop
 from .http_turns import Post, Told, Turn
+from .room import room
 from .urls import printable
 
 if TYPE_CHECKING:
@@ -51,12 +52,13 @@ _PROBES = 2
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Front(asyncio.Protocol):
+class Front(asyncio.BufferedProtocol):
     """One wire of the listener."""
 
     __slots__ = (
         "_busy",
         "_fault",
+        "_into",
         "_out",
         "_out_size",
         "_owed",
@@ -105,6 +107,7 @@ class Front(asyncio.Protocol):
         self.state = BETWEEN
         """Where in a request it is."""
         self.reader: Reader | None = None
+        self._into = room()
         self._socket: WebSocket | None = None
 
     def caller(self, head: Head, scheme: str = "http") -> Caller:
@@ -124,7 +127,13 @@ class Front(asyncio.Protocol):
         else:
             self.refuse(turned_away(503, "Busy: limit channels is reached", (("Retry-After", "1"),)))
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._into
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received(bytes(self._into[:nbytes]))
+
+    def _received(self, data: bytes) -> None:
         if self.state == OVER:
             self._room -= len(data)
             if self._room < 0:
@@ -222,13 +231,13 @@ class Front(asyncio.Protocol):
         self._socket.take(transport)
         self.door.became(self, self._socket)
         if rest:
-            self._socket.data_received(rest)
+            self._socket.take_bytes(rest)
         head.socket.attach(self._socket)
 
     def surplus(self, data: bytes) -> None:
         """What came behind the last request."""
         if self._socket is not None:
-            self._socket.data_received(data)
+            self._socket.take_bytes(data)
 
     # -- requests
 

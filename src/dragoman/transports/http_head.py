@@ -33,6 +33,9 @@ Lines: TypeAlias = Sequence[tuple[str, str]]
 """Header fields to send; `Content-Length` and `Connection` are the front's own."""
 
 
+JSON_LINES: Lines = (("Content-Type", JSON),)
+
+
 class HttpRequest(Struct, frozen=True):
     """What an endpoint gets. `path` is decoded, `query` is not; the header names are in lower case."""
 
@@ -144,14 +147,14 @@ def oversized(head: Head, allowed: int, received: int | None) -> Answer:
     refusal = too_large("message_size", allowed, received)
     if head.served is None:
         return turned_away(413, refusal.reason)
-    return Answer(413, (("Content-Type", JSON),), rpc_error(PLAIN.error(refusal)))
+    return Answer(413, JSON_LINES, rpc_error(PLAIN.error(refusal)))
 
 
 def rpc_answer(answer: bytes | None, refusal: Refusal | None) -> Answer:
     """What `Exchange.respond` was given, as HTTP: 200, 204 for nothing, 503 and 413 for refusals."""
     if refusal is None or refusal.kind not in ("busy", "draining", "too_large"):
-        return Answer(204) if answer is None else Answer(200, (("Content-Type", JSON),), answer)
-    kind: Lines = () if answer is None else (("Content-Type", JSON),)
+        return Answer(204) if answer is None else Answer(200, JSON_LINES, answer)
+    kind: Lines = () if answer is None else JSON_LINES
     if refusal.kind == "too_large":
         return Answer(413, kind, answer or b"")
     return Answer(503, (*kind, ("Retry-After", str(refusal.data.get("retry_after", 1)))), answer or b"")
@@ -161,12 +164,12 @@ def unsupported(kind: bytes | None) -> Answer:
     """415, as a JSON-RPC error that says what would be right."""
     got = "there is none" if kind is None else f"not {kind.decode('latin-1')!r}"
     error = RpcError.of(INVALID_REQUEST, f"Content-Type must be {MEDIA}; {got}")
-    return Answer(415, (("Content-Type", JSON),), rpc_error(error))
+    return Answer(415, JSON_LINES, rpc_error(error))
 
 
 def failure() -> Answer:
     """500: something of ours raised that must not."""
-    return Answer(500, (("Content-Type", JSON),), rpc_error(RpcError.of(INTERNAL_ERROR, MESSAGES[INTERNAL_ERROR])))
+    return Answer(500, JSON_LINES, rpc_error(RpcError.of(INTERNAL_ERROR, MESSAGES[INTERNAL_ERROR])))
 
 
 # -- the checks -----------------------------------------------------------------------------------

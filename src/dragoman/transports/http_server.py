@@ -32,7 +32,7 @@ from .http_front import (
     Front,
 )
 from .http_head import Head, is_loopback
-from .sockets import BACKLOG, bind
+from .sockets import ACCEPTS, BACKLOG, bind
 
 if TYPE_CHECKING:
     from .websocket import WebSocket
@@ -178,9 +178,10 @@ async def listen(url: str, served: Mapping[str, Served], options: Options) -> Ht
         server = await loop.create_server(
             lambda: Front(listener),
             sock=door,
-            backlog=BACKLOG,
+            backlog=ACCEPTS,
             ssl=options.tls if secure else None,
             ssl_handshake_timeout=options.limits.header_timeout if secure else None,
         )
+        door.listen(BACKLOG)
         listener.doors.append(server)
     return listener

@@ -14,9 +14,12 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-_CHUNK = 256 * 1024
+if TYPE_CHECKING:
+    from .stream_channel import StreamChannel
+
+_CHUNK = 64 * 1024
 
 
 class Owner(Protocol):
@@ -61,7 +64,7 @@ class Pipe:
         "_told",
     )
 
-    def __init__(self, protocol: asyncio.Protocol, owner: Owner, input: int, output: int) -> None:
+    def __init__(self, protocol: StreamChannel, owner: Owner, input: int, output: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._protocol = protocol
         self._owner = owner

@@ -27,6 +27,9 @@ from ..jsonrpc.errors import LocalError
 from .urls import Url, printable
 
 BACKLOG = 1024
+ACCEPTS = 16
+"""Channels accepted at one wake-up. asyncio takes its `backlog` for that too and, out of descriptors, logs a traceback
+for each: so its servers get this one, and the socket listens with `BACKLOG` afterwards."""
 _LONGEST_PATH = 107
 """Bytes of a socket's path: `sun_path` has 108, one of which is the final NUL."""
 

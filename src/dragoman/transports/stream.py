@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 from ..channel import Caller, Channel, Closed, Listener, Options, Served
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.framing import framing
-from .sockets import BACKLOG, bind, bind_unix, cannot_dial, cannot_listen, in_words, keep_alive, place, sole
+from .sockets import ACCEPTS, BACKLOG, bind, bind_unix, cannot_dial, cannot_listen, in_words, keep_alive, place, sole
 from .stream_channel import StreamChannel, Wire
 from .urls import Url, parse, printable
 
@@ -99,7 +99,8 @@ class Door:
         loop = asyncio.get_running_loop()
         if url.scheme == "unix":
             door, self._remove = bind_unix(url, mode)
-            self._servers.append(await loop.create_unix_server(self._arrive, sock=door, backlog=BACKLOG))
+            self._servers.append(await loop.create_unix_server(self._arrive, sock=door, backlog=ACCEPTS))
+            door.listen(BACKLOG)
             return
         doors = await bind(url, socket.SOCK_STREAM)
         self.url = place(url, doors)
@@ -108,7 +109,8 @@ class Door:
                 self._doors.append(door)
                 loop.add_reader(door, self._knocked, door)
             else:
-                self._servers.append(await loop.create_server(self._arrive, sock=door, backlog=BACKLOG))
+                self._servers.append(await loop.create_server(self._arrive, sock=door, backlog=ACCEPTS))
+                door.listen(BACKLOG)
 
     async def close(self) -> None:
         """See `Listener.close`."""

@@ -32,6 +32,7 @@ from websockets.uri import WebSocketURI
 from ..channel import Broken, Caller, ChannelError, Closed, Ended, Options, Outgoing, Receiver
 from ..jsonrpc.errors import LocalError
 from . import urls
+from .room import room
 from .sockets import cannot_dial, keep_alive
 from .urls import Url, printable
 
@@ -46,7 +47,7 @@ _silent = logging.Logger("dragoman.websocket.frames", logging.CRITICAL + 1)
 """The library's own log, off: it logs at `info` what peers can cause at will."""
 
 
-class WebSocket(asyncio.Protocol):
+class WebSocket(asyncio.BufferedProtocol):
     """One WebSocket, of either role, once its handshake is done."""
 
     duplex = True
@@ -82,6 +83,7 @@ class WebSocket(asyncio.Protocol):
         self._watch: asyncio.TimerHandle | None = None
         self._end: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self._into = room()
 
     # -- the channel
 
@@ -156,7 +158,14 @@ class WebSocket(asyncio.Protocol):
         self._transport = transport
         transport.set_write_buffer_limits(high=self._limits.send_queue)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._into
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.take_bytes(bytes(self._into[:nbytes]))
+
+    def take_bytes(self, data: bytes) -> None:
+        """Take bytes that came, however they were read."""
         if not self._begun:
             self._early.append(data)
             if self._transport is not None:
