@@ -150,7 +150,7 @@ class Connecting:
         return peer
 
     def _lost(self, peer: Peer) -> bool:
-        peer.later(self._again(peer))
+        peer.redialling = peer.later(self._again(peer))
         return True
 
     async def _again(self, peer: Peer) -> None:
@@ -164,8 +164,8 @@ class Connecting:
             except ChannelError:
                 pause = min(pause * 2, LONGEST_PAUSE)
                 continue
-            except LocalError as error:
-                peer.given_up(Broken(str(error)))
+            except Exception as error:  # no wire's failure: it would be the same the next time
+                peer.given_up(Broken(f"{error}" if isinstance(error, LocalError) else f"cannot dial again: {error!r}"))
                 return
             if peer.closing:
                 await channel.close()

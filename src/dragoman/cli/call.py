@@ -181,11 +181,14 @@ def progress_on_stderr(title: str) -> Iterator[Callable[[object], None] | None]:
         BarColumn(24),
         TextColumn("{task.fields[text]}", markup=False),
     )
-    with Progress(*columns, TimeElapsedColumn(), console=err, transient=True) as line:
-        task = line.add_task(clean(title), total=None, visible=False, text="")
+    with contextlib.ExitStack() as shown:
+        line = Progress(*columns, TimeElapsedColumn(), console=err, transient=True)
+        task = line.add_task(clean(title), total=None, text="")
 
         def show(value: object) -> None:
+            if not line.live.is_started:
+                shown.enter_context(line)
             said = told(value)
-            line.update(task, visible=True, completed=said.done or 0.0, total=said.total, text=clean(said.text)[:60])
+            line.update(task, completed=said.done or 0.0, total=said.total, text=clean(said.text)[:60])
 
         yield show

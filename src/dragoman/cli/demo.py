@@ -24,7 +24,7 @@ from .calculator import api
 from .call import told
 from .ends import ANSWERED_WITH_ERROR, FINE, ending_of
 from .options import OUTPUT, Output
-from .rounds import Exchanged, Round, make, mistakes, play, progress, rounds
+from .rounds import CALLS, Exchanged, Round, make, mistakes, play, progress, rounds
 from .terminal import clean, compact, out
 
 app = App(
@@ -70,11 +70,8 @@ async def _demo(folder: Path, output: Output) -> int:
 
 
 def _title(rows: list[Round]) -> None:
-    out.print(
-        Text.assemble(
-            (api.name, "bold"), (f"  {len(api.methods)} methods on {len(rows)} wires, called both ways", "dim")
-        )
-    )
+    about = f"  {len(api.methods)} methods on {len(rows)} wires, called both ways; the median of {CALLS} calls"
+    out.print(Text.assemble((api.name, "bold"), (about, "dim")))
     out.print()
 
 
@@ -98,15 +95,15 @@ async def _rounds(rows: list[Round], folder: Path, show: bool) -> None:
             )
 
 
-HEADS = ("wire", "request", "answer", "round trip", "called back")
-WIDTHS = (19, 36, 14, 10, 0)
+HEADS = ("wire", "request", "answer", "median", "calls back")
+WIDTHS = (15, 29, 11, 7, 0)
 
 
 def _cells(row: Round) -> tuple[str, str, str, str, str]:
     """A round in words, one for each column."""
     answer = "" if row.answer is None else compact(row.answer)
     median = "" if row.median is None else f"{row.median:.2f} ms"
-    back = "" if row.state in ("waiting", "running") else "this wire only answers"
+    back = "" if row.state in ("waiting", "running") else "one way"
     if row.state in ("skipped", "failed"):
         return row.wire, _request(row), answer, row.state, clean(row.note)
     return row.wire, _request(row), answer, median, row.called_back or ("" if row.duplex else back)
@@ -119,13 +116,13 @@ def _request(row: Round) -> str:
     else:
         words = [compact(value) for value in row.params] if isinstance(row.params, list) else []
     text = ", ".join(words)
-    return f"{row.method}({text if len(text) < 28 else text[:22] + ', ...'})"
+    return f"{row.method}({text if len(text) < 24 else text[:18].rstrip(', ') + ', ...'})"
 
 
 def _table(rows: list[Round]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for title in HEADS:
-        table.add_column(title, justify="right" if title == "round trip" else "left", no_wrap=title != HEADS[-1])
+        table.add_column(title, justify="right" if title == "median" else "left", no_wrap=title != HEADS[-1])
     for row in rows:
         wire, request, answer, median, back = _cells(row)
         if row.state == "waiting":
@@ -148,7 +145,7 @@ async def _progress(show: bool) -> str:
     """`slow`, and what it tells meanwhile."""
     if not show:
         return await progress(lambda value: None)
-    title = "slow(seconds=1.0, steps=10) tells how far it is"
+    title = "slow(1.0, 10) tells its progress"
     out.print()
     if not out.is_terminal:
         values: list[Any] = []

@@ -53,15 +53,14 @@ def child_line(line: str) -> None:
 async def reached(url: str, link: Link, wire: Wire) -> AsyncIterator[Peer]:
     """The peer at `url`, closed at the end. Raises what `connect` raises, and Usage."""
     place = place_of(url)
-    seconds = link.seconds()
+    seconds = link.seconds()  # for connecting and shaking hands, too
+    limits = (wire.limits(CLIENT) or CLIENT).but(call_timeout=seconds, header_timeout=seconds)
     with trace_to(wire.trace) as write:
         async with connect(
             place,
             timeout=seconds,
             trace=None if write is None else json_lines(write),
-            limits=(wire.limits(CLIENT) or CLIENT).but(
-                call_timeout=seconds, header_timeout=seconds
-            ),  # the time to connect, too
+            limits=limits,
             accept_v1=wire.lenient or link.v1,
             string_codes=wire.lenient,
             v1=link.v1,

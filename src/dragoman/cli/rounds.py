@@ -77,28 +77,22 @@ class Exchanged(Struct, kw_only=True):
 
 def rounds(folder: Path) -> list[Round]:
     """The wires, in the order in which they are shown; sockets and certificates go to `folder`."""
-    by_name = {"minuend": 42, "subtrahend": 23}
+    by_name = {"dividend": 1, "divisor": 8}
+    sock, lsp = f"unix:{folder}/calc.sock", "tcp://127.0.0.1:0?framing=content-length"
+    table: list[tuple[str, str, str, Any, Any, bool]] = [
+        ("memory", "memory:demo", "subtract", [42, 23], 19, True),
+        ("stdio, a child", "stdio:", "divide", by_name, 0.125, True),
+        ("tcp", "tcp://127.0.0.1:0", "sum", [1, 2, 4], 7.0, True),
+        ("tcp, LSP frames", lsp, "get_data", msgspec.UNSET, ["hello", 5], True),
+        ("tls", "tls://127.0.0.1:0", "divide", [1, 8], 0.125, True),
+        ("unix socket", sock, "sum", [0.5, 2], 2.5, True),
+        ("udp", "udp://127.0.0.1:0", "subtract", [23, 42], -19, False),
+        ("http", "http://127.0.0.1:0", "subtract", [42, 23], 19, False),
+        ("websocket", "ws://127.0.0.1:0", "sum", list(range(10)), 45.0, True),
+    ]
     return [
-        Round(wire="memory", url="memory:demo", method="subtract", params=[42, 23], expected=19, duplex=True),
-        Round(wire="stdio, a child", url="stdio:", method="subtract", params=by_name, expected=19, duplex=True),
-        Round(wire="tcp", url="tcp://127.0.0.1:0", method="sum", params=[1, 2, 4], expected=7.0, duplex=True),
-        Round(
-            wire="tcp, content-length",
-            url="tcp://127.0.0.1:0?framing=content-length",
-            method="get_data",
-            params=msgspec.UNSET,
-            expected=["hello", 5],
-            duplex=True,
-        ),
-        Round(wire="tls", url="tls://127.0.0.1:0", method="divide", params=[1, 8], expected=0.125, duplex=True),
-        Round(
-            wire="unix socket", url=f"unix:{folder}/calc.sock", method="sum", params=[0.5, 2], expected=2.5, duplex=True
-        ),
-        Round(wire="udp", url="udp://127.0.0.1:0", method="subtract", params=[23, 42], expected=-19, duplex=False),
-        Round(wire="http", url="http://127.0.0.1:0", method="subtract", params=by_name, expected=19, duplex=False),
-        Round(
-            wire="websocket", url="ws://127.0.0.1:0", method="sum", params=list(range(10)), expected=45.0, duplex=True
-        ),
+        Round(wire=wire, url=url, method=method, params=params, expected=expected, duplex=duplex)
+        for wire, url, method, params, expected, duplex in table
     ]
 
 

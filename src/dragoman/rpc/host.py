@@ -542,8 +542,11 @@ class Host:
             self.gate.idle = lambda: None if idle.done() else idle.set_result(None)
             await asyncio.wait([idle], timeout=timeout)
             self.gate.idle = None
+        refusal = Refusal("draining", "Draining: the server closed before the call was done")
+        for peer in tuple(self.peers):
+            peer.inbox.turn_away(refusal)
         for run in tuple(self.runs):
-            run.end(Refusal("draining", "Draining: the server closed before the call was done"))
+            run.end(refusal)
         if self.peers:
             await asyncio.wait([asyncio.ensure_future(peer.close(0)) for peer in tuple(self.peers)])
         if self._clock is not None:

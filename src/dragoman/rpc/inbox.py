@@ -11,9 +11,9 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
-from ..channel import Broken, Channel, ChannelError, Ended
+from ..channel import Broken, Channel, ChannelError, Closed, Ended
 from ..jsonrpc.codec import Call, Leniency, failure, key, read
 from ..jsonrpc.conversation import Conversation
 from ..jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
@@ -29,21 +29,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman")
 
 UNREAD = 10_000
-"""Refusals a far end may be sent without reading any answer, before its channel is broken."""
+"""Answers a far end may be sent while it reads none, before its channel is broken."""
 
 
 class Inbox:
     """The `Receiver` of a peer's channel, and what the peer owes there."""
 
     __slots__ = (
-        "_finished",
         "_idle",
+        "_leaving",
         "_pumping",
         "_unread",
         "channel",
         "conversation",
         "dialect",
         "dropped",
+        "half_closed",
         "host",
         "lenient",
         "limits",
@@ -60,15 +61,17 @@ class Inbox:
         self.channel: Channel | None = None
         self.dropped = 0
         """Progress notifications that were not sent because the far end reads too slowly."""
+        self.half_closed = False
+        """The far end sends nothing more on this channel, no answer either."""
         self._idle: asyncio.Future[None] | None = None
         self._pumping = False
-        self._finished = False
+        self._leaving = False
         self._unread = 0
 
     def open(self, channel: Channel) -> None:
         """Take what this channel delivers."""
         self.channel = channel
-        self._finished = False
+        self.half_closed = self._leaving = False
         self._unread = 0
         channel.open(self)
 
@@ -79,7 +82,8 @@ class Inbox:
 
     def idle(self) -> asyncio.Future[None]:
         """Done once nothing is owed and nothing runs."""
-        self._idle = self.peer.loop.create_future()
+        if self._idle is None or self._idle.done():
+            self._idle = self.peer.loop.create_future()
         self._settled()
         return self._idle
 
@@ -123,7 +127,7 @@ class Inbox:
         pending = self.conversation.resolve(malformed.id)
         if pending is not None:
             pending.fail(error)
-        elif malformed.id is NULL:
+        elif nameless(malformed.id):
             self.peer.fail_the_only(error)
 
     def resumed(self) -> None:
@@ -133,13 +137,15 @@ class Inbox:
 
     def finished(self) -> None:
         """The far end sends nothing more: no call of ours gets an answer, but we still owe."""
-        self._finished = True
+        self.half_closed = True
         for pending in self.conversation.abandon():
             pending.fail(Ended("the far end closed its sending side before it answered"))
         self._settled()
 
     def ended(self, why: ChannelError) -> None:
         """The channel is over: nobody waits for what we owe on it."""
+        if self._leaving and isinstance(why, Closed) and not self.peer.closing:
+            why = Ended("the far end closed the channel")  # we only followed
         self.channel = None
         conversation = self.conversation
         for run in list(conversation.waiting):
@@ -220,12 +226,6 @@ class Inbox:
         return Refusal("busy", text, data)
 
     def _refuse(self, message: Request, refusal: Refusal, deliver: Deliver) -> None:
-        channel = self.channel
-        if channel is not None and not channel.writable:
-            self._unread += 1
-            if self._unread > UNREAD:
-                channel.abort(Broken(f"the far end sent {UNREAD} calls too many and reads no answers"))
-                return
         deliver(failure(message.id, self.dialect.error(refusal), message.version))
 
     def _notification(self, message: Notification) -> None:
@@ -281,15 +281,20 @@ class Inbox:
 
         def done(answers: list[bytes]) -> None:
             if answers:
-                self.answer(service.fitting_batch(answers))
+                self.answer(service.fitting_batch(answers), len(answers))
 
         Gathering(asked, start, self.limits.batch_concurrency, done).step()
 
-    def answer(self, answer: bytes | None) -> None:
-        """Send an answer, when there is one and anybody to send it to."""
+    def answer(self, answer: bytes | None, count: int = 1) -> None:
+        """Send an answer, when there is one and anybody to send it to; `count`: how many of a batch it holds."""
         channel = self.channel
         if answer is None or channel is None:
             return
+        if not channel.writable:
+            self._unread += count
+            if self._unread > UNREAD:
+                channel.abort(Broken(f"the far end was sent {UNREAD} answers more and reads no answers"))
+                return
         try:
             channel.send(answer)
         except ChannelError:
@@ -316,17 +321,27 @@ class Inbox:
             return
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
-        if self._finished and self.channel is not None:
-            self._finished = False
+        if self.half_closed and not self._leaving and self.channel is not None:
+            self._leaving = True
             self.peer.later(self.channel.close())
+
+    def turn_away(self, refusal: Refusal) -> None:
+        """Answer what is owed with a refusal: what waits is never started, what runs is stopped."""
+        conversation = self.conversation
+        for run in (*conversation.waiting, *conversation.owed.values()):
+            if conversation.withdraw(run):
+                self.host.gate.leave()
+            run.end(refusal)
+        self._settled()
 
     def _cancelled(self, message: Notification) -> None:
         """The far end takes a call of its back; one that waits is never started."""
         try:
-            id = _cancel(message.params).id if message.params is not UNSET else UNSET
+            id = _cancel(message.params).id if message.params is not UNSET else NULL
         except (msgspec.DecodeError, RecursionError):
             return
-        run = self.conversation.owed.get(key(id))
+        text = bytes(id)
+        run = self.conversation.owed.get(int(text) if text.isdigit() and len(text) < 400 else key(id))
         if run is None:
             return
         if self.conversation.withdraw(run):
@@ -347,12 +362,17 @@ class Inbox:
 
 
 class _Cancel(msgspec.Struct):
-    id: Any = UNSET
+    id: Raw
 
 
 _cancel = msgspec.json.Decoder(_Cancel).decode
 _CANCELLED = Refusal("cancelled", "Request cancelled")
 _DRAINING = Refusal("draining", "Draining: this peer is closing and takes no new calls", {"retry_after": 1})
+
+
+def nameless(id: Any) -> bool:
+    """Whether an answer's id is null: it could not say which call it answers."""
+    return isinstance(id, Raw) and bytes(id) == b"null"
 
 
 def _nothing(answer: bytes | None) -> None:

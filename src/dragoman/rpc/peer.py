@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, overload
 import msgspec
 from msgspec import UNSET, Raw
 
-from ..channel import Caller, Channel, ChannelError, Closed
+from ..channel import Caller, Channel, ChannelError, Closed, Ended
 from ..jsonrpc.codec import Call as WireCall
 from ..jsonrpc.codec import Leniency
 from ..jsonrpc.errors import (
@@ -26,13 +26,14 @@ from ..jsonrpc.errors import (
     CallTimeout,
     Dialect,
     LocalError,
+    Refusal,
     RpcError,
 )
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Failure, Notification, Result
 from .binding import result_decoder, to_json
 from .host import Host
-from .inbox import Inbox
+from .inbox import Inbox, nameless
 from .middleware import Call, Middleware, chain
 from .notifications import Notifications
 from .outgoing import OutgoingBatch, Pending, again
@@ -75,6 +76,7 @@ class Peer:
         self.channel: Channel | None = None
         self._why: ChannelError | None = None
         self._kinds = {error.code: error for error in errors} if errors else None
+        self._data = {error.code: _declared(error) for error in errors} if errors else None
         self._chain = chain(tuple(middleware), self._last) if middleware else None
         self.listeners: Sequence[Notifications] = ()
         self._tasks: set[asyncio.Task[Any]] | None = None
@@ -83,6 +85,7 @@ class Peer:
         self.on_lost: Callable[[ChannelError], bool] | None = None
         self.on_state: OnState | None = None
         self.closing = False
+        self.redialling: asyncio.Task[Any] | None = None
         self._online: asyncio.Future[None] | None = None
 
     # -- life
@@ -108,7 +111,10 @@ class Peer:
             self._online.set_result(None)
             self._online = None
             for pending in list(self.conversation.awaited.values()):
-                self._transmit(pending.message, pending)
+                try:
+                    self._transmit(pending.message, pending)
+                except ChannelError:  # over already: its end is on its way
+                    return
 
     def drain(self) -> None:
         """Refuse new calls from now on."""
@@ -120,21 +126,23 @@ class Peer:
         self.drain()
         self.closing = True
         self.on_lost = None
-        if self._online is not None:
-            online, self._online = self._online, None
-            if not online.done():
-                online.set_exception(Closed("the peer was closed"))
-                online.exception()
+        if self.redialling is not None:
+            self.redialling.cancel()
+        online, self._online = self._online, None
+        if online is not None and not online.done():
+            online.set_exception(Closed("the peer was closed"))
+            online.exception()
         channel = self.channel
         if channel is not None:
             seconds = self.limits.drain_timeout if drain is None else drain
             if not self.conversation.idle and seconds:
                 await asyncio.wait([self.inbox.idle()], timeout=seconds)
+            self.inbox.turn_away(Refusal("draining", "Draining: the peer closed before the call was done"))
             for pending in list(self.conversation.awaited.values()):
                 self._abandon(pending)
                 pending.fail(Closed("the peer was closed"))
             await channel.close()
-        if self._why is None or self.channel is not None:
+        if self._why is None or self.channel is not None or online is not None:
             self.inbox.ended(Closed("the peer was closed"))
         for pending in self.conversation.abandon():
             pending.fail(Closed("the peer was closed"))
@@ -189,13 +197,14 @@ class Peer:
         except Exception:
             logger.exception("on_state failed")
 
-    def later(self, work: Coroutine[Any, Any, Any]) -> None:
+    def later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a coroutine beside the channel; `close` waits for it."""
         if self._tasks is None:
             self._tasks = set()
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def progressed(self, message: Notification) -> bool:
         """Progress of a call of ours; False when it is of none."""
@@ -220,25 +229,27 @@ class Peer:
     def answered(self, message: Result | Failure) -> None:
         pending = self.conversation.resolve(message.id)
         if type(message) is Result:
-            if pending is None:
+            if pending is None and nameless(message.id):
+                self.fail_the_only(BadAnswer("an answer without an id: it must be that of the call"))
+            elif pending is None:
                 logger.debug("an answer nobody waits for from %s", self.caller.remote)
-                return
-            self.host.clock.drop(pending)
-            pending.settle(message.result)
+            else:
+                self.host.clock.drop(pending)
+                pending.settle(message.result)
         elif isinstance(message, Failure):
             error = self._remote_error(message)
             if pending is not None:
                 pending.fail(error)
-            elif isinstance(message.id, Raw):
+            elif nameless(message.id):
                 self.fail_the_only(error)
 
     def _remote_error(self, message: Failure) -> Exception:
         error = message.error
-        kind = (self._kinds or {}).get(error.code)
+        declared = self._data.get(error.code) if self._data is not None else None
         data = error.data
         if isinstance(data, Raw):
             try:
-                data = msgspec.json.decode(data) if kind is None else _declared(kind)(data)
+                data = msgspec.json.decode(data) if declared is None else declared(data)
             except (msgspec.DecodeError, BadAnswer, RecursionError, UnicodeDecodeError):
                 try:
                     data = msgspec.json.decode(data)
@@ -318,14 +329,14 @@ class Peer:
     ) -> Any:
         if timeout is UNSET:
             timeout = self.timeout
+        until = None if total is None else self.loop.time() + total
         channel = self.channel
         if channel is None or not channel.writable:
-            channel = await self._ready(timeout)
+            channel = await self._ready(total if timeout is None or (total is not None and total < timeout) else timeout)
         pending = Pending(self, method, result, timeout)
         pending.on_progress = on_progress
         self._send_call(pending, params)
-        if total is not None:
-            pending.until = self.loop.time() + total
+        pending.until = until
         if timeout is not None or total is not None:
             self._rearm(pending, timeout)
         try:
@@ -372,6 +383,8 @@ class Peer:
         channel = self.channel
         if channel is None:
             raise self._over()
+        if call is not None and self.inbox.half_closed:
+            raise Ended("the far end closed its sending side: it can answer nothing more")
         channel.send(raw, call)
 
     def _over(self) -> ChannelError:
@@ -476,6 +489,10 @@ _progress = msgspec.json.Decoder(_Progress).decode
 
 
 def _declared(kind: type[RpcError]) -> Callable[[Raw], Any]:
-    annotation = typing.get_type_hints(kind, include_extras=True).get("data", Any)
+    """What decodes the data of a declared error. LocalError when its annotation is no type, or one for no JSON."""
+    try:
+        annotation = typing.get_type_hints(kind, include_extras=True).get("data", Any)
+    except NameError as error:
+        raise LocalError(f"errors: the annotations of {kind.__name__} cannot be found: {error}") from error
     decoder: Callable[[Raw], Any] = result_decoder(annotation)
     return decoder

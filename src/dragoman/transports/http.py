@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
 from ..channel import Caller, Document, Options, Served
@@ -78,6 +78,8 @@ class App:
         self.endpoints: dict[str, Endpoint] = {}
         self.documents: dict[str, Document] = {}
         self.sockets: dict[str, Served] = {}
+        self.known: dict[object, Head] = {}
+        """The ASGI face's: heads that were judged to be calls."""
         for below, one in served.items():
             at = prefix.rstrip("/") + below.rstrip("/")
             self.sockets[at or "/"] = one
@@ -156,11 +158,17 @@ class App:
 
 
 async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
-    head = _judge(app, scope["method"], scope, upgrade=False)
+    head = _head(app, scope)
+    answer = head.answer
     body = b""
-    if head.answer is None:
-        body = await _body(app, head, receive)
-    if head.served is not None and head.answer is None:
+    if answer is None:
+        found = await _body(app, head, receive)
+        if found is None:
+            return
+        body, answer = found
+    if answer is not None:
+        await _answer(head, answer, send)
+    elif head.served is not None:
         post = _Post(head, body, scope)
         try:
             head.served.exchange(post)
@@ -170,9 +178,6 @@ async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
         answer = post.answer or await post.wait(receive)
         if answer is not None:
             await _answer(head, answer, send)
-        return
-    if head.answer is not None:
-        await _answer(head, head.answer, send)
     elif head.endpoint is not None:
         reply = _Reply(head, app.limits.send_queue)
         request = HttpRequest(head.method, head.path, head.query, body, _caller(head, scope))
@@ -182,6 +187,23 @@ async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
             log.exception("The endpoint at %s raised", head.path)
             reply.fail()
         await reply.carry(receive, send)
+
+
+def _head(app: App, scope: Scope) -> Head:
+    """What the head decides. Callers send the same one again and again, so what is a call is kept by its parts."""
+    try:
+        key = (scope["method"], scope["path"], scope.get("root_path"), scope.get("server"), tuple(scope["headers"]))
+        known = app.known.get(key)
+    except TypeError:  # a server that gives lists
+        return _judge(app, scope["method"], scope, upgrade=False)
+    if known is not None:
+        return known
+    head = _judge(app, scope["method"], scope, upgrade=False)
+    if head.served is not None and head.answer is None:
+        if len(app.known) >= _KNOWN:
+            app.known.clear()
+        app.known[key] = head
+    return head
 
 
 def _judge(app: App, method: str, scope: Scope, *, upgrade: bool) -> Head:
@@ -206,60 +228,56 @@ def _caller(head: Head, scope: Scope) -> Caller:
     return head.caller(scheme, remote, scheme in ("https", "wss"))
 
 
-async def _body(app: App, head: Head, receive: Receive) -> bytes:
-    """The body. Sets `head.answer` when it is too large or too slow; a caller that goes away sets neither of the two."""
+async def _body(app: App, head: Head, receive: Receive) -> tuple[bytes, Answer | None] | None:
+    """The body, or the answer to one that is too large or too slow; None when the caller went away."""
     allowed = app.limits.message_size
     length = head.headers.get(b"content-length", b"0")
     if length.isdigit() and int(length) > allowed:
-        head.answer = oversized(head, allowed, int(length))
-        return b""
-    patience = _Patience(app.limits.body_timeout)
+        return b"", oversized(head, allowed, int(length))
+    steps = receive().__await__()
     try:
-        event = await receive()
-        body = event.get("body", b"")
-        if event.get("more_body"):
-            body = bytearray(body)
-            while event.get("more_body") and len(body) <= allowed:
-                event = await receive()
-                body += event.get("body", b"")
-    except asyncio.CancelledError:
-        if not patience.lost():
-            raise
-        head.answer = turned_away(408, "The body took too long", (("Connection", "close"),))
-        return b""
-    finally:
-        patience.end()
-    if event["type"] == "http.disconnect":
-        head.served = head.endpoint = None
-    elif len(body) > allowed:
-        head.answer = oversized(head, allowed, None)
-    return bytes(body)
+        first = next(steps)
+    except StopIteration as there:  # servers that have the body already: no clock is needed
+        event: Event = there.value
+        if event["type"] == "http.disconnect":
+            return None
+        if not event.get("more_body"):
+            body: bytes = event.get("body", b"")
+            return body, oversized(head, allowed, None) if len(body) > allowed else None
+        waiting: Awaitable[Event] = receive()
+        parts = bytearray(event.get("body", b""))
+    else:
+        waiting, parts = _Begun(steps, first), bytearray()
+    try:
+        async with asyncio.timeout(app.limits.body_timeout):
+            while True:
+                event = await waiting
+                if event["type"] == "http.disconnect":
+                    return None
+                parts += event.get("body", b"")
+                if len(parts) > allowed:
+                    return b"", oversized(head, allowed, None)
+                if not event.get("more_body"):
+                    return bytes(parts), None
+                waiting = receive()
+    except TimeoutError:
+        return b"", turned_away(408, "The body took too long", (("Connection", "close"),))
 
 
-class _Patience:
-    """`asyncio.timeout` without its cost, which would be a tenth of the whole call."""
+class _Begun:
+    """An awaitable whose first step has been taken."""
 
-    __slots__ = ("_late", "_task", "_timer")
+    __slots__ = ("_first", "_steps")
 
-    def __init__(self, seconds: float | None) -> None:
-        self._late = False
-        self._task = asyncio.current_task()
-        self._timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._expired)
+    def __init__(self, steps: Generator[Any, Any, Event], first: Any) -> None:
+        self._steps, self._first = steps, first
 
-    def _expired(self) -> None:
-        self._late = True
-        if self._task is not None:
-            self._task.cancel()
-
-    def lost(self) -> bool:
-        """Was it this that cancelled, and nobody else?"""
-        return self._late and self._task is not None and self._task.uncancel() == 0
-
-    def end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    def __await__(self) -> Generator[Any, Any, Event]:
+        yield self._first
+        return (yield from self._steps)
 
 
+_KNOWN = 256
 _JSON_LINE = (b"content-type", JSON.encode())
 
 

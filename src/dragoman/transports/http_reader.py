@@ -87,14 +87,11 @@ class Reader:
 
     def _feed(self, data: bytes) -> None:
         self._silent += len(data)
+        rest: bytes | None = None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as found:
             rest = data[found.args[0] :]
-            if self._replay:
-                self._without_upgrade(rest)
-            elif self._front.state != OVER and self._head.socket is not None:
-                self._front.upgrade(self._head, self.raw_head(), rest)
         except httptools.HttpParserError as fault:
             cause = fault.__context__
             if cause is not None and not isinstance(cause, Stop):
@@ -106,6 +103,12 @@ class Reader:
             if self._front.state in (HEAD, BODY) and self._silent > self._header_size:
                 text = f"Too large: header_size allows {self._header_size} bytes, received more"
                 self._front.refuse(turned_away(431, text))
+        if rest is None:
+            return
+        if self._replay:  # not in the `except`, or the upgrade would be the context of faults in what follows
+            self._without_upgrade(rest)
+        elif self._front.state != OVER and self._head.socket is not None:
+            self._front.upgrade(self._head, self.raw_head(), rest)
 
     def _unreadable(self, why: str) -> Answer:
         if (self._target == b"*" and "PRI" in why) or "HTTP version" in why:

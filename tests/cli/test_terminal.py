@@ -1,0 +1,132 @@
+"""What people see: the same commands with a terminal at their end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from dragoman.cli.methods import Method, Outcome, Param, kind, signature, summary
+
+from .conftest import Command, environment
+
+COLOUR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+def on_terminal(command: Command, *words: str, env: dict[str, str] | None = None) -> tuple[int, str]:
+    """Run with a terminal of 80 columns as stdin, stdout and stderr: the status, and all that was written."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dragoman", *words],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=command.folder,
+        env=environment({"TERM": "xterm-256color", "COLUMNS": "80"} | (env or {})),
+    )
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+        while data := os.read(ours, 65536):
+            seen += data
+    os.close(ours)
+    return process.wait(60), seen.decode()
+
+
+def plain(text: str) -> str:
+    """The text without its colours."""
+    return COLOUR.sub("", text)
+
+
+def test_colour_only_where_it_is_wanted(command: Command) -> None:
+    (command.folder / "messages.jsonl").write_text("{}\n")
+    status, seen = on_terminal(command, "check", "messages.jsonl")
+    assert status == 1
+    assert COLOUR.search(seen)
+    status, seen = on_terminal(command, "check", "messages.jsonl", env={"NO_COLOR": "1"})
+    assert "\x1b[31m" not in seen
+    status, seen = on_terminal(command, "check", "messages.jsonl", env={"TERM": "dumb"})
+    assert "\x1b" not in seen
+
+
+def test_a_result_and_an_error(command: Command) -> None:
+    _, (url,) = command.serve("tcp://127.0.0.1:0")
+    status, seen = on_terminal(command, "call", url, "echo", '{"a":[1,"x\x7f"]}')
+    assert (status, plain(seen).strip()) == (0, '{"a": [1, "x\\u007f"]}')
+    status, seen = on_terminal(command, "call", url, "fail", "declared")
+    assert status == 1
+    assert "error 7  Too short" in plain(seen)
+
+
+def test_progress_is_shown_while_it_lasts(command: Command) -> None:
+    _, (url,) = command.serve("tcp://127.0.0.1:0")
+    status, seen = on_terminal(command, "call", url, "progress")
+    assert status == 0
+    assert "half" in plain(seen)
+    assert plain(seen).rstrip().endswith('"done"')
+
+
+def test_bench_shows_how_far_it_is(command: Command) -> None:
+    _, (url,) = command.serve("tcp://127.0.0.1:0")
+    status, seen = on_terminal(command, "bench", url, "subtract", "1", "2", "--calls", "50")
+    assert status == 0
+    assert "50 in" in plain(seen)
+
+
+def test_methods(command: Command) -> None:
+    _, (url,) = command.serve("tcp://127.0.0.1:0")
+    status, seen = on_terminal(command, "methods", url)
+    assert status == 0
+    assert "subtract(minuend: integer, subtrahend: integer) -> integer" in plain(seen)
+    assert "    Subtract one from the other." in plain(seen)
+
+
+def test_demo(command: Command) -> None:
+    status, seen = on_terminal(command, "demo")
+    assert status == 0, plain(seen)
+    last = plain(seen)
+    assert "calls back" in last
+    assert "one way" in last
+    assert '← {"jsonrpc":"2.0","error":{"code":-32700' in last
+
+
+def test_a_peer_that_does_not_describe_itself(command: Command) -> None:
+    (command.folder / "calculator.py").write_text(
+        "from dragoman import Service\napi = Service('shy', discover=False)\n"
+    )
+    done = command.run("methods", f"{sys.executable} -m dragoman serve calculator stdio:")
+    assert done.status == 3
+    assert "does not describe itself" in done.err
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "integer"}, "integer"),
+        ({"type": ["string", "null"]}, "string | null"),
+        ({"$ref": "#/components/schemas/Point"}, "Point"),
+        ({"enum": ["a", 1]}, '"a" | 1'),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}, {"type": "integer"}]}, "integer | null"),
+        ({"type": "array", "items": {"type": "string"}}, "[string]"),
+        ({}, "any"),
+        (True, "any"),
+    ],
+)
+def test_schemas_in_a_word(schema: Any, words: str) -> None:
+    assert kind(schema) == words
+
+
+def test_methods_in_a_line() -> None:
+    method = Method(
+        "move", [Param("x", {"type": "number"}, True), Param("y")], Outcome({"type": "null"}), description="Go.\nMore."
+    )
+    assert signature(method) == "move(x: number, y?: any) -> null"
+    assert signature(Method("m")) == "m()"
+    assert summary(method) == "Go."
+    assert summary(Method("m")) == ""
