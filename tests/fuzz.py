@@ -62,6 +62,9 @@ class Kind(Protocol):
     def renew(self) -> None:
         """Forget what was sent so far: begin anew."""
 
+    def close(self) -> None:
+        """Send nothing more."""
+
 
 # -- servers --------------------------------------------------------------------------------------
 
@@ -139,9 +142,14 @@ class Lines:
 
     def renew(self) -> None:
         """A new channel."""
-        self._writer.close()
-        self._reader.close()
+        self.close()
         self._writer, self._reader = self._reach()
+
+    def close(self) -> None:
+        """See `Kind.close`."""
+        with contextlib.suppress(OSError):
+            self._writer.close()
+        self._reader.close()
 
     def fault(self, raw: bytes) -> str | None:
         """See `Kind.fault`."""
@@ -222,6 +230,9 @@ class Frames:
     def renew(self) -> None:
         """Every input has its own channel."""
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def fault(self, raw: bytes) -> str | None:
         """See `Kind.fault`."""
         try:
@@ -275,6 +286,10 @@ class Bodies:
         """A new wire."""
         self._wire.close()
 
+    def close(self) -> None:
+        """See `Kind.close`."""
+        self._wire.close()
+
     def fault(self, raw: bytes) -> str | None:
         """See `Kind.fault`."""
         right: Expected = expected(raw)
@@ -311,6 +326,9 @@ class Requests:
 
     def renew(self) -> None:
         """Every input has its own wire."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     def fault(self, raw: bytes) -> str | None:
         """See `Kind.fault`."""
@@ -373,6 +391,8 @@ def targets(wires: list[str]) -> Iterator[list[tuple[Kind, float]]]:
             child = Server("stdio:")
             stack.callback(child.close)
             kinds.append((Lines("stdio", child, lambda: child.pipes), 2))
+        for kind, _ in kinds:
+            stack.callback(kind.close)
         yield kinds
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from msgspec import Struct
@@ -75,11 +74,12 @@ def parse(raw: bytes) -> Any:
     if text.startswith("\ufeff"):
         raise Wrong("byte-order mark")
     try:
-        value = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_constant)
+        value = json.loads(
+            text, parse_int=_number, parse_float=_number, parse_constant=_constant, object_pairs_hook=_members
+        )
     except json.JSONDecodeError as error:
         raise Wrong(str(error)) from None
-    if any("\ud800" <= letter <= "\udfff" for one in _texts(value) for letter in one):
-        raise Wrong("an unpaired surrogate")
+    _whole(value)
     return value
 
 
@@ -93,16 +93,22 @@ def _constant(name: str) -> NoReturn:
     raise Wrong(name)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object. Of two members with one name the last counts, but all of them are text that must be right."""
+    for name, value in pairs:
+        _whole(name)
+        _whole(value)
+    return dict(pairs)
+
+
+def _whole(value: Any) -> None:
+    """Wrong for an unpaired surrogate; objects were looked at already."""
     if isinstance(value, str):
-        yield value
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise Wrong("an unpaired surrogate")
     elif isinstance(value, list):
         for one in value:
-            yield from _texts(one)
-    elif isinstance(value, dict):
-        for name, one in value.items():
-            yield name
-            yield from _texts(one)
+            _whole(one)
 
 
 def deep(raw: bytes) -> bool:
@@ -157,8 +163,9 @@ def together(rights: list[Expected]) -> list[Expected]:
             return [marked(element) for element in one]
         if not isinstance(one, Owed):
             return one
-        twice = one.id in seen
-        seen.append(one.id)
+        id = float(one.id.text) if isinstance(one.id, Number) else one.id  # 1 and 1.0 are one id
+        twice = id in seen
+        seen.append(id)
         return replace(one, twice=twice)
 
     return [[marked(one) for one in right] for right in rights]

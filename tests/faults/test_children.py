@@ -58,13 +58,13 @@ async def test_kill_minus_nine_fails_every_call_at_once_with_the_reason() -> Non
 
 
 async def test_a_grandchild_that_holds_the_pipes_does_not_hide_the_death() -> None:
-    code = "import subprocess, sys; subprocess.Popen(['sleep', '600']); sys.stdin.read(1)"
+    code = "import subprocess, sys; subprocess.Popen(['sleep', '86397']); sys.stdin.read(1)"
     async with connect([sys.executable, "-c", code], timeout=None) as peer:
         call = asyncio.ensure_future(peer.call("hang"))
         with pytest.raises(Ended, match="exit status 0"):
             async with asyncio.timeout(PATIENCE):
                 await call
-    assert not [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "600"]]
+    assert not [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "86397"]]
 
 
 async def test_a_reconnecting_peer_comes_back_to_a_new_child() -> None:

@@ -232,3 +232,13 @@ async def test_no_more_channels_than_allowed_and_the_next_comes_in_when_one_goes
             pass
     async with connect(server.url) as peer:
         assert (await peer.call("census", result=Census)).tasks < 10
+
+
+async def test_garbage_behind_a_wish_for_another_protocol_is_refused(serving: Serve) -> None:
+    """Found by the fuzzer: it was a traceback in the log, and the far end got no 400."""
+    server = serving("http://127.0.0.1:0")
+    wish = head(b"Connection: Upgrade", b"Upgrade: h2c", b"Content-Length: %d" % len(BODY)) + BODY
+    said = await answer(server.port, wish + b"\0\0 garbage\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 200 OK\r\n"), said
+    assert ANSWER + b"HTTP/1.1 400 " in said, said
+    assert server.errors() == ""

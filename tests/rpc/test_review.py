@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -30,9 +31,12 @@ from dragoman import (
 )
 from dragoman.rpc.host import Host
 from dragoman.rpc.middleware import Call, Next
+from dragoman.rpc.openrpc import document
 
 from .test_peer import Bench, Raw, joined, raw, until
 
+CANCEL = '{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%s}}'
+FOREIGN = '{"jsonrpc":"2.0","error":{"code":1,"message":"foreign"},"id":%s}'
 HOLD = '{"jsonrpc":"2.0","method":"hold","params":["%s"],"id":%s}'
 
 
@@ -79,7 +83,7 @@ async def test_a_method_with_a_concurrency_of_its_own_never_runs_more_at_once_th
         now.remove(n)
         return n
 
-    async with served(api) as (far, peer, host):
+    async with served(api) as (_, peer, host):
         for n in range(2):
             peer.inbox.received(b'{"jsonrpc":"2.0","method":"narrow","params":[%d],"id":%d}' % (n, n))
         await until(lambda: now == [0])
@@ -145,8 +149,8 @@ async def test_a_handler_that_raises_what_is_no_exception_still_answers(caplog: 
         raise GeneratorExit
 
     async with served(api) as (far, _, host):
-        for id, method in enumerate(("odd", "odd_thread")):
-            far.send('{"jsonrpc":"2.0","method":"%s","id":%d}' % (method, id))
+        for method in ("odd", "odd_thread"):
+            far.send(f'{{"jsonrpc":"2.0","method":"{method}","id":1}}')
             answer = await far.next()
             assert '"code":-32603' in answer
             assert "inside" not in answer
@@ -252,7 +256,7 @@ async def test_a_cancel_finds_its_call_by_any_id(id: str) -> None:
     async with served(bench.api) as (far, _, __):
         far.send(HOLD % ("a", id))
         await bench.begun.wait()
-        far.send('{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%s}}' % id)
+        far.send(CANCEL % id)
         assert "-32800" in await far.next()
 
 
@@ -261,7 +265,7 @@ async def test_a_failure_with_a_foreign_id_settles_nobody() -> None:
         call = asyncio.create_task(peer.call("anything"))
         await far.next()
         for id in ("1.5", "99", '"1"', "1" * 40):
-            far.send('{"jsonrpc":"2.0","error":{"code":1,"message":"foreign"},"id":%s}' % id)
+            far.send(FOREIGN % id)
         far.send('{"jsonrpc":"2.0","result":"mine","id":1}')
         assert await call == "mine"
 
@@ -279,26 +283,26 @@ async def test_a_senseless_reply_with_id_null_fails_the_one_call_that_is_out(rep
         await far.next()
         far.send(reply)
         async with asyncio.timeout(5):
-            with pytest.raises(Exception, match="both|id"):
+            with pytest.raises(Exception, match=r"both|id"):
                 await call
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "times"),
     [
-        b"{",
-        b'{"jsonrpc":"2.0","method":"nothing","id":1}',
-        b"[" + b",".join([b"1"] * 900) + b"]",
-        b'{"jsonrpc":"2.0","method":"hold","id":1}',
+        (b"{", 10_001),
+        (b'{"jsonrpc":"2.0","method":"nothing","id":1}', 10_001),
+        (b"[" + b",".join([b"1"] * 900) + b"]", 12),
+        (b'{"jsonrpc":"2.0","method":"hold","id":1}', 10_001),
     ],
     ids=["garbage", "unknown", "batches", "duplicates"],
 )
-async def test_whoever_floods_and_reads_no_answer_is_cut_off_whatever_he_sends(message: bytes) -> None:
+async def test_whoever_floods_and_reads_no_answer_is_cut_off_whatever_he_sends(message: bytes, times: int) -> None:
     bench = Bench()
     async with raw(bench.api) as (far, peer):
         peer.inbox.received(b'{"jsonrpc":"2.0","method":"hold","id":1}')
         far.near.writable = False  # what the wire says while its far end does not read
-        for _ in range(10_100):
+        for _ in range(times):
             peer.inbox.received(message)
         async with asyncio.timeout(10):
             await far.over
@@ -322,23 +326,20 @@ async def test_a_refused_notification_or_response_is_not_answered_on_a_wire_of_e
 
 async def test_answers_of_a_batch_beyond_the_limit_are_not_piled_up_first() -> None:
     api = Service("api", limits=Limits(response_size=100_000))
-    alive: list[int] = []
 
     @api.method(inline=True)
     def big() -> str:
         return "x" * 50_000
 
     batch = b"[" + b",".join(b'{"jsonrpc":"2.0","method":"big","id":%d}' % n for n in range(1000)) + b"]"
-    import tracemalloc
-
     tracemalloc.start()
     try:
         for answer in (api.answer(batch), await api.answer_async(batch)):
             assert b"response_size" in (answer or b"")
-        alive.append(tracemalloc.get_traced_memory()[1])
+        most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert alive[0] < 5_000_000
+    assert most < 5_000_000
 
 
 # -- handlers that ask ----------------------------------------------------------------------------
@@ -537,7 +538,7 @@ async def test_declared_errors_whose_types_cannot_be_found_are_said_at_once() ->
         data: Local
 
     bench = Bench()
-    with pytest.raises(LocalError, match="Hidden.*Local"):
+    with pytest.raises(LocalError, match=r"Hidden.*Local"):
         async with joined(bench.api, errors=[Hidden]):
             pass
 
@@ -607,15 +608,15 @@ async def test_an_iterator_that_was_dropped_keeps_nothing() -> None:
 
 
 async def test_an_iterator_holds_no_more_bytes_than_it_may() -> None:
-    async with raw(Service("api")) as (far, peer):
+    async with raw(Service("api")) as (_, peer):
         listening = peer.notifications()
         text = b'{"jsonrpc":"2.0","method":"tick","params":["%b"]}' % (b"x" * 1_000_000)
         for _ in range(200):
             peer.inbox.received(text)
-        with pytest.raises(LocalError, match="lost"):
-            for _ in range(201):
-                async with asyncio.timeout(5):
-                    await anext(listening)
+        for _ in range(67):  # 64 MiB of them
+            await anext(listening)
+        with pytest.raises(LocalError, match="133 notifications were lost"):
+            await anext(listening)
 
 
 async def test_an_iterator_taken_after_the_loss_raises_it() -> None:
@@ -629,23 +630,27 @@ async def test_an_iterator_taken_after_the_loss_raises_it() -> None:
 # -- services -------------------------------------------------------------------------------------
 
 
-def test_asking_for_the_document_again_and_again_costs_little() -> None:
+def test_asking_for_the_document_again_and_again_makes_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def counted(service: Any) -> Any:
+        made.append(service)
+        return document(service)
+
+    monkeypatch.setattr("dragoman.rpc.service.document", counted)
     api = Service("api")
     for n in range(50):
         api.method(f"m{n}")(lambda a, b=1: None)
     batch = b"[" + b",".join(b'{"jsonrpc":"2.0","method":"rpc.discover","id":%d}' % n for n in range(100)) + b"]"
-    api.answer(batch)
-    started = time.process_time()
-    answer = api.answer(batch) or b""
-    assert time.process_time() - started < 0.1
-    assert answer.count(b'"m49"') == 100
+    assert (api.answer(batch) or b"").count(b'"m49"') == 100
+    assert len(made) == 1
     api.method("late")(lambda: None)
     assert (api.answer(batch) or b"").count(b'"late"') == 100
 
 
 def test_a_queue_without_a_concurrency_is_refused() -> None:
     api = Service("api")
-    with pytest.raises(LocalError, match="queue.*concurrency"):
+    with pytest.raises(LocalError, match=r"queue.*concurrency"):
         api.method(queue=3)(lambda: None)
 
 

@@ -21,8 +21,8 @@ from msgspec import UNSET, Raw
 from ..channel import Caller, Channel, Closed, Document, Exchange, Gate, busy
 from ..jsonrpc.codec import failure, read
 from ..jsonrpc.errors import PLAIN, Dialect, LocalError, Refusal
-from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Notification, Request, Result, Single
 from ..jsonrpc.limits import Limits
+from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Notification, Request, Result, Single
 from .binding import to_json
 from .clock import Clock
 from .context import Context
@@ -364,16 +364,31 @@ class _Places:
 class Gathering:
     """The answers of one batch, in the order of its requests, `concurrency` elements at once."""
 
-    __slots__ = ("answers", "done", "left", "messages", "next", "running", "start", "stepping", "width")
+    __slots__ = (
+        "allowed",
+        "answers",
+        "done",
+        "left",
+        "messages",
+        "next",
+        "running",
+        "size",
+        "start",
+        "stepping",
+        "width",
+    )
 
     def __init__(
-        self, messages: Sequence[Single], start: Start, width: int, done: Callable[[list[bytes]], None]
+        self, messages: Sequence[Single], start: Start, limits: Limits, done: Callable[[list[bytes], int], None]
     ) -> None:
         self.messages = messages
         self.start = start
-        self.width = width
+        self.width = limits.batch_concurrency
+        self.allowed = limits.response_size
         self.done = done
         self.answers: list[bytes | None] = [None] * len(messages)
+        self.size = 1
+        """Bytes of all of them; what is above `allowed`, and so will not be sent, is not kept."""
         self.left = len(messages)
         self.next = 0
         self.running = 0
@@ -392,10 +407,12 @@ class Gathering:
         self.stepping = False
         if not self.left:
             self.left = -1
-            self.done([answer for answer in self.answers if answer is not None])
+            self.done([answer for answer in self.answers if answer is not None], self.size)
 
     def _delivered(self, index: int, answer: bytes | None) -> None:
-        self.answers[index] = answer
+        if answer is not None:
+            self.size += len(answer) + 1
+            self.answers[index] = answer if self.size <= self.allowed else b""
         self.running -= 1
         self.left -= 1
         self.step()
@@ -476,15 +493,15 @@ class Host:
             self._start(single, x, deliver, runs)
 
         if type(message) is Batch:
-            width = self.service.limits.batch_concurrency
-            Gathering(message.messages, start, width, lambda found: x.respond(self._joined(found))).step()
+            limits = self.service.limits
+            Gathering(message.messages, start, limits, lambda found, size: x.respond(self._joined(found, size))).step()
         elif isinstance(message, Malformed):
             x.respond(self.service.malformed(message), message.refusal)
         else:
             start(message, x.respond)
 
-    def _joined(self, answers: list[bytes]) -> bytes | None:
-        return self.service.fitting_batch(answers) if answers else None
+    def _joined(self, answers: list[bytes], size: int) -> bytes | None:
+        return self.service.fitting_batch(answers, size) if answers else None
 
     def _start(self, message: Single, x: Exchange, deliver: Deliver, runs: list[Run]) -> None:
         if isinstance(message, Malformed):

@@ -279,11 +279,12 @@ class Inbox:
             elif isinstance(message, Malformed):
                 deliver(service.malformed(message, self.dialect))
 
-        def done(answers: list[bytes]) -> None:
+        def done(answers: list[bytes], size: int) -> None:
             if answers:
-                self.answer(service.fitting_batch(answers), len(answers))
+                self.answer(service.fitting_batch(answers, size), len(answers))
 
-        Gathering(asked, start, self.limits.batch_concurrency, done).step()
+        limits = self.limits.but(response_size=service.limits.response_size)
+        Gathering(asked, start, limits, done).step()
 
     def answer(self, answer: bytes | None, count: int = 1) -> None:
         """Send an answer, when there is one and anybody to send it to; `count`: how many of a batch it holds."""

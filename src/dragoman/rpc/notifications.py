@@ -7,12 +7,14 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import msgspec
 from msgspec import Raw
 
 from ..channel import ChannelError
 from ..jsonrpc.errors import LocalError
+from ..jsonrpc.limits import MIB
 from ..jsonrpc.messages import Notification
 from .outgoing import again
 
@@ -22,38 +24,48 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman")
 
 QUEUE = 10_000
-"""Notifications one iterator holds for a slow reader; beyond, it ends in an error that counts the lost ones."""
+"""Notifications one iterator holds for a slow reader; beyond, it raises an error that counts the lost ones."""
+ROOM = 64 * MIB
+"""Bytes of their params, the same."""
 
 
 class Notifications:
-    """The far end's notifications as an async iterator; see `Peer.notifications`."""
+    """The far end's notifications as an async iterator; see `Peer.notifications`.
+
+    The peer holds it weakly: an iterator that nobody reads any more keeps nothing.
+    """
 
     def __init__(self, peer: Peer, method: str | None) -> None:
         self._peer = peer
         self._method = method
-        self._queue: deque[Notification] = deque()
+        self._queue: deque[tuple[Notification, int]] = deque()
+        self._held = 0  # bytes in the queue
         self._lost = 0
         self._over = False
         self._why: ChannelError | None = None
         self._wake: asyncio.Future[None] | None = None
-        peer.listeners = [*peer.listeners, self]
+        if not peer.listeners:
+            peer.listeners = WeakSet()
+        peer.listeners.add(self)
         if peer.closed:
-            self.end(None)
+            self.end(peer.ending)
 
     def put(self, message: Notification) -> None:
         if self._method is not None and message.method != self._method:
             return
-        if len(self._queue) >= QUEUE:
+        params = message.params
+        size = len(params) if isinstance(params, Raw) else 0
+        if len(self._queue) >= QUEUE or self._held + size > ROOM:
             self._lost += 1
             return
-        params = message.params
         if isinstance(params, Raw):
             try:
                 params = msgspec.json.decode(params)
             except (msgspec.DecodeError, RecursionError) as error:
                 logger.debug("a notification %r that Python cannot hold: %s", message.method, error)
                 return
-        self._queue.append(Notification(message.method, params, message.version))
+        self._queue.append((Notification(message.method, params, message.version), size))
+        self._held += size
         self._ring()
 
     def end(self, why: ChannelError | None) -> None:
@@ -63,7 +75,8 @@ class Notifications:
 
     def close(self) -> None:
         """Listen no more."""
-        self._peer.listeners = [one for one in self._peer.listeners if one is not self]
+        if self._peer.listeners:
+            self._peer.listeners.discard(self)
         self.end(None)
 
     def _ring(self) -> None:
@@ -77,11 +90,15 @@ class Notifications:
         while not self._queue:
             if self._lost:
                 lost, self._lost = self._lost, 0
-                raise LocalError(f"{lost} notifications were lost: this iterator was {QUEUE} behind")
+                raise LocalError(
+                    f"{lost} notifications were lost: this iterator was {QUEUE} of them, or {ROOM} bytes, behind"
+                )
             if self._over:
                 if self._why is not None:
                     raise again(self._why)
                 raise StopAsyncIteration
             self._wake = self._peer.loop.create_future()
             await self._wake
-        return self._queue.popleft()
+        message, size = self._queue.popleft()
+        self._held -= size
+        return message

@@ -12,8 +12,9 @@ from msgspec import UNSET
 
 from ..channel import ChannelError, Closed
 from ..jsonrpc.codec import join
-from ..jsonrpc.errors import BadAnswer, CallTimeout
+from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError
 from .binding import result_decoder
+from .middleware import Call, chain
 
 if TYPE_CHECKING:
     from .peer import Peer
@@ -97,25 +98,66 @@ class Outbatch:
 
 
 class OutgoingBatch:
-    """See `Peer.batch`."""
+    """See `Peer.batch`. With middleware each call has a task of its own, and the message waits until each is through."""
 
     def __init__(self, peer: Peer, timeout: float | None) -> None:
         self._peer = peer
         self._timeout = timeout
         self._messages: list[bytes] = []
         self._pendings: list[Pending] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._missing: set[int] = set()  # tasks that are still in their middleware, on the way out
+        self._through: asyncio.Future[None] | None = None
+        self._gone = False
 
     def call(self, method: str, params: Any = UNSET, *, result: Any = Any) -> asyncio.Future[Any]:
         """Add a call; its future is done when the block has ended."""
-        pending = Pending(self._peer, method, result, self._timeout, group=self)
-        self._peer._send_call(pending, params)
-        self._pendings.append(pending)
-        self._messages.append(pending.message)
-        return pending.future
+        if self._peer.middleware:
+            return self._surrounded(Call(method, params, UNSET, self._peer, (result, self._timeout, None, None)))
+        return self._add(method, params, result).future
 
     def notify(self, method: str, params: Any = UNSET) -> None:
         """Add a notification."""
-        self._messages.append(self._peer._encode(method, params, UNSET))
+        if self._peer.middleware:
+            self._surrounded(Call(method, params, UNSET, self._peer))
+        else:
+            self._messages.append(self._peer._encode(method, params, UNSET))
+
+    def _add(self, method: str, params: Any, result: Any) -> Pending:
+        pending = Pending(self._peer, method, result, self._timeout, group=self)
+        self._peer._send_call(pending, params)
+        self._peer.conversation.forget(pending.id)  # until it is sent, nothing that happens to the channel concerns it
+        self._pendings.append(pending)
+        self._messages.append(pending.message)
+        return pending
+
+    def _surrounded(self, call: Call) -> asyncio.Task[Any]:
+        place = len(self._tasks)
+
+        async def last(call: Call) -> Any:
+            if self._gone:  # a second try
+                return await self._peer._last(call)
+            pending = None
+            if call.options is None:
+                self._messages.append(self._peer._encode(call.method, call.params, UNSET))
+            else:
+                pending = self._add(call.method, call.params, call.options[0])
+            self._arrived(place)
+            return None if pending is None else await pending.future
+
+        async def run() -> Any:
+            return await chain(self._peer.middleware, last)(call)
+
+        task = self._peer.loop.create_task(run())
+        self._tasks.append(task)
+        self._missing.add(place)
+        task.add_done_callback(lambda _: self._arrived(place))
+        return task
+
+    def _arrived(self, place: int) -> None:
+        self._missing.discard(place)
+        if not self._missing and self._through is not None and not self._through.done():
+            self._through.set_result(None)
 
     async def __aenter__(self) -> OutgoingBatch:
         return self
@@ -123,33 +165,58 @@ class OutgoingBatch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None or not self._messages:
-            for pending in self._pendings:
-                self._peer.conversation.forget(pending.id)
-                pending.future.cancel()
+        if kind is not None:
+            await self._dropped()
             return
-        await self._send()
+        try:
+            if self._missing:
+                self._through = self._peer.loop.create_future()
+                await self._through
+            if self._messages:
+                await self._send()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+        except BaseException as fault:
+            for pending in self._pendings:
+                pending.fail(fault if isinstance(fault, Exception) else Closed("the batch was cancelled"))
+                pending.future.cancelled() or pending.future.exception()
+            await self._dropped()
+            raise
+
+    async def _dropped(self) -> None:
+        for pending in self._pendings:
+            pending.future.cancel()
+        if not self._tasks:
+            return
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        for task in self._tasks:
+            task.cancelled() or task.exception()
 
     async def _send(self) -> None:
         peer = self._peer
+        self._gone = True
+        raw = join(self._messages)
+        if len(raw) > peer.limits.response_size:
+            raise LocalError(f"the batch has {len(raw)} bytes, response_size allows {peer.limits.response_size}")
         out = Outbatch(self._pendings)
         try:
             if peer.channel is None or not peer.channel.writable:
                 await peer._ready(self._timeout)
             for pending in self._pendings:
+                peer.conversation.awaited[pending.id] = pending
                 peer._rearm(pending, self._timeout)
-            peer._transmit(join(self._messages), out if self._pendings else None)
+            peer._transmit(raw, out if self._pendings else None)
             if self._pendings:
                 await asyncio.wait([pending.future for pending in self._pendings])
             elif peer.channel is not None:
                 await peer.channel.flush()
             if out.abandon is not None and any(pending.late for pending in self._pendings):
                 out.abandon()
-        except BaseException as error:
+        except BaseException:
             for pending in self._pendings:
                 peer._abandon(pending)
-                pending.fail(error if isinstance(error, Exception) else Closed("the batch was cancelled"))
-                pending.future.cancelled() or pending.future.exception()
             if out.abandon is not None:
                 out.abandon()
             raise

@@ -13,6 +13,7 @@ import typing
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypeVar, overload
+from weakref import WeakSet
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -77,8 +78,9 @@ class Peer:
         self._why: ChannelError | None = None
         self._kinds = {error.code: error for error in errors} if errors else None
         self._data = {error.code: _declared(error) for error in errors} if errors else None
-        self._chain = chain(tuple(middleware), self._last) if middleware else None
-        self.listeners: Sequence[Notifications] = ()
+        self.middleware = tuple(middleware)
+        self._chain = chain(self.middleware, self._last) if middleware else None
+        self.listeners: WeakSet[Notifications] | tuple[()] = ()
         self._tasks: set[asyncio.Task[Any]] | None = None
         # reconnection, see wires
         self.idempotent: frozenset[str] = frozenset()
@@ -99,6 +101,11 @@ class Peer:
     def closed(self) -> bool:
         """True when nothing more can be sent, ever."""
         return self.channel is None and self._why is not None and self._online is None
+
+    @property
+    def ending(self) -> ChannelError | None:
+        """How it was lost; None when we closed it, or while it lives."""
+        return None if isinstance(self._why, Closed) else self._why
 
     def attach(self, channel: Channel) -> None:
         """Take a channel, and with it the calls that wait for one."""
@@ -178,7 +185,7 @@ class Peer:
         if not back:
             self.host.peers.discard(self)
             for listener in tuple(self.listeners):
-                listener.end(None if isinstance(why, Closed) else why)
+                listener.end(self.ending)
 
     def given_up(self, why: ChannelError) -> None:
         """There will be no other channel."""
@@ -332,7 +339,9 @@ class Peer:
         until = None if total is None else self.loop.time() + total
         channel = self.channel
         if channel is None or not channel.writable:
-            channel = await self._ready(total if timeout is None or (total is not None and total < timeout) else timeout)
+            channel = await self._ready(
+                total if timeout is None or (total is not None and total < timeout) else timeout
+            )
         pending = Pending(self, method, result, timeout)
         pending.on_progress = on_progress
         self._send_call(pending, params)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct
 
 from ..channel import Caller
 from ..jsonrpc.codec import (
@@ -124,8 +124,9 @@ class Service:
         self._internal: dict[str, Method] = {}
         self._quick: dict[Any, Binding] = {}
         self._host: Host | None = None
+        self._document: tuple[int, Raw] | None = None
         if discover:
-            discovery = bind(self.openrpc, context_type=Context)
+            discovery = bind(self._discover, context_type=Context)
             self._internal["rpc.discover"] = Method("rpc.discover", discovery, "inline", quick=True)
 
     # -- registering
@@ -210,6 +211,8 @@ class Service:
         binding = bind(function, context_type=Context)
         if inline and binding.kind == "async":
             raise LocalError(f"{name}: an async def already runs on the loop; inline=True is for plain functions")
+        if queue is not None and concurrency is None:
+            raise LocalError(f"{name}: queue bounds the calls that wait for one of `concurrency` places: give both")
         if concurrency is not None and concurrency < 1:
             raise LocalError(f"{name}: concurrency must be at least 1, not {concurrency}")
         for error in errors:
@@ -302,6 +305,12 @@ class Service:
         found: dict[str, Any] = document(self)
         return found
 
+    def _discover(self) -> Any:
+        """The document as JSON, made anew only when there are more methods: making it costs much, asking little."""
+        if self._document is None or self._document[0] != len(self._table):
+            self._document = len(self._table), Raw(msgspec.json.encode(self.openrpc()))
+        return self._document[1]
+
     # -- answering
 
     def answer(self, raw: bytes) -> bytes | None:
@@ -345,27 +354,32 @@ class Service:
 
     def _batch_at_once(self, raw: bytes) -> bytes | None:
         wires = plain_batch(raw)
-        found = [self._quick.get(wire.method) for wire in wires]
+        quick = self._quick
+        found = [quick.get(wire.method) for wire in wires]
         if None in found or not 0 < len(wires) <= self.limits.batch_length or odd(raw):
             return None
-        ready: list[tuple[Binding, tuple[Any, ...], Wire]] = []
+        longest, minus = self.limits.id_length, b"-0" in raw
+        ready: list[tuple[Binding, tuple[Any, ...], Any]] = []
         try:
             for wire, binding in zip(wires, found, strict=True):
-                if wire.id is UNSET or (wire.id == 0 and b"-0" in raw):
+                id = wire.id
+                if id is UNSET or (minus and id == 0) or (type(id) is str and len(id) > longest):
                     return None
-                if type(wire.id) is str and len(wire.id) > self.limits.id_length:
-                    return None
-                ready.append((binding, binding.arguments(wire.params), wire))  # type: ignore[arg-type,union-attr]
+                ready.append((binding, binding.arguments(wire.params), id))  # type: ignore[arg-type,union-attr]
         except (Exception, SystemExit):
             return None
         answers = []
-        for binding, arguments, wire in ready:
+        size, allowed = 1, self.limits.response_size
+        for (binding, arguments, id), wire in zip(ready, wires, strict=True):
             try:
                 value = binding.function(*arguments)
-                answers.append(binding.encode(Answer(None if value is UNSET else value, wire.id)))
+                answer = binding.encode(Answer(None if value is UNSET else value, id))
             except (Exception, SystemExit) as error:
-                answers.append(self.failed(Request(str(wire.method), wire.params, wire.id), error) or b"")
-        return self.fitting_batch(answers)
+                answer = self.failed(Request(str(wire.method), wire.params, id), error) or b""
+            size += len(answer) + 1
+            if size <= allowed:  # what cannot be sent is not kept
+                answers.append(answer)
+        return self.fitting_batch(answers, size)
 
     async def answer_async(self, raw: bytes) -> bytes | None:
         """`answer` on the running loop: plain functions in worker threads, elements of a batch concurrently."""
@@ -388,10 +402,16 @@ class Service:
                 from .background import run  # noqa: PLC0415  (asyncio is paid for only by async methods)
 
                 return run(lambda: self.answer_async(raw))
-        answers = [answer for element in elements if (answer := self._alone(element)) is not None]
-        if type(message) is Batch:
-            return self.fitting_batch(answers) if answers else None
-        return answers[0] if answers else None
+        if type(message) is not Batch:
+            return self._alone(elements[0])
+        answers: list[bytes] = []
+        size = 1
+        for element in elements:
+            if (answer := self._alone(element)) is not None:
+                size += len(answer) + 1
+                if size <= self.limits.response_size:
+                    answers.append(answer)
+        return self.fitting_batch(answers, size) if size > 1 else None
 
     def _alone(self, message: Single) -> bytes | None:
         """One element, without a loop."""
@@ -530,9 +550,8 @@ class Service:
         refusal = too_large("response_size", self.limits.response_size, len(answer))
         return failure(message.id, PLAIN.error(refusal), message.version)
 
-    def fitting_batch(self, answers: Sequence[bytes]) -> bytes:
-        """Answers as one batch, or one error when it is above `limits.response_size`."""
-        size = sum(map(len, answers)) + len(answers) + 1
+    def fitting_batch(self, answers: Sequence[bytes], size: int) -> bytes:
+        """Answers as one batch of so many bytes, or one error when that is above `limits.response_size`."""
         if size <= self.limits.response_size:
             return join(answers)
         return self.error(UNSET, PLAIN.error(too_large("response_size", self.limits.response_size, size)))
