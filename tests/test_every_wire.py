@@ -151,17 +151,19 @@ async def stdio(framing: str, far: Reader) -> AsyncIterator[Far]:
 
 @asynccontextmanager
 async def websocket(binary: bool) -> AsyncIterator[Far]:
-    async with serve(calculator(), urls=["ws://127.0.0.1:0"]) as serving:
-        async with websockets.connect(serving.urls[0], max_size=2**24, compression=None) as socket:
+    async with (
+        serve(calculator(), urls=["ws://127.0.0.1:0"]) as serving,
+        websockets.connect(serving.urls[0], max_size=2**24, compression=None) as socket,
+    ):
 
-            async def send(message: bytes) -> None:
-                await socket.send(message, text=not binary)
+        async def send(message: bytes) -> None:
+            await socket.send(message, text=not binary)
 
-            async def next() -> bytes:
-                answer = await socket.recv()
-                return answer.encode() if isinstance(answer, str) else answer
+        async def next() -> bytes:
+            answer = await socket.recv()
+            return answer.encode() if isinstance(answer, str) else answer
 
-            yield Stream(send, next)
+        yield Stream(send, next)
 
 
 class Post:

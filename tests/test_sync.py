@@ -331,6 +331,8 @@ def test_a_peer_nobody_holds_is_closed(served: Served) -> None:
         gc.collect()
         with pytest.raises(Closed):
             waiting.result(LIMIT)
+        # its calls end first, then its wire is released
+        pool.submit(asyncio.run_coroutine_threadsafe(inner.close(), inner.loop).result).result(LIMIT)
     assert inner.closed
 
 

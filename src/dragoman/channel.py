@@ -185,9 +185,11 @@ class Gate:
         """Why a new call cannot come in now, or None."""
         if self.draining:
             return Refusal("draining", "Draining: this server is closing and takes no new calls", {"retry_after": 1})
-        if self.in_flight >= self.limit:
-            return busy("calls", self.limit)
-        return None
+        return self.full()
+
+    def full(self) -> Refusal | None:
+        """Why no further call can run now, part of what was accepted already or not."""
+        return busy("calls", self.limit) if self.in_flight >= self.limit else None
 
     def enter(self) -> None:
         self.in_flight += 1

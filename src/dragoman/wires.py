@@ -106,6 +106,7 @@ def connect(
         if timeout is not UNSET:
             peer.timeout = timeout
         peer.idempotent = frozenset(idempotent)
+        peer.alone = True
         return peer
 
     return Connecting(make, reach, reconnect, on_state)

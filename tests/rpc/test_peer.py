@@ -29,6 +29,7 @@ from dragoman import (
 )
 from dragoman.channel import Options
 from dragoman.jsonrpc.errors import PLAIN
+from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.host import Host
 from dragoman.rpc.middleware import Call, Next
 from dragoman.transports.memory import pair
@@ -54,7 +55,7 @@ class OutOfStock(RpcError):
 class Bench:
     """A service whose handlers tell what happens to them."""
 
-    def __init__(self, limits: Limits = Limits()) -> None:
+    def __init__(self, limits: Limits = SERVER) -> None:
         self.api = Service("bench", limits=limits)
         self.started: list[Any] = []
         self.cancelled: list[Any] = []
@@ -133,7 +134,7 @@ async def joined(api: Service, **options: Any) -> AsyncIterator[Peer]:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  (for what no event tells)
             await asyncio.sleep(0.001)
 
 
@@ -163,7 +164,7 @@ async def test_declared_errors_come_back_as_their_class_with_typed_data(bench: B
 
 async def test_a_result_that_does_not_fit_is_a_bad_answer_and_the_next_call_works(bench: Bench) -> None:
     async with joined(bench.api) as peer:
-        with pytest.raises(BadAnswer, match="subtract|string|str"):
+        with pytest.raises(BadAnswer, match=r"subtract|string|str"):
             await peer.call("subtract", [42, 23], result=str)
         assert await peer.call("subtract", [42, 23]) == 19
 
@@ -173,7 +174,7 @@ async def test_params_that_are_no_array_or_object_stay_here(bench: Bench, params
     async with joined(bench.api) as peer:
         with pytest.raises(LocalError, match="a list or a dict"):
             await peer.call("subtract", params)
-        with pytest.raises(LocalError, match="cannot|JSON|encod"):
+        with pytest.raises(LocalError, match=r"cannot|JSON|encod"):
             await peer.call("subtract", [object()])
         assert not peer.conversation.awaited
 
@@ -399,7 +400,7 @@ async def test_a_batch_has_a_result_or_an_error_for_each_call(bench: Bench) -> N
             await bad
         async with peer.batch():
             pass
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012  (leaving the block is the point)
             async with peer.batch() as batch:
                 never = batch.call("subtract", [1, 1])
                 raise ZeroDivisionError
@@ -514,7 +515,7 @@ async def test_typed_and_untyped_proxies(bench: Bench) -> None:
 class Raw:
     """The far end of a memory channel, as bytes."""
 
-    def __init__(self, limits: Limits = Limits()) -> None:
+    def __init__(self, limits: Limits = SERVER) -> None:
         self.near, self.far = pair(limits)
         self.got: asyncio.Queue[bytes] = asyncio.Queue()
         self.over: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
@@ -552,7 +553,7 @@ async def raw(service: Service, **options: Any) -> AsyncIterator[tuple[Raw, Peer
 async def test_a_second_call_with_an_id_in_flight_is_refused_and_the_first_goes_on(bench: Bench) -> None:
     async with raw(bench.api) as (far, _):
         for id in ("7", "7.0"):
-            far.send('{"jsonrpc":"2.0","method":"hold","params":["first"],"id":%s}' % id)
+            far.send(f'{{"jsonrpc":"2.0","method":"hold","params":["first"],"id":{id}}}')
         far.send('{"jsonrpc":"2.0","method":"hold","params":["text"],"id":"7"}')
         refusal = await far.next()
         assert '"code":-32600' in refusal
@@ -596,7 +597,7 @@ async def test_batches_answer_in_order_and_a_slow_element_holds_back_only_its_ow
 
 async def test_a_batch_runs_16_elements_at_once(bench: Bench) -> None:
     async with raw(bench.api) as (far, _):
-        calls = ",".join('{"jsonrpc":"2.0","method":"hold","params":[%d],"id":%d}' % (n, n) for n in range(20))
+        calls = ",".join(f'{{"jsonrpc":"2.0","method":"hold","params":[{n}],"id":{n}}}' for n in range(20))
         far.send(f"[{calls}]")
         await until(lambda: len(bench.started) == 16)
         for _ in range(20):
@@ -642,7 +643,7 @@ async def test_late_foreign_and_double_answers_are_dropped(bench: Bench) -> None
         call = asyncio.create_task(peer.call("anything"))
         await far.next()
         for id in ("99", '"1"', "1.5"):
-            far.send('{"jsonrpc":"2.0","result":"foreign","id":%s}' % id)
+            far.send(f'{{"jsonrpc":"2.0","result":"foreign","id":{id}}}')
         far.send('{"jsonrpc":"2.0","result":"mine","id":1}')
         far.send('{"jsonrpc":"2.0","result":"again","id":1}')
         assert await call == "mine"
@@ -670,8 +671,7 @@ async def test_an_error_without_id_fails_the_whole_batch_it_answers(bench: Bench
 
         async def send() -> list[asyncio.Future[Any]]:
             async with peer.batch() as batch:
-                futures = [batch.call("a"), batch.call("b")]
-            return futures
+                return [batch.call("a"), batch.call("b")]
 
         sending = asyncio.create_task(send())
         await far.next()
@@ -731,7 +731,7 @@ async def test_a_peer_that_floods_and_reads_nothing_is_broken_with_a_reason() ->
     peer.attach(far.near)
     for id in range(10_002):
         peer.inbox.received(b'{"jsonrpc":"2.0","method":"hold","id":%d}' % id)
-    assert "reads no answers" in str(await far.over) or "reads no answers" in str(peer._why)
+    assert "reads none" in str(await far.over) or "reads none" in str(peer._why)
     await peer.close(0)
     await host.drain(0)
 
@@ -812,3 +812,38 @@ async def test_nothing_leaks(bench: Bench) -> None:
 async def test_options_are_one_object() -> None:
     assert Options().limits == Limits()
     assert PLAIN.cancel is None
+
+
+async def test_closing_inside_a_handler_answers_first(bench: Bench) -> None:
+    """LSP's `exit`: a handler that closes its own peer must not wait for itself."""
+
+    @bench.api.method
+    async def leave(ctx: Context) -> str:
+        await ctx.peer.close()
+        return "bye"
+
+    async with joined(bench.api) as peer:
+        assert await peer.call("leave") == "bye"
+        await until(lambda: peer.channel is None)
+
+
+async def test_a_batch_taken_before_draining_is_answered_whole(bench: Bench) -> None:
+    async with raw(bench.api) as (far, peer):
+        calls = ",".join(f'{{"jsonrpc":"2.0","method":"hold","params":[{n}],"id":{n}}}' for n in range(40))
+        far.send(f"[{calls}]")
+        await until(lambda: len(bench.started) == 16)
+        peer.drain()
+        bench.gate.set()
+        assert "error" not in await far.next()
+        far.send(f"[{calls}]")
+        assert (await far.next()).count("-32001") == 40
+
+
+async def test_a_closed_peer_gives_its_threads_back(bench: Bench) -> None:
+    me = Service("me")
+    me.method("where")(lambda: threading.get_ident())
+    async with joined(bench.api, service=me) as peer:
+        assert await peer.call("back", ["where", []]) != threading.get_ident()
+        pool: Any = peer.host.pool
+    with pytest.raises(RuntimeError, match="shutdown"):
+        pool.submit(print)

@@ -204,16 +204,17 @@ async def test_a_call_cancelled_while_it_waits_for_its_method_gives_its_turn_awa
     api = Service("api")
     gate = asyncio.Event()
     started: list[int] = []
+    begun = asyncio.Event()
 
     @api.method(concurrency=1)
     async def one(number: int) -> int:
         started.append(number)
+        begun.set()
         await gate.wait()
         return number
 
     tasks = [asyncio.create_task(api.answer_async(request("one", [n], n))) for n in range(3)]
-    while not started:
-        await asyncio.sleep(0)
+    await begun.wait()
     tasks[1].cancel()
     await asyncio.wait([tasks[1]])
     gate.set()
@@ -318,15 +319,20 @@ def test_debug_lets_texts_cross() -> None:
     assert json.loads(api.answer(b"{") or b"")["error"]["data"]["reason"].startswith("Parse error")
 
 
+class Odd(BaseException):
+    """What `except Exception` does not see."""
+
+
+@pytest.mark.parametrize("error", [SystemExit, Odd, GeneratorExit])
 @pytest.mark.parametrize("kind", ["inline", "plain", "async"])
-def test_system_exit_in_a_handler_ends_the_call_alone(kind: str) -> None:
+def test_whatever_a_handler_raises_ends_its_call_alone(kind: str, error: type[BaseException]) -> None:
     api = Service("api")
 
     def leave() -> None:
-        sys.exit(3)
+        raise error
 
     async def leave_later() -> None:
-        sys.exit(3)
+        raise error
 
     if kind == "async":
         api.method("leave")(leave_later)

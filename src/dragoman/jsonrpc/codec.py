@@ -421,7 +421,9 @@ def encode(message: Message) -> bytes:
     if isinstance(message, Batch):
         return join(encode(element) for element in message.messages)
     if not isinstance(message, Request | Notification | Result | Failure):
-        raise LocalError(f"{type(message).__name__} is not a message to send; failure(id, error) answers what was malformed")
+        raise LocalError(
+            f"{type(message).__name__} is not a message to send; failure(id, error) answers what was malformed"
+        )
     try:
         return _encode(_shape(message))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:

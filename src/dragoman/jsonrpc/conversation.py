@@ -38,12 +38,13 @@ class Conversation(Generic[R, P]):
 
     # -- what we owe
 
-    def accept(self, key: Any, run: R, *, paused: bool) -> Verdict:
+    def accept(self, key: Any, run: R, *, paused: bool, taken: bool = False) -> Verdict:
         """A call came in (`key` None: a notification). "start" and "wait" take it on; the others do not.
 
-        `paused`: nothing may start now, because the wire is full.
+        `paused`: nothing may start now, because the wire is full. `taken`: it is part of a batch that was
+        taken on before draining began.
         """
-        if self.draining:
+        if self.draining and not taken:
             return "draining"
         if key is not None and key in self.owed:
             return "duplicate"

@@ -20,8 +20,10 @@ from ..jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcEr
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Notification, Request, Result, Single
 from .binding import to_json
-from .host import Deliver, Gathering, Host, Run
+from .gathering import Gathering
+from .host import Host
 from .outgoing import Pending
+from .run import Deliver, Run
 
 if TYPE_CHECKING:
     from .peer import Peer
@@ -120,7 +122,7 @@ class Inbox:
     def refused(self, malformed: Malformed) -> None:
         """What is no message: answered when it can be; a senseless response fails its call at once."""
         if malformed.answerable:
-            self.answer(self.host.service.malformed(malformed, self.dialect))
+            self.answer(self.host.service.answers.malformed(malformed, self.dialect))
             return
         logger.debug("senseless response from %s: %s", self.remote, malformed.reason)
         error = BadAnswer(malformed.reason)
@@ -160,13 +162,13 @@ class Inbox:
 
     # -- calls and notifications
 
-    def _request(self, message: Request, deliver: Deliver) -> None:
+    def _request(self, message: Request, deliver: Deliver, taken: bool = False) -> None:
         host = self.host
         conversation = self.conversation
         channel = self.channel
         method = host.service.find(message.method)
         if method is None:
-            deliver(host.service.unknown(message))
+            deliver(host.service.answers.unknown(message))
             return
         if (
             method.quick
@@ -193,11 +195,12 @@ class Inbox:
             release=self._released,
             dialect=self.dialect,
         )
-        refusal = host.gate.refusal()
+        refusal = host.gate.full() if taken else host.gate.refusal()
         if refusal is not None:
             self._refuse(message, refusal, deliver)
             return
-        verdict = conversation.accept(id, run, paused=channel is None or not channel.writable)
+        paused = channel is None or not channel.writable
+        verdict = conversation.accept(id, run, paused=paused, taken=taken)
         if verdict == "start":
             host.gate.enter()
             if method.quick:
@@ -269,19 +272,20 @@ class Inbox:
             else:
                 asked.append(message)
         service = self.host.service
+        taken = not (self.conversation.draining or self.host.gate.draining)
 
         def start(message: Single, deliver: Deliver) -> None:
             if isinstance(message, Request):
-                self._request(message, deliver)
+                self._request(message, deliver, taken)
             elif isinstance(message, Notification):
                 self._notification(message)
                 deliver(None)
             elif isinstance(message, Malformed):
-                deliver(service.malformed(message, self.dialect))
+                deliver(service.answers.malformed(message, self.dialect))
 
         def done(answers: list[bytes], size: int) -> None:
             if answers:
-                self.answer(service.fitting_batch(answers, size), len(answers))
+                self.answer(service.answers.batch(answers, size), len(answers))
 
         limits = self.limits.but(response_size=service.limits.response_size)
         Gathering(asked, start, limits, done).step()
@@ -294,7 +298,7 @@ class Inbox:
         if not channel.writable:
             self._unread += count
             if self._unread > UNREAD:
-                channel.abort(Broken(f"the far end was sent {UNREAD} answers more and reads no answers"))
+                channel.abort(Broken(f"the far end was sent {UNREAD} answers and reads none"))
                 return
         try:
             channel.send(answer)

@@ -87,6 +87,8 @@ class Peer:
         self.on_lost: Callable[[ChannelError], bool] | None = None
         self.on_state: OnState | None = None
         self.closing = False
+        self.alone = False
+        """Nobody else uses this peer's host: it goes with the peer."""
         self.redialling: asyncio.Task[Any] | None = None
         self._online: asyncio.Future[None] | None = None
 
@@ -129,7 +131,17 @@ class Peer:
 
     async def close(self, drain: float | None = None) -> None:
         """Refuse new calls, let those that came in end within `drain` seconds (default: the limits'
-        `drain_timeout`), send what is unsent, close. Calls of ours that are still out fail with `Closed`."""
+        `drain_timeout`), send what is unsent, close. Calls of ours that are still out fail with `Closed`.
+
+        Inside a handler that this peer runs it only begins: the handler's own answer is waited for.
+        """
+        if any(run.is_here for run in self.host.runs if run.peer is self):
+            self.drain()
+            self.later(self._close(drain))
+        else:
+            await self._close(drain)
+
+    async def _close(self, drain: float | None) -> None:
         self.drain()
         self.closing = True
         self.on_lost = None
@@ -153,8 +165,11 @@ class Peer:
             self.inbox.ended(Closed("the peer was closed"))
         for pending in self.conversation.abandon():
             pending.fail(Closed("the peer was closed"))
-        if self._tasks:
-            await asyncio.wait(tuple(self._tasks))
+        others = [task for task in self._tasks or () if task is not asyncio.current_task()]
+        if others:
+            await asyncio.wait(others)
+        if self.alone:
+            self.host.release()
 
     async def __aenter__(self) -> Peer:
         return self

@@ -10,45 +10,32 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
-import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from ..channel import Caller
 from ..jsonrpc.codec import (
     SHORT,
     STRICT,
     Answer,
     Leniency,
-    Wire,
-    failure,
-    join,
     odd,
     plain,
     plain_batch,
     read,
-    unholdable,
 )
 from ..jsonrpc.errors import (
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    PARSE_ERROR,
-    PLAIN,
-    Dialect,
-    InternalError,
     LocalError,
     RpcError,
-    too_large,
 )
 from ..jsonrpc.limits import SERVER, Limits
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result, Single
+from .answers import Answers
 from .binding import Binding, bind
 from .context import Context
+from .here import HERE, inside_a_loop
 from .middleware import Call, Middleware, Next, chain, drive
 from .openrpc import document
 
@@ -118,16 +105,26 @@ class Service:
             if accept_v1 or string_codes or null_id != "request"
             else STRICT
         )
-        self.debug = debug
+        self.answers = Answers(limits, debug)
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self._table: dict[str, Method] = {}
         self._internal: dict[str, Method] = {}
         self._quick: dict[Any, Binding] = {}
         self._host: Host | None = None
+        self._behind: Host | None = None
         self._document: tuple[int, Raw] | None = None
         if discover:
             discovery = bind(self._discover, context_type=Context)
             self._internal["rpc.discover"] = Method("rpc.discover", discovery, "inline", quick=True)
+
+    @property
+    def debug(self) -> bool:
+        """Whether exceptions' texts and the reasons of refusals cross the wire."""
+        return self.answers.debug
+
+    @debug.setter
+    def debug(self, debug: bool) -> None:
+        self.answers = Answers(self.limits, debug)
 
     # -- registering
 
@@ -293,7 +290,8 @@ class Service:
         """The same service, methods added later too, under other limits."""
         other = copy.copy(self)
         other.limits = limits
-        other._host = None
+        other.answers = Answers(limits, self.answers.debug)
+        other._host = other._behind = None
         return other
 
     def find(self, name: str) -> Method | None:
@@ -321,7 +319,7 @@ class Service:
         `await service.answer_async(raw)` there.
         """
         if len(raw) > self.limits.message_size:
-            return self.oversized(len(raw))
+            return self.answers.oversized(len(raw))
         return self.at_once(raw) or self._answer(read(raw, self.limits, self.lenient), raw)
 
     def at_once(self, raw: bytes) -> bytes | None:
@@ -348,9 +346,11 @@ class Service:
         try:
             value = binding.function(*arguments)
             answer = binding.encode(Answer(None if value is UNSET else value, id))
-        except (Exception, SystemExit) as error:
-            return self.failed(Request(str(wire.method), wire.params, id), error)
-        return answer if len(answer) <= self.limits.response_size else self.fitting(Request("", UNSET, id), answer)
+        except BaseException as error:
+            return self.answers.failed(Request(str(wire.method), wire.params, id), error)
+        return (
+            answer if len(answer) <= self.limits.response_size else self.answers.fitting(Request("", UNSET, id), answer)
+        )
 
     def _batch_at_once(self, raw: bytes) -> bytes | None:
         wires = plain_batch(raw)
@@ -374,12 +374,12 @@ class Service:
             try:
                 value = binding.function(*arguments)
                 answer = binding.encode(Answer(None if value is UNSET else value, id))
-            except (Exception, SystemExit) as error:
-                answer = self.failed(Request(str(wire.method), wire.params, id), error) or b""
+            except BaseException as error:
+                answer = self.answers.failed(Request(str(wire.method), wire.params, id), error) or b""
             size += len(answer) + 1
             if size <= allowed:  # what cannot be sent is not kept
                 answers.append(answer)
-        return self.fitting_batch(answers, size)
+        return self.answers.batch(answers, size)
 
     async def answer_async(self, raw: bytes) -> bytes | None:
         """`answer` on the running loop: plain functions in worker threads, elements of a batch concurrently."""
@@ -389,6 +389,14 @@ class Service:
             self._host = Host(self)
         return await self._host.answer(raw)
 
+    async def _answer_behind(self, raw: bytes) -> bytes | None:
+        """`answer_async` on the background loop, with a host of its own: two loops must not share one."""
+        from .host import Host  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
+
+        if self._behind is None:
+            self._behind = Host(self)
+        return await self._behind.answer(raw)
+
     def _answer(self, message: Message, raw: bytes) -> bytes | None:
         if type(message) is Batch:
             elements: Sequence[Single] = message.messages
@@ -396,12 +404,12 @@ class Service:
             elements = (message,)
         found = [self.find(m.method) for m in elements if isinstance(m, Request | Notification)]
         if any(method is not None and not method.quick for method in found):
-            if _inside_a_loop():
+            if inside_a_loop():
                 raise LocalError("answer() would block the running loop: use `await service.answer_async(raw)` here")
             if any(method is not None and method.kind == "async" for method in found):
                 from .background import run  # noqa: PLC0415  (asyncio is paid for only by async methods)
 
-                return run(lambda: self.answer_async(raw))
+                return run(lambda: self._answer_behind(raw))
         if type(message) is not Batch:
             return self._alone(elements[0])
         answers: list[bytes] = []
@@ -411,23 +419,28 @@ class Service:
                 size += len(answer) + 1
                 if size <= self.limits.response_size:
                     answers.append(answer)
-        return self.fitting_batch(answers, size) if size > 1 else None
+        return self.answers.batch(answers, size) if size > 1 else None
 
     def _alone(self, message: Single) -> bytes | None:
         """One element, without a loop."""
         if isinstance(message, Result | Failure):
             return None
         if isinstance(message, Malformed):
-            return self.malformed(message)
+            return self.answers.malformed(message)
         method = self.find(message.method)
         if method is None:
-            return self.unknown(message)
+            return self.answers.unknown(message)
         if method.quick:
             if method.binding.wants_context:
-                return self.quick(method, message, Context(message, _HERE, "inline"))
+                return self.quick(method, message, Context(message, HERE, "inline"))
             return self.quick(method, message)
-        context = Context(message, _HERE, method.kind)
-        answer: bytes | None = drive(self.work(method, message, context))
+        context = Context(message, HERE, method.kind)
+        try:
+            answer: bytes | None = drive(self.work(method, message, context))
+        except LocalError:  # middleware that waits: the caller of `answer` must know
+            raise
+        except BaseException as error:
+            return self.answers.failed(message, error)
         return answer
 
     def quick(self, method: Method, message: Request | Notification, context: Context | None = None) -> bytes | None:
@@ -435,18 +448,18 @@ class Service:
         binding = method.binding
         try:
             if binding.wants_context and context is None:
-                context = Context(message, _HERE, "inline")
+                context = Context(message, HERE, "inline")
             value = binding.function(*binding.arguments(message.params, context))
             if type(message) is Notification:
                 return None
             if value is UNSET:
                 value = None
             if message.version == "1.0":
-                return self.fitting(message, binding.encode({"result": value, "error": None, "id": message.id}))
+                return self.answers.fitting(message, binding.encode({"result": value, "error": None, "id": message.id}))
             answer = binding.encode(Answer(value, message.id))
-        except (Exception, SystemExit) as error:
-            return self.failed(message, error)
-        return answer if len(answer) <= self.limits.response_size else self.fitting(message, answer)
+        except BaseException as error:
+            return self.answers.failed(message, error)
+        return answer if len(answer) <= self.limits.response_size else self.answers.fitting(message, answer)
 
     async def work(self, method: Method, message: Request | Notification, context: Context) -> bytes | None:
         """Run any method: its answer, or None for a notification. Raises CancelledError alone."""
@@ -464,10 +477,10 @@ class Service:
             if value is UNSET:
                 value = None
             if message.version == "1.0":
-                return self.fitting(message, binding.encode({"result": value, "error": None, "id": message.id}))
-            return self.fitting(message, binding.encode(Answer(value, message.id)))
+                return self.answers.fitting(message, binding.encode({"result": value, "error": None, "id": message.id}))
+            return self.answers.fitting(message, binding.encode(Answer(value, message.id)))
         except (Exception, SystemExit) as error:
-            return self.failed(message, error)
+            return self.answers.failed(message, error)
 
     def _last(self, method: Method) -> Next:
         async def last(call: Call) -> Any:
@@ -483,108 +496,3 @@ class Service:
         if method.kind == "thread":
             return await context._site.thread(context, function, arguments)
         return function(*arguments)
-
-    # -- answers that are no result
-
-    def unknown(self, message: Request | Notification) -> bytes | None:
-        """-32601, or -32700 when the params hold a number that no double holds."""
-        if type(message) is Notification:
-            return None
-        if message.params is not UNSET and (fault := unholdable(message.params)) is not None:
-            return self.error(UNSET, RpcError.of(PARSE_ERROR, "Parse error", self._reason(fault)))
-        error = RpcError.of(
-            METHOD_NOT_FOUND, "Method not found", self._reason(f"there is no method {message.method!r}")
-        )
-        return failure(message.id, error, message.version)
-
-    def malformed(self, message: Malformed, dialect: Dialect = PLAIN) -> bytes | None:
-        """The answer to what is no message; None for a response, which is never answered."""
-        if not message.answerable:
-            return None
-        if message.refusal is not None:
-            error = dialect.error(message.refusal)
-        elif message.kind == "parse":
-            error = RpcError.of(PARSE_ERROR, "Parse error", self._reason(message.reason))
-        else:
-            error = RpcError.of(INVALID_REQUEST, "Invalid Request", self._reason(message.reason))
-        return failure(message.id, error, message.version)
-
-    def oversized(self, size: int) -> bytes:
-        """The answer to a message above `limits.message_size`, which was not read."""
-        return self.error(UNSET, PLAIN.error(too_large("message_size", self.limits.message_size, size)))
-
-    def error(self, id: Any, error: RpcError) -> bytes:
-        """The answer with an error; `id` UNSET where it could not be read."""
-        return failure(None if id is UNSET else id, error)
-
-    def failed(self, message: Request | Notification, error: BaseException) -> bytes | None:
-        """The answer when a method raised. What is no RpcError stays here, in the log, under a reference."""
-        if not isinstance(error, RpcError):
-            error = self._masked(message.method, error)
-        if type(message) is Notification:
-            logger.debug("notification %r failed: %s", message.method, error)
-            return None
-        id = NULL_ID if error.code == PARSE_ERROR and not error.remote else message.id
-        try:
-            return self.fitting(message, failure(id, error, message.version))
-        except LocalError as fault:
-            return failure(message.id, self._masked(message.method, fault), message.version)
-
-    def _masked(self, method: str, error: BaseException) -> RpcError:
-        reference = os.urandom(6).hex()
-        logger.error("method %r failed, reference %s", method, reference, exc_info=error)
-        data: dict[str, Any] = {"reference": reference}
-        if self.debug:
-            data["exception"] = f"{type(error).__name__}: {error}"
-            data["traceback"] = traceback.format_exception(error)
-        return InternalError(data=data)
-
-    def _reason(self, reason: str) -> Any:
-        """The reason as `error.data` where texts may cross the wire; the specification's examples have none."""
-        return {"reason": reason} if self.debug else UNSET
-
-    def fitting(self, message: Request | Notification, answer: bytes) -> bytes:
-        """The answer, or an error when it is above `limits.response_size`."""
-        if len(answer) <= self.limits.response_size or type(message) is Notification:
-            return answer
-        refusal = too_large("response_size", self.limits.response_size, len(answer))
-        return failure(message.id, PLAIN.error(refusal), message.version)
-
-    def fitting_batch(self, answers: Sequence[bytes], size: int) -> bytes:
-        """Answers as one batch of so many bytes, or one error when that is above `limits.response_size`."""
-        if size <= self.limits.response_size:
-            return join(answers)
-        return self.error(UNSET, PLAIN.error(too_large("response_size", self.limits.response_size, size)))
-
-
-NULL_ID = None
-
-
-class _Here:
-    """The site of a call that is answered without a wire and without a loop."""
-
-    caller = Caller()
-    peer = None
-
-    def progress(self, message: Any, value: Any) -> bool:
-        return False
-
-    def ask(self, context: Context, method: str, params: Any, result: Any, timeout: Any) -> Any:
-        raise LocalError(f"{context.method}: there is no wire to call back on")
-
-    def tell(self, context: Context, method: str, params: Any) -> Any:
-        raise LocalError(f"{context.method}: there is no wire to notify on")
-
-    def left(self) -> float | None:
-        return None
-
-    async def thread(self, context: Context, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        return function(*arguments)
-
-
-_HERE = _Here()
-
-
-def _inside_a_loop() -> bool:
-    asyncio = sys.modules.get("asyncio")
-    return asyncio is not None and asyncio._get_running_loop() is not None
