@@ -1,5 +1,7 @@
 # The two commands that do everything on a fresh machine: `make demo` and `make test`.
+# JOBS: how many tests run at once.
 PYTHON ?= python3
+JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -16,7 +18,7 @@ demo: $(READY)  ## a calculator on every wire, called in both directions
 	$(BIN)/dragoman demo
 
 test: $(READY)  ## every test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -26,7 +28,7 @@ lint: $(READY)
 
 coverage: $(READY)
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest $(ARGS)
+	$(BIN)/python -m coverage run -m pytest -n $(JOBS) $(ARGS)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report
 

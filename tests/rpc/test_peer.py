@@ -739,7 +739,7 @@ async def test_a_peer_that_floods_and_reads_nothing_is_broken_with_a_reason() ->
 async def test_a_half_closed_far_end_still_gets_what_is_owed(bench: Bench) -> None:
     async with raw(bench.api) as (far, peer):
         for id in range(3):
-            far.send('{"jsonrpc":"2.0","method":"hold","params":[%d],"id":%d}' % (id, id))
+            far.send(f'{{"jsonrpc":"2.0","method":"hold","params":[{id}],"id":{id}}}')
         await until(lambda: len(bench.started) == 3)
         mine = asyncio.create_task(peer.call("too late"))
         await far.next()
