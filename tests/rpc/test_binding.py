@@ -9,37 +9,10 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Struct
 
-from dragoman.jsonrpc.errors import InvalidParams, LocalError
-from dragoman.rpc.binding import Binding, bind
-
-
-class Context:
-    """Stands for the context type: `bind` takes any."""
-
-
-class Special(Context):
-    pass
-
-
-CONTEXT = Context()
-
-
-def bound(function: Callable[..., Any]) -> Binding:
-    return bind(function, context_type=Context)
-
-
-def call(binding: Binding, params: Any = UNSET) -> Any:
-    raw = params if params is UNSET else Raw(json.dumps(params).encode())
-    return binding.function(*binding.arguments(raw, CONTEXT))
-
-
-def faults(binding: Binding, params: Any = UNSET) -> list[tuple[str, str]]:
-    with pytest.raises(InvalidParams) as caught:
-        call(binding, params)
-    assert caught.value.code == -32602
-    return [(fault["field"], fault["message"]) for fault in caught.value.data["errors"]]
+from dragoman.jsonrpc.errors import LocalError
+from tests.rpc.bindings import CONTEXT, Context, Special, bound, call, faults
 
 
 def plain(a: int, b: int) -> Any:

@@ -5,45 +5,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import json
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import pytest
-from msgspec import UNSET, Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct
 from typing_extensions import Doc
 
-from dragoman.jsonrpc.errors import InvalidParams, LocalError, ParseError
-from dragoman.rpc.binding import Binding, bind
-
-
-class Context:
-    """Stands for the context type: `bind` takes any."""
-
-
-class Special(Context):
-    pass
-
-
-CONTEXT = Context()
-
-
-def bound(function: Callable[..., Any]) -> Binding:
-    return bind(function, context_type=Context)
-
-
-def call(binding: Binding, params: Any = UNSET) -> Any:
-    raw = params if params is UNSET else Raw(json.dumps(params).encode())
-    return binding.function(*binding.arguments(raw, CONTEXT))
-
-
-def faults(binding: Binding, params: Any = UNSET) -> list[tuple[str, str]]:
-    with pytest.raises(InvalidParams) as caught:
-        call(binding, params)
-    assert caught.value.code == -32602
-    return [(fault["field"], fault["message"]) for fault in caught.value.data["errors"]]
+from dragoman.jsonrpc.errors import LocalError, ParseError
+from tests.rpc.bindings import bound, call, faults
 
 
 def plain(a: int, b: int) -> Any:

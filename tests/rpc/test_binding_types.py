@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import datetime
 import enum
-import json
 import sys
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +26,6 @@ from typing import (
 )
 
 import attrs
-import jsonschema
 import msgspec
 import pydantic
 import pytest
@@ -35,47 +33,14 @@ from annotated_types import Ge, Gt, Interval, Le, Len, Lt, MaxLen, MinLen, Multi
 from msgspec import UNSET, Meta, Raw, Struct
 from typing_extensions import TypeAliasType
 
-from dragoman.jsonrpc.errors import InvalidParams, LocalError
-from dragoman.rpc.binding import Binding, bind
+from dragoman.jsonrpc.errors import LocalError
+from dragoman.rpc.binding import bind
+from tests.rpc.hinted import Special2, binding_of, faults, take
 
 if TYPE_CHECKING:
     from somewhere import Missing, Special  # type: ignore[import-not-found]
 
 T = TypeVar("T")
-
-
-class Special2:
-    """Stands for the context type."""
-
-
-def binding_of(hint: Any) -> Binding:
-    def function(it: Any) -> Any:
-        return it
-
-    function.__annotations__["it"] = hint
-    return bind(function, context_type=Special2)
-
-
-def take(hint: Any, value: Any) -> Any:
-    """The argument that arrives, by position and by name alike."""
-    binding = binding_of(hint)
-    (by_position,) = binding.arguments(Raw(json.dumps([value]).encode()))
-    (by_name,) = binding.arguments(Raw(json.dumps({"it": value}).encode()))
-    assert by_position == by_name
-    assert type(by_position) is type(by_name)
-    jsonschema.validate({"it": value}, binding.params_schema(), cls=jsonschema.Draft202012Validator)
-    return by_position
-
-
-def faults(hint: Any, value: Any) -> list[tuple[str, str]]:
-    binding = binding_of(hint)
-    found = []
-    for params in ([value], {"it": value}):
-        with pytest.raises(InvalidParams) as caught:
-            binding.arguments(Raw(json.dumps(params).encode()))
-        found.append([(fault["field"], fault["message"]) for fault in caught.value.data["errors"]])
-    assert found[0] == found[1]
-    return found[0]
 
 
 class Color(enum.Enum):
