@@ -94,8 +94,9 @@ class Inbox:
     def received(self, raw: bytes) -> None:
         """One whole message."""
         conversation = self.conversation
-        if self.host.service.has_quick and self._calm and not (conversation.owed or conversation.waiting):
-            answer = self.host.service.at_once(raw)
+        service = self.host.service
+        if service.has_quick and not (conversation.owed or conversation.waiting) and self._calm:
+            answer = service.at_once(raw)
             if answer is not None:
                 self.answer(answer)
                 return

@@ -35,7 +35,7 @@ from ..jsonrpc.messages import Failure, Notification, Result
 from .binding import result_decoder, to_json
 from .host import Host
 from .inbox import Inbox, nameless
-from .middleware import Call, Middleware, chain
+from .middleware import Call, Middleware, Next, chain
 from .notifications import Notifications
 from .outgoing import OutgoingBatch, Pending, again
 from .proxy import Proxy, proxy
@@ -294,7 +294,7 @@ class Peer:
     # -- what goes out
 
     @overload
-    async def call(
+    def call(
         self,
         method: str,
         params: Any = ...,
@@ -303,9 +303,9 @@ class Peer:
         timeout: float | Any | None = ...,
         total: float | None = ...,
         on_progress: Callable[[Any], object] | None = ...,
-    ) -> T: ...
+    ) -> Coroutine[Any, Any, T]: ...
     @overload
-    async def call(
+    def call(
         self,
         method: str,
         params: Any = ...,
@@ -314,8 +314,8 @@ class Peer:
         timeout: float | Any | None = ...,
         total: float | None = ...,
         on_progress: Callable[[Any], object] | None = ...,
-    ) -> Any: ...
-    async def call(
+    ) -> Coroutine[Any, Any, Any]: ...
+    def call(
         self,
         method: str,
         params: Any = UNSET,
@@ -324,8 +324,8 @@ class Peer:
         timeout: float | Any | None = UNSET,
         total: float | None = None,
         on_progress: Callable[[Any], object] | None = None,
-    ) -> Any:
-        """Call a method of the far end and return its result, decoded as `result`.
+    ) -> Coroutine[Any, Any, Any]:
+        """Call a method of the far end: await it for the result, decoded as `result`.
 
         `params`: a list, a dict, or anything that encodes to an array or an object. `timeout`: seconds
         without an answer or progress (None: for ever; default: the peer's); `total`: seconds in all,
@@ -338,8 +338,11 @@ class Peer:
         """
         if self._chain is not None:
             options = (result, timeout, total, on_progress)
-            return await self._chain(Call(method, params, UNSET, self, options))
-        return await self._call(method, params, result, timeout, total, on_progress)
+            return self._chained(self._chain, Call(method, params, UNSET, self, options))
+        return self._call(method, params, result, timeout, total, on_progress)
+
+    async def _chained(self, handler: Next, call: Call) -> Any:
+        return await handler(call)
 
     async def _last(self, call: Call) -> Any:
         if call.options is None:
@@ -360,18 +363,20 @@ class Peer:
         pending = Pending(self, method, result, timeout)
         pending.on_progress = on_progress
         self._send_call(pending, params)
-        pending.until = until
-        if timeout is not None or total is not None:
+        if until is not None:
+            pending.until = until
             self._rearm(pending, timeout)
+        elif timeout is not None:
+            self.host.clock.set(pending, timeout)
         try:
             self._transmit(pending.message, pending)
             return await pending.future
-        except asyncio.CancelledError:
-            self._abandon(pending)
-            raise
-        finally:
-            self.conversation.awaited.pop(pending.id, None)
+        except BaseException as error:  # a result has left nothing behind
+            if isinstance(error, asyncio.CancelledError):
+                self._abandon(pending)
+            self.conversation.forget(pending.id)
             self.host.clock.drop(pending)
+            raise
 
     def _send_call(self, pending: Pending, params: Any) -> None:
         pending.id = self.conversation.expect(pending)
