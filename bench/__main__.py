@@ -12,7 +12,7 @@ from bench.environments import Environments
 from bench.figures import Row
 from bench.referee import Referee
 from bench.rows import FAMILIES
-from bench.table import markdown, plain, progress, text
+from bench.table import filled, markdown, plain, progress, short, text
 
 ROOT = Path(__file__).parent.parent
 
@@ -26,7 +26,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=0, help="rounds of each row (5; with --quick 3)")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and calls: a look, not a figure")
     parser.add_argument("--no-peers", action="store_true", help="only dragoman and the limits; nothing is installed")
-    parser.add_argument("--write", action="store_true", help="write docs/figures.md (and bench/results/last.json)")
+    parser.add_argument("--write", action="store_true", help="write docs/figures.md and the READMEs' tables")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument("--check", action="store_true", help="exit status 1 when a goal was missed")
     chosen = parser.parse_args()
@@ -52,6 +52,10 @@ def main() -> int:
         results.mkdir(exist_ok=True)
         (results / "last.json").write_text(json.dumps(plain(rows), indent=2) + "\n")
         (ROOT / "docs" / "figures.md").write_text(markdown(rows))
+        if not chosen.rows:
+            for language, name in enumerate(("README.md", "README.zh-CN.md")):
+                page = ROOT / name
+                page.write_text(filled(page.read_text(encoding="utf-8"), short(rows, language)), encoding="utf-8")
     return 1 if chosen.check and any(goal.met is False for row in rows for goal in row.goals) else 0
 
 

@@ -144,6 +144,48 @@ def markdown(rows: list[Row]) -> str:
     return "\n".join(out) + "\n"
 
 
+SHORT = {  # the rows of the READMEs
+    "dispatch": ("in process, bytes to bytes", "进程内，字节到字节"),
+    "batch": ("in process, a batch of 100", "进程内，100 个元素的批量"),
+    "http32": ("HTTP, native front, 32 connections", "HTTP，自带前端，32 个连接"),
+    "http256": ("HTTP, native front, 256 connections", "HTTP，自带前端，256 个连接"),
+    "asgi": ("HTTP, ASGI on uvicorn", "HTTP，uvicorn 上的 ASGI"),
+    "stdio": ("stdio, Content-Length, 32 in flight", "标准输入输出，Content-Length，32 个并发"),
+    "tcp": ("TCP, lines, 32 in flight", "TCP，按行，32 个并发"),
+    "websocket": ("WebSocket, 32 in flight", "WebSocket，32 个并发"),
+    "memory": ("peer to peer in memory, awaited", "进程内两端之间，逐个等待"),
+    "idle-memory": ("one idle TCP connection of 10,000", "一万个空闲 TCP 连接中的一个"),
+}
+HEADS = (
+    ("a call of `subtract`, `inline`", "dragoman", "the limit here", "peers (times ours)"),
+    ("一次 `subtract` 调用，`inline`", "dragoman", "本机极限", "同类（是我们的几倍）"),
+)
+
+
+def short(rows: list[Row], language: int) -> str:
+    """The table of a README: 0 English, 1 Chinese."""
+    about = machine()
+    intro = (
+        f"CPU time of the server for one call, medians, {about['python']} on two noisy cores ({about['date']}):",
+        f"服务端每次调用所用的 CPU 时间（中位数），{about['python']}，两个有干扰的核心（{about['date']}）：",
+    )
+    out = [intro[language], "", "| " + " | ".join(HEADS[language]) + " |", "|---|---|---|---|"]
+    for row in rows:
+        if row.key in SHORT and row.ours.samples:
+            peers = [(peer.name, ratio(peer, row.ours)) for peer in row.peers]
+            beat = ", ".join(f"{name} {times:.2g}x" for name, times in peers if times is not None)
+            limit = "" if row.limit is None or not row.limit.samples else f"{row.limit.median:.3g} {row.unit}"
+            out.append(f"| {SHORT[row.key][language]} | {row.ours.median:.3g} {row.unit} | {limit} | {beat} |")
+    return "\n".join(out)
+
+
+def filled(page: str, table: str) -> str:
+    """A README with its table of figures in its place."""
+    before, _, rest = page.partition("<!-- figures -->\n")
+    _, _, after = rest.partition("<!-- /figures -->")
+    return f"{before}<!-- figures -->\n{table}\n<!-- /figures -->{after}"
+
+
 def progress(words: str) -> None:
     """One line to stderr, so that a waiting person sees what is measured."""
     print(words, file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ import msgspec
 import psutil
 import pytest
 
-from dragoman import CallTimeout, Limits, connect, serve
+from dragoman import CallTimeout, ChannelError, Limits, connect, serve
 from dragoman.channel import Broken
 from dragoman.rpc.host import Host
 
@@ -303,6 +303,18 @@ async def test_ten_thousand_idle_channels_and_an_active_one(serving: Serve) -> N
     await server.settles_at(empty)
 
 
+async def comes_back(url: str) -> None:
+    """Call until one is answered: uvloop resets whom it cannot take before the others' ends have reached it."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                async with connect(url, timeout=PATIENCE) as late:
+                    assert await late.call("subtract", [42, 23]) == 19
+                    return
+            except ChannelError:
+                await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 async def test_a_server_out_of_file_descriptors_goes_on_and_comes_back(loop: str, serving: Serve) -> None:
     server = serving("tcp://127.0.0.1:0", *(["--no-uvloop"] if loop == "asyncio" else []), descriptors=64)
@@ -311,8 +323,7 @@ async def test_a_server_out_of_file_descriptors_goes_on_and_comes_back(loop: str
         assert await peer.call("subtract", [42, 23]) == 19
         for one in held:
             one.close()
-        async with connect(server.url, timeout=PATIENCE) as late:
-            assert await late.call("subtract", [42, 23]) == 19
+        await comes_back(server.url)
     assert len(server.errors().splitlines()) < 1000, "what a far end can cause at will floods the log"
 
 
