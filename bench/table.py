@@ -173,7 +173,9 @@ def short(rows: list[Row], language: int) -> str:
     for row in rows:
         if row.key in SHORT and row.ours.samples:
             peers = [(peer.name, ratio(peer, row.ours)) for peer in row.peers]
-            beat = ", ".join(f"{name} {times:.2g}x" for name, times in peers if times is not None)
+            beat = ", ".join(
+                f"{name} {times:.{3 if times >= 100 else 2}g}x" for name, times in peers if times is not None
+            )
             limit = "" if row.limit is None or not row.limit.samples else f"{row.limit.median:.3g} {row.unit}"
             out.append(f"| {SHORT[row.key][language]} | {row.ours.median:.3g} {row.unit} | {limit} | {beat} |")
     return "\n".join(out)
