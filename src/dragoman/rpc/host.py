@@ -140,7 +140,7 @@ class Host:
         if method is None:
             deliver(self.service.answers.unknown(message))
             return
-        run = Run(self, method, message, x.caller, deliver, exchange=x)
+        run = Run(self, method, message, x.caller, deliver)
         if method.quick:
             deliver(self.service.quick(method, message, run.context))
             return

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import UNSET, Raw
 
-from ..channel import Caller, Closed, Exchange, busy
+from ..channel import Caller, Closed, busy
 from ..jsonrpc.codec import failure
 from ..jsonrpc.errors import PLAIN, Dialect, LocalError, Refusal
 from ..jsonrpc.messages import Notification, Request
@@ -62,7 +62,6 @@ class Run:
         "context",
         "deliver",
         "dialect",
-        "exchange",
         "host",
         "loop",
         "message",
@@ -80,7 +79,6 @@ class Run:
         deliver: Deliver,
         *,
         peer: Peer | None = None,
-        exchange: Exchange | None = None,
         release: Callable[[], None] | None = None,
         dialect: Dialect = PLAIN,
     ) -> None:
@@ -92,7 +90,6 @@ class Run:
         self.peer = peer
         self.after = 0 if peer is None else peer.conversation.last_id
         """The last call that had gone out to the caller when this one came in."""
-        self.exchange = exchange
         self.deliver = deliver
         self.release = release
         self.dialect = dialect

@@ -450,16 +450,9 @@ class Service:
             if binding.wants_context and context is None:
                 context = Context(message, HERE, "inline")
             value = binding.function(*binding.arguments(message.params, context))
-            if type(message) is Notification:
-                return None
-            if value is UNSET:
-                value = None
-            if message.version == "1.0":
-                return self.answers.fitting(message, binding.encode({"result": value, "error": None, "id": message.id}))
-            answer = binding.encode(Answer(value, message.id))
+            return self._written(binding, message, value)
         except BaseException as error:
             return self.answers.failed(message, error)
-        return answer if len(answer) <= self.limits.response_size else self.answers.fitting(message, answer)
 
     async def work(self, method: Method, message: Request | Notification, context: Context) -> bytes | None:
         """Run any method: its answer, or None for a notification. Raises CancelledError alone."""
@@ -472,15 +465,19 @@ class Service:
                 value = await binding.function(*binding.arguments(message.params, context))
             else:
                 value = await self._run(method, binding.arguments(message.params, context), context)
-            if type(message) is Notification:
-                return None
-            if value is UNSET:
-                value = None
-            if message.version == "1.0":
-                return self.answers.fitting(message, binding.encode({"result": value, "error": None, "id": message.id}))
-            return self.answers.fitting(message, binding.encode(Answer(value, message.id)))
+            return self._written(binding, message, value)
         except (Exception, SystemExit) as error:
             return self.answers.failed(message, error)
+
+    def _written(self, binding: Binding, message: Request | Notification, value: Any) -> bytes | None:
+        """A method's result as the answer to a message, in the form of its version; None for a notification."""
+        if type(message) is Notification:
+            return None
+        if value is UNSET:
+            value = None
+        if message.version == "1.0":
+            return self.answers.fitting(message, binding.encode({"result": value, "error": None, "id": message.id}))
+        return self.answers.fitting(message, binding.encode(Answer(value, message.id)))
 
     def _last(self, method: Method) -> Next:
         async def last(call: Call) -> Any:
