@@ -15,7 +15,7 @@ Rules every transport keeps:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct, field
@@ -58,6 +58,10 @@ class Caller(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = field(default_factory=dict)
     """HTTP headers, names in lower case; equal names joined by ", "."""
     tls: bool = False
+    key: str = ""
+    """Names this very call for the caller and for whoever gets it again (idempotency key), where the wire has that."""
+    redelivered: int = 0
+    """How often this message was delivered before: somebody may have begun, or even done, the work. 0 on most wires."""
 
 
 # -- channels -------------------------------------------------------------------------------------
@@ -87,6 +91,8 @@ class Outgoing(Protocol):
 
     abandon: Callable[[], None] | None
     """Set by the channel in `send`: stop waiting for this call's answer (close the POST). None: no such thing."""
+    extra: Any
+    """What the caller gave for the channel alone (HTTP headers of this one call); None for nothing."""
 
     def failed(self, why: Exception) -> None:
         """This call alone gets no answer (refused, HTTP status without JSON-RPC, late)."""
@@ -148,7 +154,12 @@ class Document(Struct, frozen=True):
 
 @runtime_checkable
 class Served(Protocol):
-    """Whatever can be served on any wire."""
+    """Whatever can be served on any wire.
+
+    It may have more: `start()` and `stop()`, coroutines around its life; `join(bus)`, a coroutine that is called once
+    before them where there is a `bus.Bus`; `restrict(limits)`, which takes other limits; `http_endpoints(path)`,
+    endpoints of its own on HTTP (see `transports.http`); `subprotocol`, the name it speaks under on WebSocket.
+    """
 
     name: str
     gate: Gate
@@ -223,7 +234,7 @@ class Options(Struct, frozen=True, kw_only=True):
     auth: tuple[str, str] | str | None = None
     """HTTP and WebSocket clients: (user, password) for basic, a string for bearer."""
     subprotocol: str | None = None
-    """WebSocket."""
+    """WebSocket; None: a server offers that of what is served, a client none."""
     hosts: Iterable[str] | None = None
     """HTTP server: allowed Host names; None: loopback's own names when bound to loopback, else any."""
     origins: Iterable[str] | None = None
@@ -240,6 +251,16 @@ class Options(Struct, frozen=True, kw_only=True):
     """Child processes: called with each line the child writes to stderr; None: it is logged."""
     amplify: bool = False
     """UDP server: allow answers longer than their request."""
+    store: Any = None
+    """Brokers, serving: a `bus.Store` for recent answers, so that a request that is delivered again is answered and
+    not run again; None: this process remembers its own."""
+    sockets: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Serving: file descriptors of sockets that were bound already, by URL as it was given, without path and query;
+    those of streams listen. Other processes have them too, and each takes what it can. They become the listener's."""
+    crowd: Any = None
+    """Serving on such sockets: a `transports.shared.Crowd`, by which processes see who of them carries less."""
+    unready: Callable[[], str] | None = None
+    """HTTP server: why no new work should come here now, for `/ready`; empty when it should."""
 
 
 class Listener(Protocol):

@@ -6,11 +6,13 @@ Nothing else knows both `rpc` and `transports`.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 from msgspec import UNSET
 
 from .channel import Broken, Channel, ChannelError, Listener, Options, Served
@@ -21,10 +23,13 @@ from .rpc.host import Host
 from .rpc.middleware import Middleware
 from .rpc.peer import OnState, Peer
 from .rpc.service import Service
-from .transports import dial, listen
+from .transports import dial as dial
+from .transports import listen
 
 if TYPE_CHECKING:
+    from .bus import Bus
     from .rpc.trace import Hook
+    from .worker import Employment, Line
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 30.0
@@ -175,6 +180,13 @@ class Connecting:
             return
 
 
+def pair(limits: Limits) -> tuple[Channel, Channel]:
+    """Two ends of one channel within this process: what is sent into one comes out of the other."""
+    from .transports.memory import pair as ends  # noqa: PLC0415  (a wire, imported when used)
+
+    return ends(limits)
+
+
 def serve(
     *served: Service | Served | Mapping[str, Service | Served],
     urls: Sequence[str] | str,
@@ -188,6 +200,8 @@ def serve(
     cors: Iterable[str] = (),
     mode: int = 0o600,
     amplify: bool = False,
+    bus: str | Bus | None = None,
+    sockets: Mapping[str, Sequence[int]] | None = None,
 ) -> Serving:
     """Serve one or more objects at one or more URLs: `await serve(api, urls=[...])` serves until it is cancelled,
     then drains; `async with serve(...) as serving` serves for the length of the block.
@@ -195,7 +209,12 @@ def serve(
     One object is served at the URL itself. Several are served below it, each under its name
     (`/calculator`), or where a mapping says (`serve({"/math": math}, ...)`), on wires that have paths.
 
-    Starting raises LocalError, with one clear sentence, where a URL cannot be listened on.
+    `bus`: what several processes that serve the same share (see `dragoman.bus`), as a URL, which is opened and closed
+    here, or as a Bus; None: the URL in the environment's DRAGOMAN_BUS, where there is one. Whatever is served and has
+    a coroutine `join(bus)` gets it before it starts. `sockets`: see `channel.Options`.
+
+    Starting raises LocalError, with one clear sentence, where a URL cannot be listened on, BusLost where nobody
+    answers at the bus's.
     """
     options = Options(
         limits=limits or _limits(served),
@@ -207,11 +226,12 @@ def serve(
         cors=cors,
         mode=mode,
         amplify=amplify,
+        sockets=sockets or {},
     )
     places = [urls] if isinstance(urls, str) else list(urls)
     if not places:
         raise LocalError("serve needs at least one URL, e.g. urls=['http://127.0.0.1:8000']")
-    return Serving(served, places, options, trace, limits)
+    return Serving(served, places, options, trace, limits, bus)
 
 
 class Serving:
@@ -224,10 +244,17 @@ class Serving:
         options: Options,
         trace: Hook | None,
         limits: Limits | None,
+        bus: str | Bus | None = None,
     ) -> None:
         self._limits = limits
+        self._shared = _Shared(bus)
+        self._line: Line | None = None
+        self._over: asyncio.Future[None] | None = None
+        self.employment: Employment | None = None
+        """What the supervisor of several workers handed down, where this process is one of them."""
         self._given = served
         self._places = places
+        self._let_go: Callable[[], object] = lambda: None
         self._options = options
         self._trace = trace
         self._listeners: list[Listener] = []
@@ -243,6 +270,11 @@ class Serving:
     def served(self) -> Mapping[str, Served]:
         """What is served, by path."""
         return self._served
+
+    @property
+    def bus(self) -> Bus | None:
+        """What it shares with others, once it serves."""
+        return self._shared.bus
 
     def __await__(self) -> Generator[Any, None, None]:
         return self._serve().__await__()
@@ -267,15 +299,47 @@ class Serving:
                 wait.cancel()
 
     async def __aenter__(self) -> Serving:
-        self._served = _watched(hosted(self._given, self._limits), self._trace)
+        found = hosted(self._given, self._limits)
+        self._served = _watched(found, self._trace)
         self._closed = asyncio.get_running_loop().create_future()
+        self._let_go = _stdio_kept(self._places)
         try:
+            await self._shared.start(found.values())
+            store = None if self.bus is None else self.bus.store
+            options = msgspec.structs.replace(
+                self._options,
+                store=store,
+                unready=self._shared.unready,
+                **self._employ(),
+            )
+            for served in self._served.values():
+                await started(served)
             for place in self._places:
-                self._listeners.append(await listen(place, self._served, self._options))
+                self._listeners.append(await listen(place, self._served, options))
         except BaseException:
             await self.close(0)
             raise
+        if self._line is not None:
+            asyncio.get_running_loop().call_soon(self._line.ready)  # whoever serves may say something first
         return self
+
+    def _employ(self) -> dict[str, Any]:
+        """Take the employment of this process, if it is a supervisor's worker; gives the options that come with it."""
+        if "DRAGOMAN_WORKER" not in os.environ:
+            return {}
+        from .transports.shared import Crowd  # noqa: PLC0415  (workers only)
+        from .worker import Line, employed  # noqa: PLC0415
+
+        loop = asyncio.get_running_loop()
+        self.employment = employed()
+        if self.employment is None:
+            return {}
+        closing: list[asyncio.Task[None]] = []
+        seconds = self._options.limits.drain_timeout
+        self._line = Line(self.employment, lambda: closing.append(loop.create_task(self.close())), seconds)
+        crowd = Crowd(self.employment.crowd, self.employment.number - 1)
+        os.close(self.employment.crowd)
+        return {"sockets": self.employment.sockets, "crowd": crowd}
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -285,13 +349,26 @@ class Serving:
     async def close(self, drain: float | None = None) -> None:
         """Accept nothing more, let the calls in flight end within `drain` seconds (default: the limits'
         `drain_timeout`), close every channel."""
-        if self._closed is None or self._closed.done():
+        if self._closed is None:
+            return
+        if self._closed.done():
+            if self._over is not None:  # another closes already: wait with him
+                await asyncio.shield(self._over)
             return
         self._closed.set_result(None)
-        seconds = self._options.limits.drain_timeout if drain is None else drain
-        await asyncio.gather(*(listener.close() for listener in self._listeners))
-        await asyncio.gather(*(served.drain(seconds) for served in self._served.values()))
-        await asyncio.gather(*(listener.closed() for listener in self._listeners))
+        self._shared.closing = True
+        self._over = asyncio.get_running_loop().create_future()
+        try:
+            seconds = self._options.limits.drain_timeout if drain is None else drain
+            await asyncio.gather(*(listener.close() for listener in self._listeners))
+            await asyncio.gather(*(served.drain(seconds) for served in self._served.values()))
+            await asyncio.gather(*(listener.closed() for listener in self._listeners))
+            await self._shared.stop()
+        finally:
+            self._let_go()
+            self._over.set_result(None)
+            if self._line is not None:
+                self._line.close()
 
 
 def http_app(
@@ -301,13 +378,66 @@ def http_app(
     hosts: Iterable[str] | None = None,
     origins: Iterable[str] | None = None,
     cors: Iterable[str] = (),
+    bus: str | Bus | None = None,
 ) -> Any:
     """The ASGI application (HTTP and WebSocket) of one or more served objects, for uvicorn, granian, hypercorn, or to
-    mount in Starlette, FastAPI or Django. Paths as in `serve`."""
+    mount in Starlette, FastAPI or Django. Paths and `bus` as in `serve`; the bus is opened at the lifespan's startup."""
     from .transports.http import App  # noqa: PLC0415  (a wire, imported when used)
 
-    options = Options(limits=limits or _limits(served), hosts=hosts, origins=origins, cors=cors)
-    return App(_watched(hosted(served, limits), trace), options)
+    found = hosted(served, limits)
+    shared = _Shared(bus, found.values())
+    options = Options(limits=limits or _limits(served), hosts=hosts, origins=origins, cors=cors, unready=shared.unready)
+    return App(_watched(found, trace), options, before=shared)
+
+
+class _Shared:
+    """The bus of what is served: opened and joined before it starts, closed after its end where it is ours."""
+
+    def __init__(self, given: str | Bus | None, served: Iterable[Served] = ()) -> None:
+        self._given = os.environ.get("DRAGOMAN_BUS") or None if given is None else given
+        self._served = served
+        self.bus: Bus | None = None
+        self.closing = False
+
+    async def start(self, served: Iterable[Served] = ()) -> None:
+        given = self._given
+        if isinstance(given, str):
+            from .bus import open_bus  # noqa: PLC0415  (nobody pays for a bus he does not take)
+
+            self.bus = await open_bus(given)
+        else:
+            self.bus = given
+        if self.bus is None:
+            return
+        for one in {id(one): one for one in (*self._served, *served)}.values():
+            if (join := getattr(one, "join", None)) is not None:
+                await join(self.bus)
+
+    async def stop(self) -> None:
+        if self.bus is not None and isinstance(self._given, str):
+            await self.bus.close()
+
+    def unready(self) -> str:
+        """Why new work should go elsewhere."""
+        if self.closing:
+            return "draining"
+        return "the bus is gone" if self.bus is not None and not self.bus.alive else ""
+
+
+def _stdio_kept(places: Iterable[str]) -> Callable[[], object]:
+    """Keep standard output for the wire where it is one, before what is served begins and until it has ended."""
+    if not any(place.startswith("stdio:") for place in places):
+        return lambda: None
+    from .transports.stdio import keep  # noqa: PLC0415  (a wire, imported when used)
+
+    return keep()
+
+
+async def started(served: Served) -> None:
+    """Let what is served begin, where it has a beginning of its own (`start`)."""
+    start = getattr(served, "start", None)
+    if start is not None:
+        await start()
 
 
 def _watched(served: dict[str, Served], trace: Hook | None) -> dict[str, Served]:
@@ -334,16 +464,22 @@ def hosted(
                 )
             if not isinstance(it, Service | Served):
                 raise LocalError(f"{it!r} is nothing to serve: a Service, or an object with exchange and attach")
-            found[path] = Host(it, limits=limits) if isinstance(it, Service) else it
+            if not isinstance(it, Service):
+                if limits is not None and (restrict := getattr(it, "restrict", None)) is not None:
+                    restrict(limits)
+                found[path] = it
+            else:
+                found[path] = Host(it, limits=limits)
     if not found:
         raise LocalError("serve needs something to serve: a Service")
     return found
 
 
 def _limits(given: Sequence[Service | Served | Mapping[str, Service | Served]]) -> Limits:
-    """The limits of the first service given."""
+    """The limits of the first thing given that has some."""
     for one in given:
         for it in one.values() if isinstance(one, Mapping) else [one]:
-            if isinstance(it, Service):
-                return it.limits
+            limits = getattr(it, "limits", None)
+            if isinstance(limits, Limits):
+                return limits
     return SERVER

@@ -100,6 +100,7 @@ _SHAPE = bytes.maketrans(
 SHORT = 200
 """A shorter text holds no number beyond a double, but for three digits of exponent."""
 _LONG_RUN = b"0" * SHORT
+_DIGITS = frozenset(b"0123456789")
 _KINDS = {
     ord("["): "an array",
     ord("{"): "an object",
@@ -142,7 +143,8 @@ def odd(raw: bytes) -> bool:
         raw.isascii() or raw.decode()
     except UnicodeDecodeError:
         return True
-    return len(raw) > SHORT and _LONG_RUN in raw.translate(_SHAPE)
+    # a run of so many digits has one at every place that is a multiple of its length: most texts need no more than that
+    return not _DIGITS.isdisjoint(raw[SHORT - 1 :: SHORT]) and _LONG_RUN in raw.translate(_SHAPE)
 
 
 def _message(wire: Wire, limits: Limits) -> Single | None:

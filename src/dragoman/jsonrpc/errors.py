@@ -170,7 +170,7 @@ class Refusal(Struct, frozen=True):
     """Why we ourselves refuse something: a key of a dialect's table, words, and the numbers for `error.data`."""
 
     kind: str
-    """One of: busy, draining, timed_out, too_large, cancelled."""
+    """One of: busy, draining, timed_out, too_large, cancelled; or unfit, where a router turned a message away."""
     reason: str
     data: dict[str, Any] = {}
 
@@ -183,7 +183,21 @@ class Dialect(Struct, frozen=True, kw_only=True):
 
     name: str
     cancel: str | None = None
+    cancel_key: str = "id"
+    """The member of the cancel message's params that names the call."""
+    uncancellable: frozenset[str] = frozenset()
+    """Methods whose calls are never cancelled by a message."""
+    cancelled_answer: bool = True
+    """A cancelled call is answered, with an error; where not, silence is its end."""
     progress: str | None = None
+    progress_key: str = "token"
+    """The member of the progress message's params that names the call, by its id."""
+    progress_value: str | None = "value"
+    """The member that is the progress; None: the params as a whole."""
+    null_id: bool = True
+    """An error whose request's id could not be read, or is none, has `"id": null` (5.1); where not, it has no id."""
+    batches: bool = True
+    """Several messages may come in one array."""
     codes: dict[str, int]
 
     def error(self, refusal: Refusal) -> RpcError:

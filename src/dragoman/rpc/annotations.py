@@ -68,12 +68,16 @@ class Field(Struct, frozen=True):
 
 
 ANY = Annotation(Any, Any)
+_KNOWN = {kind: Annotation(kind, kind) for kind in (str, int, float, bool, dict, list, type(None))}
+"""Nothing to find out about."""
 
 
 def translate(hint: Any, where: str) -> Annotation:
     """The annotation of what comes in. LocalError, opening with `where`, for what cannot be decoded."""
     if hint is Any or hint is object:
         return ANY
+    if isinstance(hint, type) and hint in _KNOWN:
+        return _KNOWN[hint]
     seen = _Walk(where, {}, []).walk(hint)
     custom, opaque = _leaves(seen.check if seen.twinned else seen.type, where)
     for cls in custom:

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct
 
 from ..jsonrpc.codec import failure, join, unholdable
 from ..jsonrpc.errors import (
@@ -27,9 +27,17 @@ from ..jsonrpc.errors import (
     too_large,
 )
 from ..jsonrpc.limits import Limits
-from ..jsonrpc.messages import Malformed, Notification, Request
+from ..jsonrpc.messages import NULL, Malformed, Notification, Request
 
 logger = logging.getLogger("dragoman")
+
+
+def _sendable(id: Any, dialect: Dialect) -> Any:
+    """An id as an error has it: UNSET, which is left out, where this dialect has no null and the id is none."""
+    if dialect.null_id or type(id) is not Raw:
+        return id
+    text = bytes(id)
+    return UNSET if text == b"null" or not text.lstrip(b"-").isdigit() else id
 
 
 class Answers(Struct, frozen=True):
@@ -37,6 +45,7 @@ class Answers(Struct, frozen=True):
 
     limits: Limits
     debug: bool = False
+    dialect: Dialect = PLAIN
 
     def unknown(self, message: Request | Notification) -> bytes | None:
         """-32601, or -32700 when the params hold a number that no double holds."""
@@ -49,27 +58,35 @@ class Answers(Struct, frozen=True):
         )
         return failure(message.id, error, message.version)
 
-    def malformed(self, message: Malformed, dialect: Dialect = PLAIN) -> bytes | None:
+    def malformed(self, message: Malformed, dialect: Dialect | None = None) -> bytes | None:
         """The answer to what is no message; None for a response, which is never answered."""
         if not message.answerable:
             return None
+        dialect = dialect or self.dialect
         if message.refusal is not None:
             error = dialect.error(message.refusal)
         elif message.kind == "parse":
             error = RpcError.of(PARSE_ERROR, "Parse error", self._reason(message.reason))
         else:
             error = RpcError.of(INVALID_REQUEST, "Invalid Request", self._reason(message.reason))
-        return failure(message.id, error, message.version)
+        return failure(_sendable(message.id, dialect), error, message.version)
+
+    def no_batch(self, dialect: Dialect | None = None) -> bytes:
+        """-32600: this dialect has no batches."""
+        error = RpcError.of(INVALID_REQUEST, "Invalid Request: one message at a time; this protocol has no batches")
+        return failure(_sendable(NULL, dialect or self.dialect), error)
 
     def oversized(self, size: int) -> bytes:
         """The answer to a message above `limits.message_size`, which was not read."""
-        return self._error(PLAIN.error(too_large("message_size", self.limits.message_size, size)))
+        return self._error(self.dialect.error(too_large("message_size", self.limits.message_size, size)))
 
     def _error(self, error: RpcError) -> bytes:
         """An error for a request whose id could not be read."""
-        return failure(None, error)
+        return failure(None if self.dialect.null_id else UNSET, error)
 
-    def failed(self, message: Request | Notification, error: BaseException) -> bytes | None:
+    def failed(
+        self, message: Request | Notification, error: BaseException, dialect: Dialect | None = None
+    ) -> bytes | None:
         """The answer when a method raised. What is no RpcError stays here, in the log, under a reference.
 
         KeyboardInterrupt is nothing of the method's: it goes on.
@@ -81,11 +98,12 @@ class Answers(Struct, frozen=True):
         if type(message) is Notification:
             logger.debug("notification %r failed: %s", message.method, error)
             return None
-        id = None if error.code == PARSE_ERROR and not error.remote else message.id
+        id = NULL if error.code == PARSE_ERROR and not error.remote else message.id
+        id = _sendable(id, dialect or self.dialect)
         try:
             return self.fitting(message, failure(id, error, message.version))
         except LocalError as fault:
-            return failure(message.id, self._masked(message.method, fault), message.version)
+            return failure(id, self._masked(message.method, fault), message.version)
 
     def _masked(self, method: str, error: BaseException) -> RpcError:
         reference = os.urandom(6).hex()
@@ -105,10 +123,10 @@ class Answers(Struct, frozen=True):
         if len(answer) <= self.limits.response_size or type(message) is Notification:
             return answer
         refusal = too_large("response_size", self.limits.response_size, len(answer))
-        return failure(message.id, PLAIN.error(refusal), message.version)
+        return failure(message.id, self.dialect.error(refusal), message.version)
 
     def batch(self, answers: Sequence[bytes], size: int) -> bytes:
         """Answers as one batch of so many bytes, or one error when that is above `limits.response_size`."""
         if size <= self.limits.response_size:
             return join(answers)
-        return self._error(PLAIN.error(too_large("response_size", self.limits.response_size, size)))
+        return self._error(self.dialect.error(too_large("response_size", self.limits.response_size, size)))

@@ -21,7 +21,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
 from ..jsonrpc.errors import InvalidParams, LocalError, ParseError
-from .annotations import UNION, Annotation, translate, translate_result
+from .annotations import ANY, UNION, Annotation, translate, translate_result
 from .faults import MOST, Fault, below, fault, find, has_fractions, integral, surplus, words
 from .hooks import decoder, schemas
 from .results import result_decoder as result_decoder
@@ -78,6 +78,8 @@ class Binding(Struct, frozen=True, eq=False):
     """True where a part of the params is left as `msgspec.Raw`, so that its numbers are unread."""
     documentation: str
     """The docstring."""
+    context: type | None = None
+    """The class of the context it wants."""
 
     def params_schema(self) -> dict[str, Any]:
         """JSON Schema (2020-12) of the params: of the object by name, or of the array where names cannot be given."""
@@ -138,13 +140,21 @@ class _Plan(Struct, frozen=True):
     taken: str | None
 
 
-def bind(function: Callable[..., Any], *, context_type: type) -> Binding:
+def bind(
+    function: Callable[..., Any],
+    *,
+    context_type: type | tuple[type, ...],
+    by_position: bool = True,
+    result: bool = True,
+) -> Binding:
     """Compile a function. A parameter annotated `context_type` (or a subclass, or with `| None`) takes the context.
 
+    Without `by_position` params are an object, and nothing is compiled for arrays. Without `result` the type
+    of the result is only kept, not looked into, since the caller makes JSON of it himself.
     Raises LocalError, naming function and parameter and saying what would be right, for annotations
     that cannot be resolved or that no JSON can be decoded to, and for functions that cannot be called.
     """
-    signature = read(function, context_type)
+    signature = read(function, context_type[0] if isinstance(context_type, tuple) else context_type)
     docs = documentation(function)
     texts = parameter_docs(docs)
     context = _context(signature, context_type)
@@ -168,20 +178,21 @@ def bind(function: Callable[..., Any], *, context_type: type) -> Binding:
     result_type = (get_args(signature.result) or (Any,))[-1] if awaited else signature.result
     return Binding(
         _positional(function, slots, plan),
-        _compile(plan),
+        _compile(plan, True) if by_position else _compile_later(plan),
         write,
         "async" if signature.asynchronous or awaited else "plain",
         context is not None,
         parameters,
-        translate_result(result_type, f"{plan.name}, result"),
+        translate_result(result_type, f"{plan.name}, result") if result else ANY,
         result_type,
         any(p.annotation.opaque for p in parameters),
         docs,
+        None if context is None else _takes(context.annotation, context_type),
     )
 
 
-def _context(signature: Signature, context_type: type) -> Slot | None:
-    found = [slot for slot in signature.slots if _takes(slot.annotation, context_type)]
+def _context(signature: Signature, context_type: type | tuple[type, ...]) -> Slot | None:
+    found = [slot for slot in signature.slots if _takes(slot.annotation, context_type) is not None]
     for slot in found:
         if slot.kind in ("rest", "members"):
             raise LocalError(f"{signature.name}, parameter {slot.name!r}: the context is one object, not several")
@@ -192,12 +203,14 @@ def _context(signature: Signature, context_type: type) -> Slot | None:
     return found[0] if found else None
 
 
-def _takes(hint: Any, context_type: type) -> bool:
+def _takes(hint: Any, context_type: type | tuple[type, ...]) -> type | None:
+    """The class of context that a parameter with this annotation takes."""
     if get_origin(hint) is Annotated:
         return _takes(get_args(hint)[0], context_type)
     if get_origin(hint) in UNION:
-        return any(_takes(member, context_type) for member in get_args(hint))
-    return isinstance(hint, type) and get_origin(hint) is None and issubclass(hint, context_type)
+        return next((kind for member in get_args(hint) if (kind := _takes(member, context_type))), None)
+    fits = isinstance(hint, type) and get_origin(hint) is None and issubclass(hint, context_type)
+    return hint if fits else None
 
 
 def _parameter(slot: Slot, signature: Signature, texts: dict[str, str]) -> Parameter:
@@ -235,13 +248,13 @@ def _positional(function: Callable[..., Any], slots: list[Slot], plan: _Plan) ->
 # -- the quick way --------------------------------------------------------------------------------
 
 
-def _compile(plan: _Plan) -> Arguments:
+def _compile(plan: _Plan, by_position: bool) -> Arguments:
     """The `arguments` of a plan."""
     slow = functools.partial(_slowly, plan)
     either = [p for p in plan.lead if p.kind == "either"]
     if (plan.rest and plan.lead) or (plan.members and (either or plan.named)):
         return _compile_mixed(plan, slow)
-    decode, by_name = _decoder(plan, either)
+    decode, by_name = _decoder(plan, either, by_position)
     if (
         plan.context is None
         and plan.rest is None
@@ -251,6 +264,19 @@ def _compile(plan: _Plan) -> Arguments:
     ):
         return _compile_plain(decode, by_name, slow, _defaults(plan))
     return _compile_arranged(plan, decode, by_name, slow)
+
+
+def _compile_later(plan: _Plan) -> Arguments:
+    """The `arguments` of a plan, by name, compiled when they are first asked for: a thousand tools are rarely called."""
+    made: Arguments | None = None
+
+    def arguments(params: Params, context: Any = None) -> tuple[Any, ...]:
+        nonlocal made
+        if made is None:
+            made = _compile(plan, False)
+        return made(params, context)
+
+    return arguments
 
 
 def _defaults(plan: _Plan) -> tuple[Any, ...] | None:
@@ -350,10 +376,10 @@ def _compile_mixed(plan: _Plan, slow: Arguments) -> Arguments:
     return arguments
 
 
-def _decoder(plan: _Plan, either: list[Parameter]) -> tuple[Callable[[Any], Any], Any]:
+def _decoder(plan: _Plan, either: list[Parameter], by_position: bool) -> tuple[Callable[[Any], Any], Any]:
     """What decodes params given by position or by name, and the type it makes of the latter."""
     parameters = [p for p in (*plan.lead, *plan.named, plan.rest, plan.members) if p is not None]
-    by_position = not any(p.required for p in plan.named)
+    by_position = by_position and not any(p.required for p in plan.named)
     by_name = not any(p.required for p in plan.lead if p.kind == "positional")
 
     def kinds(of: Callable[[Parameter], Any]) -> list[Any]:

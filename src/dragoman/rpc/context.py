@@ -7,7 +7,7 @@ block. This module imports no asyncio: the `Site`, where the call runs, knows ab
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import UNSET
@@ -28,8 +28,14 @@ class Site(Protocol):
     def progress(self, message: Request | Notification, value: Any) -> bool:
         """Tell the caller how far the call is; False when that was dropped or cannot be told on this wire."""
 
+    def speak(self, raw: bytes) -> bool:
+        """Send a whole message ahead of the answer, where the call was asked; False when it was dropped."""
+
     def ask(self, context: Context, method: str, params: Any, result: Any, timeout: Any) -> Any:
         """Call the caller back: awaitable on the loop, blocking in a thread."""
+
+    def ask_all(self, context: Context, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> Any:
+        """Several calls back at once: as `ask`, for all their results."""
 
     def tell(self, context: Context, method: str, params: Any) -> Any:
         """Notify the caller: awaitable on the loop, blocking in a thread."""
@@ -41,7 +47,7 @@ class Site(Protocol):
         """Run a plain function where it may block."""
 
 
-class _Done:
+class Done:
     """An awaitable that is already done."""
 
     __slots__ = ("value",)
@@ -100,6 +106,11 @@ class Context:
         return self._site.peer
 
     @property
+    def redelivered(self) -> int:
+        """How often this call was delivered before; above 0 somebody may have done the work already (brokers)."""
+        return self._site.caller.redelivered
+
+    @property
     def time_left(self) -> float | None:
         """Seconds until this call's deadline; None without one."""
         return self._site.left()
@@ -117,7 +128,12 @@ class Context:
 
         Gives False when the wire cannot tell it, or drops it because the caller reads too slowly.
         """
-        return _Done(self._site.progress(self.message, value))
+        return Done(self._site.progress(self.message, value))
+
+    def speak(self, raw: bytes) -> bool:
+        """Send a whole message, as JSON text, ahead of this call's answer, where the call was asked: for protocols
+        built on JSON-RPC. False when the wire cannot, or drops it because the caller reads too slowly."""
+        return self._site.speak(raw)
 
     def call(self, method: str, params: Any = UNSET, *, result: Any = Any, timeout: float | Any | None = UNSET) -> Any:
         """Call the caller back on the channel this call came on; this call's own clock stands still meanwhile.
@@ -128,6 +144,13 @@ class Context:
         """
         self._may_wait()
         return self._site.ask(self, method, params, result, timeout)
+
+    def call_all(
+        self, calls: Sequence[tuple[str, Any]], *, result: Any = Any, timeout: float | Any | None = UNSET
+    ) -> Any:
+        """`call` for several (method, params) at once: their results in order. The first error ends them all."""
+        self._may_wait()
+        return self._site.ask_all(self, calls, result, timeout)
 
     def notify(self, method: str, params: Any = UNSET) -> Any:
         """Notify the caller on the channel this call came on. Awaited in `async def`; blocks in a plain function.

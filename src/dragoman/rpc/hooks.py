@@ -34,8 +34,13 @@ def encode_hook(value: Any) -> Any:
     raise TypeError(f"{type(value).__qualname__} cannot be put into JSON")
 
 
+_PLAIN: dict[Any, Callable[[Any], Any]] = {kind: msgspec.json.Decoder(kind).decode for kind in (str, int, float, bool)}
+
+
 def decoder(annotation: Annotation) -> Callable[[Any], Any]:
     """JSON text to a value. Raises what msgspec raises."""
+    if annotation.type in (str, int, float, bool):
+        return _PLAIN[annotation.type]
     decode = msgspec.json.Decoder(annotation.type, dec_hook=decode_hook).decode
     if not annotation.twice:
         return decode
@@ -50,6 +55,8 @@ def decoder(annotation: Annotation) -> Callable[[Any], Any]:
 
 # -- JSON Schema ----------------------------------------------------------------------------------
 
+_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
 
 def schemas(hints: Iterable[Any], *, refs: str, result: bool = False) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """JSON Schemas (2020-12) and the components they refer to; `refs` is like "#/$defs/{name}".
@@ -57,6 +64,8 @@ def schemas(hints: Iterable[Any], *, refs: str, result: bool = False) -> tuple[l
     `result`: they describe what goes out, where pydantic's schemas differ.
     """
     hints = list(hints)
+    if all(isinstance(hint, type) and hint in _TYPES for hint in hints):
+        return [{"type": _TYPES[hint]} for hint in hints], {}
     found, components, models = _generate(hints, refs, result, False)
     if components.keys() & models.keys():  # two classes of one name: the models take their module's name too
         found, components, models = _generate(hints, refs, result, True)

@@ -6,22 +6,26 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from ..channel import Caller, Channel, Document, Exchange, Gate
 from ..jsonrpc.codec import failure, read
-from ..jsonrpc.errors import PLAIN, Refusal
+from ..jsonrpc.errors import Refusal, RpcError
 from ..jsonrpc.limits import Limits
-from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Notification, Request, Result, Single
+from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Message, Notification, Request, Result, Single
 from .clock import Clock
+from .context import Context
 from .gathering import Gathering
+from .here import InPlace
 from .run import Deliver, Run
 from .service import Method, Service
 
 if TYPE_CHECKING:
     from .peer import Peer
+
+Refuse: TypeAlias = Callable[[bytes | None, Refusal | None], None]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -93,19 +97,23 @@ class Host:
     def exchange(self, x: Exchange) -> None:
         """Answer one exchange: in place where the method is quick, else from a task."""
         service = self.service
-        if not self.gate.draining:
+        if service.has_quick and not self.gate.draining:
             answer = service.at_once(x.request)
             if answer is not None:
                 x.respond(answer)
                 return
-        self._exchange(x, read(x.request, service.limits, service.lenient))
+        self.take(x, read(x.request, service.limits, service.lenient))
 
-    def _exchange(self, x: Exchange, message: Any) -> None:
+    def take(self, x: Exchange, message: Message) -> None:
+        """Answer one exchange whose message was read already."""
         refusal = self.gate.refusal()
+        if refusal is None and type(message) is Request:
+            self._one(x, message)
+            return
         if refusal is not None and isinstance(message, Request | Notification | Batch):
             id = message.id if isinstance(message, Request) else NULL
             owed = not isinstance(message, Notification)
-            x.respond(failure(id, PLAIN.error(refusal)) if owed else None, refusal)
+            x.respond(failure(id, self.service.answers.dialect.error(refusal)) if owed else None, refusal)
             return
         runs: list[Run] = []
 
@@ -118,31 +126,63 @@ class Host:
         def start(single: Single, deliver: Deliver) -> None:
             self._start(single, x, deliver, runs)
 
-        if type(message) is Batch:
+        if type(message) is Batch and not self.service.answers.dialect.batches:
+            x.respond(self.service.answers.no_batch(), Refusal("unfit", "no batches"))
+        elif type(message) is Batch:
             limits = self.service.limits
             Gathering(message.messages, start, limits, lambda found, size: x.respond(self._joined(found, size))).step()
         elif isinstance(message, Malformed):
             x.respond(self.service.answers.malformed(message), message.refusal)
         else:
-            start(message, x.respond)
+            self._start(message, x, x.respond, runs, x.respond)
+
+    def _one(self, x: Exchange, message: Request) -> None:
+        """The short way: one request that stands alone, while there are places."""
+        service = self.service
+        try:
+            method, message = service.route(message, x.caller)  # type: ignore[assignment]
+        except RpcError as error:
+            x.respond(service.answers.failed(message, error), Refusal("unfit", error.message))
+            return
+        if method is None:
+            x.respond(service.answers.unknown(message))
+            return
+        if method.in_place:
+            site = InPlace(x.caller, None, x.stream)
+            answer = service.quick(method, message, Context(message, site, method.kind))
+            site.over = True
+            x.respond(answer)
+            return
+        run = Run(self, method, message, x.caller, x.respond, dialect=service.answers.dialect, via=x.stream)
+        self.gate.enter()
+        x.gone = run.drop
+        run.start()
 
     def _joined(self, answers: list[bytes], size: int) -> bytes | None:
         return self.service.answers.batch(answers, size) if answers else None
 
-    def _start(self, message: Single, x: Exchange, deliver: Deliver, runs: list[Run]) -> None:
+    def _start(
+        self, message: Single, x: Exchange, deliver: Deliver, runs: list[Run], refuse: Refuse | None = None
+    ) -> None:
         if isinstance(message, Malformed):
             deliver(self.service.answers.malformed(message))
             return
         if isinstance(message, Result | Failure):
             deliver(None)
             return
-        method = self.service.find(message.method)
-        if method is None:
-            deliver(self.service.answers.unknown(message))
+        service = self.service
+        try:
+            method, message = service.route(message, x.caller)
+        except RpcError as error:
+            answer = service.answers.failed(message, error)
+            deliver(answer) if refuse is None else refuse(answer, Refusal("unfit", error.message))
             return
-        run = Run(self, method, message, x.caller, deliver)
-        if method.quick:
-            deliver(self.service.quick(method, message, run.context))
+        if method is None:
+            deliver(service.answers.unknown(message))
+            return
+        run = Run(self, method, message, x.caller, deliver, dialect=service.answers.dialect, via=x.stream)
+        if method.in_place:
+            deliver(service.quick(method, message, run.context))
             return
         if (refusal := self.gate.full()) is not None:  # draining was looked at when the exchange came
             deliver(run._error(refusal))
@@ -181,6 +221,7 @@ class Host:
             self._clock.close()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
 
     async def drain(self, timeout: float) -> None:
         """Refuse new calls, wait for those in flight, cancel what is left, close every channel."""

@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from ..channel import Broken, Channel, ChannelError, Closed, Ended
+from ..channel import Broken, Caller, Channel, ChannelError, Closed, Ended
 from ..jsonrpc.codec import Call, Leniency, failure, key, read
 from ..jsonrpc.conversation import Conversation
 from ..jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Notification, Request, Result, Single
 from .binding import to_json
+from .context import Context
 from .gathering import Gathering
+from .here import InPlace
 from .host import Host
 from .outgoing import Pending
-from .run import Deliver, Run
+from .run import Deliver, Run, Speak
 
 if TYPE_CHECKING:
     from .peer import Peer
@@ -50,6 +52,7 @@ class Inbox:
         "host",
         "lenient",
         "limits",
+        "mute",
         "peer",
     )
 
@@ -65,6 +68,8 @@ class Inbox:
         """Progress notifications that were not sent because the far end reads too slowly."""
         self.half_closed = False
         """The far end sends nothing more on this channel, no answer either."""
+        self.mute = False
+        """Nothing that came in is answered: for a protocol where this end only asks."""
         self._idle: asyncio.Future[None] | None = None
         self._pumping = False
         self._leaving = False
@@ -122,6 +127,9 @@ class Inbox:
 
     def refused(self, malformed: Malformed) -> None:
         """What is no message: answered when it can be; a senseless response fails its call at once."""
+        if malformed.kind == "too_large" and self.mute:  # where nothing is asked of us it can only be an answer
+            self.peer.fail_the_only(BadAnswer(malformed.reason))
+            return
         if malformed.answerable:
             self.answer(self.host.service.answers.malformed(malformed, self.dialect))
             return
@@ -163,22 +171,53 @@ class Inbox:
 
     # -- calls and notifications
 
-    def _request(self, message: Request, deliver: Deliver, taken: bool = False) -> None:
+    def take(self, message: Single, deliver: Deliver, via: Speak, caller: Caller) -> None:
+        """A message that did not come on the channel: `deliver` takes its answer (None: there is none), `via` what
+        its call sends ahead of that."""
+        if isinstance(message, Request):
+            self._request(message, deliver, via=via, caller=caller)
+            return
+        if isinstance(message, Notification):
+            self._notification(message, via, caller)
+        elif isinstance(message, Malformed):
+            if message.answerable:
+                deliver(self.host.service.answers.malformed(message, self.dialect))
+                return
+            self.refused(message)
+        else:
+            self.peer.answered(message)
+        deliver(None)
+
+    def _request(
+        self,
+        message: Request,
+        deliver: Deliver,
+        taken: bool = False,
+        via: Speak | None = None,
+        caller: Caller | None = None,
+    ) -> None:
         host = self.host
         conversation = self.conversation
         channel = self.channel
-        method = host.service.find(message.method)
+        caller = self.peer.caller if caller is None else caller
+        try:
+            method, message = host.service.route(message, caller, self.peer)  # type: ignore[assignment]
+        except RpcError as error:
+            deliver(host.service.answers.failed(message, error, self.dialect))
+            return
         if method is None:
             deliver(host.service.answers.unknown(message))
             return
         if (
-            method.quick
-            and not method.binding.wants_context
+            method.in_place
             and self._calm
             and not conversation.waiting
             and not (conversation.owed and key(message.id) in conversation.owed)
         ):
-            deliver(host.service.quick(method, message))
+            site = InPlace(caller, self.peer, via)
+            answer = host.service.quick(method, message, Context(message, site, method.kind))
+            site.over = True
+            deliver(answer)
             return
         id = key(message.id)
 
@@ -190,11 +229,12 @@ class Inbox:
             host,
             method,
             message,
-            self.peer.caller,
+            caller,
             settled,
             peer=self.peer,
             release=self._released,
             dialect=self.dialect,
+            via=via,
         )
         refusal = host.gate.full() if taken else host.gate.refusal()
         if refusal is not None:
@@ -204,7 +244,7 @@ class Inbox:
         verdict = conversation.accept(id, run, paused=paused, taken=taken)
         if verdict == "start":
             host.gate.enter()
-            if method.quick:
+            if method.in_place:
                 settled(host.service.quick(method, message, run.context))
                 host.gate.leave()
                 self._released()
@@ -232,17 +272,21 @@ class Inbox:
     def _refuse(self, message: Request, refusal: Refusal, deliver: Deliver) -> None:
         deliver(failure(message.id, self.dialect.error(refusal), message.version))
 
-    def _notification(self, message: Notification) -> None:
+    def _notification(self, message: Notification, via: Speak | None = None, caller: Caller | None = None) -> None:
         dialect = self.dialect
-        if message.method == dialect.cancel:
-            self._cancelled(message)
+        if message.method == dialect.cancel and self._cancelled(message):
             return
         if message.method == dialect.progress and self.peer.progressed(message):
             return
         for listener in self.peer.listeners:
             listener.put(message)
         host = self.host
-        method = host.service.find(message.method)
+        caller = self.peer.caller if caller is None else caller
+        try:
+            method, message = host.service.route(message, caller, self.peer)  # type: ignore[assignment]
+        except RpcError as error:
+            logger.debug("notification %r from %s turned away: %s", message.method, self.remote, error)
+            return
         if method is None:
             return
         channel = self.channel
@@ -250,7 +294,15 @@ class Inbox:
             host.service.quick(method, message)
             return
         run = Run(
-            host, method, message, self.peer.caller, _nothing, peer=self.peer, release=self._released, dialect=dialect
+            host,
+            method,
+            message,
+            caller,
+            _nothing,
+            peer=self.peer,
+            release=self._released,
+            dialect=dialect,
+            via=via,
         )
         if host.gate.refusal() is not None:
             verdict = "busy"
@@ -264,6 +316,9 @@ class Inbox:
             logger.warning("notification %r from %s dropped: %s", message.method, self.remote, verdict)
 
     def _batch(self, batch: Batch) -> None:
+        if not self.dialect.batches:
+            self.answer(self.host.service.answers.no_batch(self.dialect))
+            return
         asked: list[Single] = []
         for message in batch.messages:
             if isinstance(message, Result | Failure):
@@ -294,7 +349,7 @@ class Inbox:
     def answer(self, answer: bytes | None, count: int = 1) -> None:
         """Send an answer, when there is one and anybody to send it to; `count`: how many of a batch it holds."""
         channel = self.channel
-        if answer is None or channel is None:
+        if answer is None or channel is None or self.mute:
             return
         if not channel.writable:
             self._unread += count
@@ -340,38 +395,51 @@ class Inbox:
             run.end(refusal)
         self._settled()
 
-    def _cancelled(self, message: Notification) -> None:
-        """The far end takes a call of its back; one that waits is never started."""
+    def _cancelled(self, message: Notification) -> bool:
+        """The far end takes a call of its back; one that waits is never started. False when it names none."""
         try:
-            id = _cancel(message.params).id if message.params is not UNSET else NULL
+            members = _members(message.params) if message.params is not UNSET else {}
         except (msgspec.DecodeError, RecursionError):
-            return
+            return False
+        id = members.get(self.dialect.cancel_key, NULL)
         text = bytes(id)
         run = self.conversation.owed.get(int(text) if text.isdigit() and len(text) < 400 else key(id))
         if run is None:
-            return
+            return False
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(
+                "call %r of %s was cancelled by it: %.200r", text, self.remote, bytes(members.get("reason", b""))
+            )
         if self.conversation.withdraw(run):
             self.host.gate.leave()
-        run.end(_CANCELLED)
+        run.end(_CANCELLED if self.dialect.cancelled_answer else None)
         self._settled()
+        return True
 
     def tell_progress(self, id: Any, value: Any) -> bool:
         """Tell the far end how far its call is; dropped, and counted, while it reads too slowly."""
+        dialect = self.dialect
+        if dialect.progress is None or dialect.progress_value is None:
+            return False
+        params = {dialect.progress_key: id, dialect.progress_value: value}
+        return self.tell(to_json(Call(dialect.progress, params)))
+
+    def tell(self, raw: bytes) -> bool:
+        """Send what the far end can do without; dropped, and counted, while it reads too slowly."""
         channel = self.channel
-        if channel is None or not channel.duplex or self.dialect.progress is None:
+        if channel is None or not channel.duplex:
             return False
         if not channel.writable:
             self.dropped += 1
             return False
-        self.answer(to_json(Call(self.dialect.progress, {"token": id, "value": value})))
+        try:
+            channel.send(raw)
+        except ChannelError:
+            return False
         return True
 
 
-class _Cancel(msgspec.Struct):
-    id: Raw
-
-
-_cancel = msgspec.json.Decoder(_Cancel).decode
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _CANCELLED = Refusal("cancelled", "Request cancelled")
 _DRAINING = Refusal("draining", "Draining: this peer is closing and takes no new calls", {"retry_after": 1})
 

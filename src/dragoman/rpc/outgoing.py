@@ -18,6 +18,7 @@ from .middleware import Call, chain
 
 if TYPE_CHECKING:
     from .peer import Peer
+    from .run import Speak
 
 _anything = msgspec.json.Decoder().decode
 
@@ -28,6 +29,7 @@ class Pending:
     __slots__ = (
         "abandon",
         "decoder",
+        "extra",
         "future",
         "group",
         "id",
@@ -37,6 +39,7 @@ class Pending:
         "peer",
         "timeout",
         "until",
+        "via",
     )
 
     def __init__(self, peer: Peer, method: str, result: Any, timeout: float | None, group: object = None) -> None:
@@ -47,6 +50,8 @@ class Pending:
         self.until: float | None = None
         self.on_progress: Callable[[Any], object] | None = None
         self.abandon: Callable[[], None] | None = None
+        self.extra: Any = None
+        self.via: Speak | None = None
         self.message = b""
         self.id = 0
         self.group = self if group is None else group
@@ -86,10 +91,12 @@ class Pending:
 class Outbatch:
     """The calls of one batch, as the `Outgoing` of their one message."""
 
-    __slots__ = ("abandon", "pendings")
+    __slots__ = ("abandon", "extra", "pendings", "via")
 
     def __init__(self, pendings: list[Pending]) -> None:
         self.abandon: Callable[[], None] | None = None
+        self.extra: Any = None
+        self.via: Speak | None = None
         self.pendings = pendings
 
     def failed(self, why: Exception) -> None:
@@ -113,7 +120,9 @@ class OutgoingBatch:
     def call(self, method: str, params: Any = UNSET, *, result: Any = Any) -> asyncio.Future[Any]:
         """Add a call; its future is done when the block has ended."""
         if self._peer.middleware:
-            return self._surrounded(Call(method, params, UNSET, self._peer, (result, self._timeout, None, None)))
+            return self._surrounded(
+                Call(method, params, UNSET, self._peer, (result, self._timeout, None, None, None, None))
+            )
         return self._add(method, params, result).future
 
     def notify(self, method: str, params: Any = UNSET) -> None:

@@ -39,12 +39,16 @@ from .middleware import Call, Middleware, Next, chain
 from .notifications import Notifications
 from .outgoing import OutgoingBatch, Pending, again
 from .proxy import Proxy, proxy
+from .run import Speak
 
 T = TypeVar("T")
 State: TypeAlias = Literal["connected", "lost", "closed"]
 OnState: TypeAlias = Callable[[State, ChannelError | None], object]
 
 logger = logging.getLogger("dragoman")
+
+BROADCAST: Any = ("broadcast",)
+"""The options of a notification to everyone, on its way through middleware."""
 
 
 class Peer:
@@ -87,6 +91,8 @@ class Peer:
         self.on_lost: Callable[[ChannelError], bool] | None = None
         self.on_state: OnState | None = None
         self.closing = False
+        self.state: Any = None
+        """Free for who made this peer: what a protocol on top knows about the far end."""
         self.alone = False
         """Nobody else uses this peer's host: it goes with the peer."""
         self.redialling: asyncio.Task[Any] | None = None
@@ -230,18 +236,21 @@ class Peer:
 
     def progressed(self, message: Notification) -> bool:
         """Progress of a call of ours; False when it is of none."""
+        dialect = self.inbox.dialect
         try:
             progress = _progress(message.params)
         except (msgspec.DecodeError, RecursionError, TypeError):
             return False
-        pending = self.conversation.awaited.get(progress.token) if isinstance(progress.token, int) else None
+        token = progress.get(dialect.progress_key) if isinstance(progress, dict) else None
+        pending = self.conversation.awaited.get(token) if isinstance(token, int) else None
         if pending is None:
             return False
         if pending.timeout is not None:
             self._rearm(pending, pending.timeout)
         if pending.on_progress is not None:
             try:
-                pending.on_progress(progress.value)
+                value = dialect.progress_value
+                pending.on_progress(progress if value is None else progress.get(value))
             except Exception:
                 logger.exception("on_progress of %r failed", pending.method)
         return True
@@ -303,6 +312,8 @@ class Peer:
         timeout: float | Any | None = ...,
         total: float | None = ...,
         on_progress: Callable[[Any], object] | None = ...,
+        extra: Any = ...,
+        via: Speak | None = ...,
     ) -> Coroutine[Any, Any, T]: ...
     @overload
     def call(
@@ -314,6 +325,8 @@ class Peer:
         timeout: float | Any | None = ...,
         total: float | None = ...,
         on_progress: Callable[[Any], object] | None = ...,
+        extra: Any = ...,
+        via: Speak | None = ...,
     ) -> Coroutine[Any, Any, Any]: ...
     def call(
         self,
@@ -324,33 +337,45 @@ class Peer:
         timeout: float | Any | None = UNSET,
         total: float | None = None,
         on_progress: Callable[[Any], object] | None = None,
+        extra: Any = None,
+        via: Speak | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Call a method of the far end: await it for the result, decoded as `result`.
 
-        `params`: a list, a dict, or anything that encodes to an array or an object. `timeout`: seconds
+        `params`: a list, a dict, or anything that encodes to an array or an object, or a function that is given
+        the call's id and returns one of these. `timeout`: seconds
         without an answer or progress (None: for ever; default: the peer's); `total`: seconds in all,
-        progress or not. `on_progress` gets each progress value. Cancelling the awaiting task sends the
-        dialect's cancel message.
+        progress or not. `on_progress` gets each progress value. `extra` is for the channel, which finds it on
+        its `Outgoing`; `via` is tried before the channel. Cancelling the awaiting task sends the dialect's
+        cancel message.
 
         Raises RpcError (the far end answered with an error), CallTimeout, BadAnswer (a reply that makes
         no sense or is no `result`), ChannelError (Ended, Closed, Broken), LocalError (params that are no
         array or object, or too large).
         """
         if self._chain is not None:
-            options = (result, timeout, total, on_progress)
+            options = (result, timeout, total, on_progress, extra, via)
             return self._chained(self._chain, Call(method, params, UNSET, self, options))
-        return self._call(method, params, result, timeout, total, on_progress)
+        return self._call(method, params, result, timeout, total, on_progress, extra, via)
 
     async def _chained(self, handler: Next, call: Call) -> Any:
         return await handler(call)
 
     async def _last(self, call: Call) -> Any:
-        if call.options is None:
-            return await self._notify(call.method, call.params)
+        if call.options is None or call.options is BROADCAST:
+            return await self._notify(call.method, call.params, call.options is BROADCAST)
         return await self._call(call.method, call.params, *call.options)
 
     async def _call(
-        self, method: str, params: Any, result: Any, timeout: Any, total: float | None, on_progress: Any
+        self,
+        method: str,
+        params: Any,
+        result: Any,
+        timeout: Any,
+        total: float | None,
+        on_progress: Any,
+        extra: Any,
+        via: Speak | None,
     ) -> Any:
         if timeout is UNSET:
             timeout = self.timeout
@@ -362,6 +387,7 @@ class Peer:
             )
         pending = Pending(self, method, result, timeout)
         pending.on_progress = on_progress
+        pending.extra, pending.via = extra, via
         self._send_call(pending, params)
         if until is not None:
             pending.until = until
@@ -381,6 +407,8 @@ class Peer:
     def _send_call(self, pending: Pending, params: Any) -> None:
         pending.id = self.conversation.expect(pending)
         try:
+            if callable(params):
+                params = params(pending.id)
             pending.message = self._encode(pending.method, params, pending.id)
         except BaseException:
             self.conversation.forget(pending.id)
@@ -409,6 +437,8 @@ class Peer:
         return raw
 
     def _transmit(self, raw: bytes, call: Any) -> None:
+        if call is not None and call.via is not None and call.via(raw):
+            return
         channel = self.channel
         if channel is None:
             raise self._over()
@@ -466,20 +496,35 @@ class Peer:
         if pending.abandon is not None:
             pending.abandon()
         channel = self.channel
-        if channel is not None and channel.duplex and self.dialect.cancel is not None and not self.v1:
-            self.inbox.answer(to_json(WireCall(self.dialect.cancel, {"id": pending.id})))
+        dialect = self.dialect
+        if channel is None or not channel.duplex or dialect.cancel is None or self.v1:
+            return
+        if pending.method not in dialect.uncancellable:
+            message = to_json(WireCall(dialect.cancel, {dialect.cancel_key: pending.id}))
+            if pending.via is None or not pending.via(message):
+                try:
+                    channel.send(message)
+                except ChannelError:
+                    logger.debug("a cancel could not be sent: %s is over", self.caller.remote)
 
-    async def notify(self, method: str, params: Any = UNSET) -> None:
-        """Send a notification; returns when the wire has taken it. Raises ChannelError, CallTimeout, LocalError."""
+    async def notify(self, method: str, params: Any = UNSET, *, broadcast: bool = False) -> None:
+        """Send a notification; returns when the wire has taken it. `broadcast`: to everyone who serves that address, on
+        wires that have several (brokers). Raises ChannelError, CallTimeout, LocalError."""
         if self._chain is not None:
-            await self._chain(Call(method, params, UNSET, self))
+            await self._chain(Call(method, params, UNSET, self, BROADCAST if broadcast else None))
         else:
-            await self._notify(method, params)
+            await self._notify(method, params, broadcast)
 
-    async def _notify(self, method: str, params: Any) -> None:
+    async def _notify(self, method: str, params: Any, broadcast: bool = False) -> None:
         if self.channel is None or not self.channel.writable:
             await self._ready(self.timeout)
-        self._transmit(self._encode(method, params, UNSET), None)
+        raw = self._encode(method, params, UNSET)
+        if not broadcast:
+            self._transmit(raw, None)
+        elif (send := getattr(self.channel, "broadcast", None)) is not None:
+            send(raw)
+        else:
+            raise LocalError(f"{method}: {self.caller.scheme or 'this wire'} has one far end and no broadcast")
         channel = self.channel
         if channel is not None and (not channel.writable or not channel.duplex):
             await channel.flush()
@@ -509,12 +554,7 @@ class Peer:
         return Notifications(self, method)
 
 
-class _Progress(msgspec.Struct):
-    token: Any
-    value: Any = None
-
-
-_progress = msgspec.json.Decoder(_Progress).decode
+_progress = msgspec.json.Decoder().decode
 
 
 def _declared(kind: type[RpcError]) -> Callable[[Raw], Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import UNSET, Raw
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from .peer import Peer
 
 Deliver: TypeAlias = Callable[[bytes | None], None]
+
+Speak: TypeAlias = Callable[[bytes], bool]
+"""Sends one whole message; False when it was dropped."""
 
 STEPS = 1_000
 """Progress of one call on its way from its thread to the loop; what is beyond that is dropped."""
@@ -68,6 +71,7 @@ class Run:
         "method",
         "peer",
         "release",
+        "via",
     )
 
     def __init__(
@@ -81,6 +85,7 @@ class Run:
         peer: Peer | None = None,
         release: Callable[[], None] | None = None,
         dialect: Dialect = PLAIN,
+        via: Speak | None = None,
     ) -> None:
         self.host = host
         self.loop = host.loop
@@ -93,6 +98,8 @@ class Run:
         self.deliver = deliver
         self.release = release
         self.dialect = dialect
+        self.via = via
+        """Where this call was asked, when that is not simply the peer's channel: what is sent ahead of its answer."""
         self.context = Context(message, self, method.kind)
         self._task: asyncio.Task[None] | None = None
         self._begun = False
@@ -116,10 +123,19 @@ class Run:
             self._task = _task(self.loop, self._work())
         else:
             self._task = _task(self.loop, self._work_in_turn())
+        if self.method.stream:
+            self._uncount()
         if self._task.done():  # an eager task that never waited
             self._task = None
         elif self._begun and self._told:  # an eager task that was ended while it began
             self._task.cancel()
+
+    def _uncount(self) -> None:
+        """Give the place of a long-lived call back at once."""
+        self.host.gate.leave()
+        if self.peer is not None and self.release is not None:
+            self.release()
+            self.release = None
 
     async def _work(self) -> None:
         self._begun = True
@@ -132,13 +148,23 @@ class Run:
         except asyncio.CancelledError:
             if not self._told:  # nobody of ours cancelled: the handler did, or the loop is ending
                 answer = self.host.service.answers.failed(self.message, LocalError("the handler was cancelled"))
-        except (KeyboardInterrupt, GeneratorExit):  # the end of the program, or of the loop
-            self._told = True
-            raise
+        except (KeyboardInterrupt, GeneratorExit) as error:
+            if isinstance(error, KeyboardInterrupt) or not self._stepped():  # the end of the program, or of the loop
+                self._told = True
+                raise
+            answer = self.host.service.answers.failed(self.message, error)
         except BaseException as error:  # a handler may raise what is no Exception: it owes an answer all the same
             answer = self.host.service.answers.failed(self.message, error)
         finally:
             self._close(answer)
+
+    def _stepped(self) -> bool:
+        """Whether the loop runs this coroutine now, and nobody closes it."""
+        try:
+            current = asyncio.current_task()
+        except RuntimeError:
+            return False
+        return current is not None and self._task in (None, current)
 
     def _close(self, answer: bytes | None) -> None:
         """The coroutine has ended."""
@@ -189,7 +215,8 @@ class Run:
     def _gone(self) -> None:
         self.host.runs.discard(self)
         self._task = None
-        self.host.gate.leave()
+        if not self.method.stream:
+            self.host.gate.leave()
         if self.release is not None:
             self.release()
 
@@ -205,11 +232,11 @@ class Run:
 
     # -- its ends from outside
 
-    def end(self, refusal: Refusal) -> None:
-        """Deliver the refusal now and stop the work as far as it can be stopped."""
+    def end(self, refusal: Refusal | None) -> None:
+        """Deliver the refusal (None: no answer at all) now and stop the work as far as it can be stopped."""
         self.context.cancelled = True
         self.host.clock.drop(self)
-        self._tell(self._error(refusal))
+        self._tell(None if refusal is None else self._error(refusal))
         if self._task is not None and self._begun:  # before its first step it would end without giving its place back
             self._task.cancel()
         for question in tuple(self._questions or ()):
@@ -218,7 +245,7 @@ class Run:
     def drop(self) -> None:
         """Nobody waits for the answer: stop the work."""
         self._told = True
-        self.end(Refusal("cancelled", "Cancelled"))
+        self.end(None)
 
     def expired(self) -> None:
         timeout = self.method.timeout if self.method.timeout is not UNSET else self.host.service.limits.handler_timeout
@@ -252,9 +279,35 @@ class Run:
     def _progress(self, message: Request, value: Any) -> bool:
         if self._told:
             return False
-        if self.peer is not None:
+        if self.peer is not None and self.via is None:
             return self.peer.inbox.tell_progress(message.id, value)
         return False
+
+    def speak(self, raw: bytes) -> bool:
+        """Send a message ahead of the answer, where the call was asked; from a thread too. False: it was dropped."""
+        if self._told:
+            return False
+        if self.context.where != "thread":
+            return self._speak(raw)
+        if self._steps >= STEPS:
+            return False
+        self._steps += 1
+        try:
+            self.loop.call_soon_threadsafe(self._spoken, raw)
+        except RuntimeError:  # the loop is closed
+            return False
+        return True
+
+    def _spoken(self, raw: bytes) -> None:
+        self._steps -= 1
+        self._speak(raw)
+
+    def _speak(self, raw: bytes) -> bool:
+        if self._told:
+            return False
+        if self.via is not None:
+            return self.via(raw)
+        return self.peer is not None and self.peer.inbox.tell(raw)
 
     async def thread(self, context: Context, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         work = self.host.pool.submit(contextvars.copy_context().run, _unstoppable, function, arguments)
@@ -282,6 +335,18 @@ class Run:
     def ask(self, context: Context, method: str, params: Any, result: Any, timeout: Any) -> Any:
         work = self._ask(method, params, result, timeout)
         return self._awaited(work) if context.where == "thread" else work
+
+    def ask_all(self, context: Context, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> Any:
+        work = self._ask_all(calls, result, timeout)
+        return self._awaited(work) if context.where == "thread" else work
+
+    async def _ask_all(self, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> list[Any]:
+        asked = [self.loop.create_task(self._ask(method, params, result, timeout)) for method, params in calls]
+        try:
+            return await asyncio.gather(*asked)
+        finally:
+            for one in asked:
+                one.cancel()
 
     def _awaited(self, work: Coroutine[Any, Any, Any]) -> Any:
         """The result of a coroutine, for a thread; when the call ends meanwhile, so does the waiting."""
@@ -317,7 +382,7 @@ class Run:
         self._asking += 1
         self.host.clock.drop(self)
         try:
-            return await self.peer.call(method, params, result=result, timeout=timeout)
+            return await self.peer.call(method, params, result=result, timeout=timeout, via=self.via)
         finally:
             self._asking -= 1
             if not self._asking and self._left is not None and not self._told:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import copy
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from contextvars import copy_context
+from opcode import opmap
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from ..channel import Caller
 from ..jsonrpc.codec import (
     SHORT,
     STRICT,
@@ -69,6 +73,26 @@ class Method(Struct, eq=False):
     """The whole chain, when there is middleware."""
     quick: bool = False
     """Answered in place: inline, and no middleware."""
+    waits: bool = True
+    """An `async def` that may wait for something; see `may_wait`."""
+    in_place: bool = False
+    """Answered in place where a loop runs: quick, or an `async def` that never waits, and no middleware."""
+    stream: bool = False
+    """A call that lives long, since it sends and sends: it does not count among the calls in flight."""
+
+
+Router: TypeAlias = Callable[[Request | Notification, Caller, Any], tuple[Method | None, Request | Notification]]
+"""Finds the method for a message, given who sent it and the `Peer` it came in on (None: an exchange), and may
+replace the message by one whose params are made ready. Raises RpcError to turn the message away."""
+
+
+def may_wait(function: Callable[..., Any]) -> bool:
+    """Whether an `async def` may wait for something. One whose code awaits nothing ends in its first step.
+
+    Where Python has eager tasks it need not be known: there such a task costs no scheduling.
+    """
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code is None or sys.version_info >= (3, 12) or opmap["SEND"] in code.co_code[::2]
 
 
 class Service:
@@ -106,6 +130,8 @@ class Service:
             else STRICT
         )
         self.answers = Answers(limits, debug)
+        self.router: Router | None = None
+        """Stands before the table of methods where a protocol on top has rules of its own; None: names alone decide."""
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self._table: dict[str, Method] = {}
         self._internal: dict[str, Method] = {}
@@ -124,7 +150,7 @@ class Service:
 
     @debug.setter
     def debug(self, debug: bool) -> None:
-        self.answers = Answers(self.limits, debug)
+        self.answers = msgspec.structs.replace(self.answers, debug=debug)
 
     # -- registering
 
@@ -230,6 +256,7 @@ class Service:
                 idempotent=idempotent,
                 deprecated=deprecated,
                 description=(getattr(function, "__doc__", None) or "").strip(),
+                waits=may_wait(function),
             )
         )
 
@@ -245,10 +272,20 @@ class Service:
         self._link(method)
         self._table[method.name] = method
 
-    def _link(self, method: Method) -> None:
+    def link(self, method: Method) -> None:
+        """Put the service's middleware around a method, also one that a router finds."""
         around = self.middleware + method.middleware
         method.handler = chain(around, self._last(method)) if around else None
         method.quick = method.kind == "inline" and not around and method.concurrency is None
+        never = method.kind == "async" and not method.waits
+        method.in_place = method.quick or (never and not around and method.concurrency is None)
+
+    def handler(self, method: Method) -> Next:
+        """What runs a method, its middleware around it."""
+        return method.handler if method.handler is not None else self._last(method)
+
+    def _link(self, method: Method) -> None:
+        self.link(method)
         self._quick.pop(method.name, None)
         if method.quick and not method.binding.wants_context and not method.binding.opaque:
             self._quick[method.name] = method.binding
@@ -271,6 +308,7 @@ class Service:
                 deprecated=method.deprecated,
                 description=method.description,
                 middleware=other.middleware + method.middleware,
+                waits=method.waits,
             )
             self._put(copy)
 
@@ -290,13 +328,21 @@ class Service:
         """The same service, methods added later too, under other limits."""
         other = copy.copy(self)
         other.limits = limits
-        other.answers = Answers(limits, self.answers.debug)
+        other.answers = msgspec.structs.replace(self.answers, limits=limits)
         other._host = other._behind = None
         return other
 
     def find(self, name: str) -> Method | None:
         """The method behind a name, `rpc.discover` too."""
         return self._table.get(name) or self._internal.get(name)
+
+    def route(
+        self, message: Request | Notification, caller: Caller, peer: Any = None
+    ) -> tuple[Method | None, Request | Notification]:
+        """The method for a message, and the message as that takes it. Raises RpcError where the router refuses."""
+        if self.router is not None:
+            return self.router(message, caller, peer)
+        return self._table.get(message.method) or self._internal.get(message.method), message
 
     def openrpc(self) -> dict[str, Any]:
         """The OpenRPC 1.3 document of this service."""
@@ -444,12 +490,14 @@ class Service:
         return answer
 
     def quick(self, method: Method, message: Request | Notification, context: Context | None = None) -> bytes | None:
-        """Run a quick method in place: its answer, or None for a notification."""
+        """Run a method in place that does not wait: its answer, or None for a notification."""
         binding = method.binding
         try:
             if binding.wants_context and context is None:
                 context = Context(message, HERE, "inline")
             value = binding.function(*binding.arguments(message.params, context))
+            if method.kind == "async":  # in a context of its own, as in a task
+                value = copy_context().run(drive, value)
             return self._written(binding, message, value)
         except BaseException as error:
             return self.answers.failed(message, error)

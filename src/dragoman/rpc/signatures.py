@@ -33,6 +33,10 @@ _KINDS: tuple[Kind, ...] = ("positional", "either", "rest", "named", "members")
 """In the order of inspect's ParameterKind."""
 
 
+_PLAIN = {"str": str, "int": int, "float": float, "bool": bool, "bytes": bytes}
+"""Annotations that are text, as long as nothing else is called so."""
+
+
 class Slot(Struct, frozen=True):
     """One parameter: its resolved annotation (Any where it has none), and its default where `required` is False."""
 
@@ -176,6 +180,10 @@ def _resolver(function: Any, known: type) -> Callable[[Any, str], Any]:
     local = _enclosing(core) if "<locals>" in getattr(core, "__qualname__", "") else {}
 
     def resolve(annotation: Any, where: str) -> Any:
+        if annotation is Any or (type(annotation) is type and annotation.__module__ == "builtins"):
+            return annotation  # nothing in it to resolve
+        if type(annotation) is str and annotation in _PLAIN and annotation not in names and annotation not in local:
+            return _PLAIN[annotation]
         try:
             try:
                 return get_type_hints(_Holder(annotation), names, local, include_extras=True)["it"]
@@ -228,6 +236,8 @@ def _holds(outer: CodeType, inner: CodeType) -> bool:
 _FIELD = re.compile(r":param(?:\s+[^:\s]+)*\s+\*{0,2}(\w+):\s*(.*)")
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Params|Returns?|Raises|Yields|Examples?|Notes?):?\s*")
 _ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+_RULED_ENTRY = re.compile(r"\*{0,2}(\w+)(?:\s*,\s*\*{0,2}\w+)*\s*(?::.*)?")
+_RULE = re.compile(r"-{3,}")
 
 
 def documentation(function: Any) -> str:
@@ -245,16 +255,24 @@ def tidy(text: str) -> str:
 
 
 def parameter_docs(text: str) -> dict[str, str]:
-    """Descriptions of parameters in a docstring: `:param name: ...` lines, or an `Args:` section (Google's style)."""
+    """Descriptions of parameters in a docstring: `:param name: ...` lines, an `Args:` section (Google's style), or
+    one called Parameters with a rule under it (NumPy's)."""
     found: dict[str, str] = {}
-    section, name, depth = False, "", 0
+    section, ruled, name, depth = False, False, "", 0
     for line in text.splitlines():
         stripped, indent = line.strip(), len(line) - len(line.lstrip())
         if match := _FIELD.fullmatch(stripped):
             section, name, depth = False, match[1], indent
             found[name] = match[2]
         elif _SECTION.fullmatch(stripped):
-            section, name, depth = stripped.startswith(("Arg", "Param")), "", -1
+            section, ruled, name, depth = stripped.startswith(("Arg", "Param")), False, "", -1
+        elif _RULE.fullmatch(stripped) and section:
+            if name:  # it was another section's head
+                del found[name]
+            section, ruled, name = not name, not name, ""
+        elif section and ruled and not indent and (match := _RULED_ENTRY.fullmatch(stripped)):
+            name, depth = match[1], 0
+            found[name] = ""
         elif not stripped or stripped.startswith(":"):
             name = ""
         elif name and indent > depth:

@@ -158,10 +158,11 @@ class _TracedChannel:
 class _TracedCall:
     """A call over a wire of exchanges, which can fail alone."""
 
-    __slots__ = ("abandon", "call", "ledger", "opened")
+    __slots__ = ("abandon", "call", "extra", "ledger", "opened")
 
     def __init__(self, call: Outgoing, ledger: Ledger) -> None:
         self.abandon: Callable[[], None] | None = None
+        self.extra = call.extra
         self.call = call
         self.ledger = ledger
         self.opened: Open | None = None
@@ -191,6 +192,9 @@ class _TracedServed:
         self.gate: Gate = served.gate
         self._served = served
         self._hook = hook
+        for name in ("http_endpoints", "start", "stop", "subprotocol"):  # what only some have
+            if hasattr(served, name):
+                setattr(self, name, getattr(served, name))
 
     def exchange(self, x: Exchange) -> None:
         """Pass on, traced."""

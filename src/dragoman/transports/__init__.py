@@ -33,11 +33,29 @@ SCHEMES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "udp": ("udp", "udp"),
         "memory": ("memory", "memory"),
         "stdio": ("stdio", "stdio"),
+        "amqp": ("amqp", "amqp"),
+        "amqps": ("amqp", "amqp"),
+        "mqtt": ("mqtt", "mqtt"),
+        "mqtts": ("mqtt", "mqtt"),
+        "nats": ("nats", "nats"),
+        "natss": ("nats", "nats"),
+        "redis": ("redis", "redis"),
+        "rediss": ("redis", "redis"),
     }
 )
 """Scheme -> the modules that dial it and that listen on it."""
 
-EXTRAS: Mapping[str, str] = MappingProxyType({"aiohttp": "http", "httptools": "http", "websockets": "websocket"})
+EXTRAS: Mapping[str, str] = MappingProxyType(
+    {
+        "httptools": "http",
+        "websockets": "websocket",
+        "aio_pika": "amqp",
+        "aiormq": "amqp",
+        "paho": "mqtt",
+        "nats": "nats",
+        "redis": "redis",
+    }
+)
 """Third-party package -> the extra of ours that brings it."""
 
 

@@ -26,8 +26,9 @@ async def run(
 ) -> None:
     """Accept the WebSocket and serve it until it ends."""
     accepted: Event = {"type": "websocket.accept"}
-    if options.subprotocol is not None and options.subprotocol in scope.get("subprotocols", ()):
-        accepted["subprotocol"] = options.subprotocol
+    offer = options.subprotocol or getattr(served, "subprotocol", None)
+    if offer is not None and offer in scope.get("subprotocols", ()):
+        accepted["subprotocol"] = offer
     await send(accepted)
     channel = AsgiSocket(caller, options, receive, send)
     served.attach(channel)

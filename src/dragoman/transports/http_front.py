@@ -7,12 +7,14 @@ Rules:
   read. Nothing is read either while the far end does not read.
 - Heads that are too long (431) or too slow (408), bodies that are too long (413) or too slow (408)
   end the wire. What still comes in is read and dropped for a moment, lest a reset eat the answer.
-- Heads repeat: clients send the same bytes before each body. What llhttp and `App.judge` found out
-  about a head is kept by its bytes, so that a known head costs one look-up. Nothing in it depends
-  on the moment: what is served decides about being busy or draining.
+- Heads repeat: clients send the same bytes before each body, but for its length. What llhttp and
+  `App.judge` found out about a head is kept by its bytes, and by its bytes without the length, so
+  that a known head costs one look-up, or two. Nothing in it depends on the moment: what is served
+  decides about being busy or draining.
 - A far end that closes its sending side still gets its answers. Whether it has gone altogether
   only shows when something is sent, so up to two interim responses ("100 Continue", which every
-  client skips; RFC 9110, 15.2) ask; then `gone` is called.
+  client skips; RFC 9110, 15.2) ask, or in a begun answer what its endpoint has for that; then
+  `gone` is called.
 - What a far end can cause at will is logged in one line at debug level.
 """
 
@@ -25,7 +27,7 @@ from typing import TYPE_CHECKING, cast
 from ..channel import Caller
 from .http import log
 from .http_head import Answer, Head, HttpRequest, turned_away
-from .http_reader import BETWEEN, BODY, HEAD, OVER, Reader, Stop
+from .http_reader import BETWEEN, BODY, HEAD, OVER, Reader, Stop, shaped
 from .http_turns import Post, Told, Turn
 from .room import room
 from .urls import printable
@@ -73,6 +75,7 @@ class Front(asyncio.BufferedProtocol):
         "door",
         "eof",
         "full",
+        "grace",
         "last",
         "reader",
         "remote",
@@ -95,6 +98,8 @@ class Front(asyncio.BufferedProtocol):
         self.eof = False
         self.retiring = False
         """The listener is closing: whoever is idle goes at once, the others after their answers."""
+        self.grace = False
+        """While retiring: a request that may be on its way is waited for."""
         self.stage = NOTHING
         self._busy = self._paused = self._fault = False
         self._owed: list[Turn] = []
@@ -193,8 +198,18 @@ class Front(asyncio.BufferedProtocol):
         heads = self.door.heads
         at, end = 0, data.find(b"\r\n\r\n")
         while end > at:
-            head = heads.get(data[at:end])
-            if head is None or (stop := end + 4 + head.length) > len(data):
+            raw = data[at:end]
+            head = heads.get(raw)
+            if head is not None:
+                stop = end + 4 + head.length
+            else:
+                shape = shaped(raw)
+                if shape is None or (head := self.door.shapes.get(shape[0])) is None:
+                    break
+                if not 0 < shape[1] <= self.app.limits.message_size:
+                    break
+                stop = end + 4 + shape[1]
+            if stop > len(data):
                 break
             self.take(head, data[end + 4 : stop])
             at = stop
@@ -218,7 +233,9 @@ class Front(asyncio.BufferedProtocol):
         except ImportError:
             self.refuse(turned_away(501, "WebSocket needs the extra dragoman[websocket] on this server"))
             return
-        made = upgrade(raw, self.caller(head, "ws"), self.app.options, self.door.gone)
+        made = upgrade(
+            raw, self.caller(head, "ws"), self.app.options, self.door.gone, getattr(head.socket, "subprotocol", None)
+        )
         if not isinstance(made, tuple):
             self.refuse(turned_away(made.status_code, bytes(made.body or b"").decode("utf-8", "replace").strip()))
             return
@@ -285,7 +302,7 @@ class Front(asyncio.BufferedProtocol):
         if head.answer is not None:
             told.respond(head.answer.status, head.answer.headers, head.answer.body)
         elif head.endpoint is not None:
-            request = HttpRequest(head.method, head.path, head.query, body, self.caller(head))
+            request = HttpRequest(head.method, head.path, head.query, body, self.caller(head), head)
             try:
                 head.endpoint(request, told)
             except Exception:
@@ -350,7 +367,7 @@ class Front(asyncio.BufferedProtocol):
             self._flush()
             self._busy = False
         idle = not (self._owed or self._waiting or self._out)
-        if idle and (self.last or (self.retiring and self.state == BETWEEN)):
+        if idle and (self.last or (self.retiring and self.state == BETWEEN and not self.grace)):
             self._finish()
             return
         if self.full:
@@ -381,8 +398,12 @@ class Front(asyncio.BufferedProtocol):
         """Ask whether the far end has gone altogether: if so, the second one fails."""
         self._probes += 1
         turn = self._owed[0]
-        if self.transport is not None and not turn.begun and not turn.head.old:
+        if self.transport is None:
+            return
+        if not turn.begun and not turn.head.old:
             self.transport.write(_CONTINUE)
+        elif isinstance(turn, Told) and turn.doubted is not None:
+            turn.doubted()
 
     def _finish(self) -> None:
         """Everything is said: close, with patience for a far end that is still sending."""
@@ -411,9 +432,9 @@ class Front(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.abort()
 
-    def retire(self) -> None:
-        """The listener is closing."""
-        self.retiring = True
+    def retire(self, grace: bool = False) -> None:
+        """The listener is closing. With `grace` one more request may come, until this is called again without."""
+        self.retiring, self.grace = True, grace
         self._settle()
 
     def dismiss(self) -> None:

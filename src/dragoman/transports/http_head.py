@@ -44,6 +44,8 @@ class HttpRequest(Struct, frozen=True):
     query: str
     body: bytes
     caller: Caller
+    head: Head
+    """What the head decided. Heads that repeat are the same object, whose `memo` is the endpoint's."""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -57,6 +59,8 @@ class Reply(Protocol):
     """Set by the endpoint: called once when the caller went away before the end. Whatever is sent then is dropped."""
     resumed: Callable[[], None] | None
     """Set by the endpoint: called when `writable` is True again."""
+    doubted: Callable[[], None] | None
+    """Set by the endpoint: called when it is doubtful that the caller still reads a begun answer: write what he skips."""
 
     @property
     def writable(self) -> bool:
@@ -71,8 +75,8 @@ class Reply(Protocol):
     def write(self, chunk: bytes) -> None:
         """Go on with it; never blocks."""
 
-    def finish(self) -> None:
-        """The end of it."""
+    def finish(self, chunk: bytes = b"") -> None:
+        """The end of it, with this."""
 
 
 Endpoint: TypeAlias = Callable[[HttpRequest, Reply], None]
@@ -110,11 +114,18 @@ class Head(Struct, kw_only=True):
     """The native front's: HTTP/1.0."""
     plain: bool = False
     """The native front's: an ordinary answer to it needs no further header fields."""
+    memo: Any = None
+    """The endpoint's: what it found out about this head."""
+    texts: dict[str, str] | None = None
+    """The headers as `caller` tells them, once somebody asked."""
 
     def caller(self, scheme: str, remote: str, tls: bool) -> Caller:
         """Who sent it."""
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers.items()}
-        return Caller(scheme=scheme, remote=remote, path=self.path, headers=headers, tls=tls)
+        texts = self.texts
+        if texts is None:
+            texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers.items()}
+            self.texts = texts
+        return Caller(scheme=scheme, remote=remote, path=self.path, headers=texts, tls=tls)
 
 
 def collect(fields: Fields) -> dict[bytes, bytes]:

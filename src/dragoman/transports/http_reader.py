@@ -26,6 +26,7 @@ KNOWN_HEAD_SIZE = 2048
 BETWEEN, HEAD, BODY, OVER = range(4)
 """Where in a request a wire is."""
 
+_LENGTHS = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
 _HOST_VALUE = re.compile(rb"([A-Za-z0-9._~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
 _NOBODY = Head()
 
@@ -74,12 +75,15 @@ class Reader:
     def parse(self, data: bytes) -> None:
         """Feed the parser; a head that has come before by itself, so that its bytes can be told from what follows."""
         end = data.find(b"\r\n\r\n") + 4 if self._front.state == BETWEEN else 0
-        if 4 < end <= KNOWN_HEAD_SIZE and self._front.door.seen(data[: end - 4]):
-            self._feed(data[:end])
-            head = self._head
-            if self._front.state == BODY and head.plain and head.length and not self.received:
-                self._front.door.learn(data[: end - 4], head)
-            data = data[end:]
+        if 4 < end <= KNOWN_HEAD_SIZE:
+            raw = data[: end - 4]
+            shape = shaped(raw)
+            if self._front.door.seen(raw if shape is None else shape[0]):
+                self._feed(data[:end])
+                head = self._head
+                if self._front.state == BODY and head.plain and head.length and not self.received:
+                    self._front.door.learn(raw, shape, head)
+                data = data[end:]
         if data and self._front.state != OVER:
             self._feed(data)
         elif data:
@@ -162,7 +166,8 @@ class Reader:
         head.keep = self._parser.should_keep_alive() and not (socket and head.answer is not None)
         head.length = int(headers.get(b"content-length", b"0"))
         expects = b"expect" in headers and not head.old
-        head.plain = head.served is not None and head.keep and not (head.old or head.extra or expects)
+        ours = head.served is not None or (head.endpoint is not None and method != "HEAD")
+        head.plain = ours and head.keep and not (head.old or head.extra or expects)
         self._head = head
         if head.length > self._front.app.limits.message_size:
             raise self._front.refuse(
@@ -221,6 +226,23 @@ class Reader:
         self._feed(raw)
         if rest and self._front.state != OVER:
             self._feed(rest)
+
+
+def shaped(head: bytes) -> tuple[bytes, int] | None:
+    """A head without its `Content-Length` line, and the number in that; None where the line is not of the usual form.
+
+    Of two heads with the same shape one is fit to be served when the other is: a second such line, or another that
+    bears on the length, stays in the shape.
+    """
+    for name in _LENGTHS:
+        at = head.find(name)
+        if at >= 0:
+            end = head.find(b"\r\n", at + 2)
+            number = head[at + len(name) :] if end < 0 else head[at + len(name) : end]
+            if not number.isdigit() or len(number) > 15:
+                return None
+            return head[:at] if end < 0 else head[:at] + head[end:], int(number)
+    return None
 
 
 @lru_cache(maxsize=256)

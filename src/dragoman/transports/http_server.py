@@ -32,21 +32,28 @@ from .http_front import (
     Front,
 )
 from .http_head import Head, is_loopback
-from .sockets import ACCEPTS, BACKLOG, bind
+from .shared import SharedDoor
+from .sockets import ACCEPTS, BACKLOG, bind, inherited
 
 if TYPE_CHECKING:
     from .websocket import WebSocket
 
 
+ON_ITS_WAY = 0.5
+"""Seconds in which a request that was sent before its sender could know of our closing has come."""
+
+
 class HttpListener:
     """An open door for HTTP and WebSocket."""
 
-    def __init__(self, app: App, url: str, *, tls: bool, loopback: bool) -> None:
+    def __init__(self, app: App, url: str, *, tls: bool, loopback: bool, shared: bool = False) -> None:
         self.app = app
         self.url = url
         self.tls, self.loopback = tls, loopback
         self.heads: dict[bytes, Head] = {}
         """What is known about heads, by their bytes without the blank line."""
+        self.shapes: dict[bytes, Head] = {}
+        """The same by their shapes: bodies differ in length more often than heads in anything else."""
         self._seen: set[int] = set()
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time()
@@ -69,8 +76,9 @@ class HttpListener:
         """Time for each stage of a wire. A tick more, because `now` may be a tick old."""
         self._fronts: set[Front] = set()
         self._sockets: set[WebSocket] = set()
-        self.doors: list[asyncio.Server] = []
+        self.doors: list[asyncio.Server | SharedDoor] = []
         self._closing = False
+        self._shared = shared
         self._empty: asyncio.Future[None] | None = None
         self._timer = self._loop.call_later(self._tick, self._sweep)
 
@@ -79,11 +87,16 @@ class HttpListener:
         """What it carries now."""
         return frozenset((*self._fronts, *self._sockets))
 
+    def carried(self) -> int:
+        """How many that are."""
+        return len(self._fronts) + len(self._sockets)
+
     # -- for its wires
 
     def admit(self, front: Front) -> bool:
         """A wire has come; False when there are too many."""
         front.retiring = self._closing  # it was in the queue of the door
+        front.grace = self._closing and self._shared
         self._fronts.add(front)
         return len(self._fronts) + len(self._sockets) <= self.app.limits.channels
 
@@ -111,11 +124,15 @@ class HttpListener:
         self._seen.add(mark)
         return False
 
-    def learn(self, head: bytes, known: Head) -> None:
+    def learn(self, head: bytes, shape: tuple[bytes, int] | None, known: Head) -> None:
         """Keep what was found out about a head."""
         if len(self.heads) >= KNOWN_HEADS:
             self.heads.clear()
         self.heads[head] = known
+        if shape is not None:
+            if len(self.shapes) >= KNOWN_HEADS:
+                self.shapes.clear()
+            self.shapes[shape[0]] = known
 
     def _sweep(self) -> None:
         """Look at every deadline."""
@@ -127,12 +144,28 @@ class HttpListener:
     # -- the listener
 
     async def close(self) -> None:
-        """Accept nothing more; idle wires are closed, busy ones after their answers. WebSockets live on."""
+        """Accept nothing more; idle wires are closed, busy ones after their answers. WebSockets live on.
+
+        Where others serve at the same door, this is a change of shift that callers shall not notice: whoever has come
+        in may still say one thing, within `ON_ITS_WAY` seconds."""
         self._closing = True
         for door in self.doors:
             door.close()
         for front in tuple(self._fronts):
+            front.retire(self._shared)
+        if not self._shared:
+            return
+        until = self._loop.time() + ON_ITS_WAY
+        while self._expecting() and self._loop.time() < until:  # noqa: ASYNC110  (a look costs nothing; this is the end)
+            await asyncio.sleep(ON_ITS_WAY / 25)
+        self._shared = False
+        for front in tuple(self._fronts):
             front.retire()
+
+    def _expecting(self) -> bool:
+        return any(front.grace for front in self._fronts) or any(
+            isinstance(door, SharedDoor) and door.arriving for door in self.doors
+        )
 
     async def closed(self) -> None:
         """Wait for the end of every wire. Requests that came in part are refused now; whoever is still being served
@@ -149,6 +182,7 @@ class HttpListener:
             await asyncio.wait((self._empty,))
         self._timer.cancel()
         self.heads.clear()
+        self.shapes.clear()
         for door in self.doors:
             await door.wait_closed()
 
@@ -168,19 +202,28 @@ async def listen(url: str, served: Mapping[str, Served], options: Options) -> Ht
         from . import websocket  # noqa: F401, PLC0415 - an optional extra: now, not when the first one calls
     prefix = place.path.rstrip("/")
     app = App(served, options, prefix=prefix, methods=place.scheme in ("http", "https"))
-    doors = await bind(place, socket.SOCK_STREAM)
+    shared = inherited(url, options)
+    doors = shared or await bind(place, socket.SOCK_STREAM)
     names = [door.getsockname() for door in doors]
     host = f"[{place.host}]" if ":" in place.host else place.host or "0.0.0.0"
     real = f"{place.scheme}://{host}:{names[0][1]}{prefix}"
-    listener = HttpListener(app, real, tls=secure, loopback=all(is_loopback(name[0]) for name in names))
+    listener = HttpListener(
+        app, real, tls=secure, loopback=all(is_loopback(name[0]) for name in names), shared=bool(shared)
+    )
     loop = asyncio.get_running_loop()
+    tls, handshake = (options.tls, options.limits.header_timeout) if secure else (None, None)
     for door in doors:
+        if shared:
+            make, crowd = lambda: Front(listener), options.crowd
+            shared_door = SharedDoor(door, make, listener.carried, crowd, tls=tls, handshake=handshake)
+            listener.doors.append(shared_door)
+            continue
         server = await loop.create_server(
             lambda: Front(listener),
             sock=door,
             backlog=ACCEPTS,
-            ssl=options.tls if secure else None,
-            ssl_handshake_timeout=options.limits.header_timeout if secure else None,
+            ssl=tls,
+            ssl_handshake_timeout=handshake,
         )
         door.listen(BACKLOG)
         listener.doors.append(server)

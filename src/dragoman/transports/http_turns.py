@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..channel import Caller
 from ..jsonrpc.errors import Refusal
-from .http_head import Answer, Head, Lines, failure, rpc_answer
+from .http_head import JSON_LINES, Answer, Head, Lines, failure, rpc_answer
 
 if TYPE_CHECKING:
     from .http_front import Front
@@ -27,20 +28,27 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 def compose(head: Head, answer: Answer, *, keep: bool, chunked: bool = False, length: int | None = None) -> bytes:
     """The bytes of an answer, or of its head (`length` None: it has no known length). ValueError for a bad header."""
     status = answer.status
-    lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, 'Status')}"]
-    for name, value in (*answer.headers, *head.extra):
+    out = _lines(status, tuple(answer.headers), tuple(head.extra))
+    if chunked:
+        out += b"Transfer-Encoding: chunked\r\n"
+    elif length is not None and status not in (204, 304):
+        out += b"Content-Length: %d\r\n" % length
+    if not keep:
+        out += b"Connection: close\r\n"
+    elif head.old:
+        out += b"Connection: keep-alive\r\n"
+    return out + b"\r\n"
+
+
+@lru_cache(maxsize=256)
+def _lines(status: int, headers: Lines, extra: Lines) -> bytes:
+    """The status line and these fields, which come again and again."""
+    lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, 'Status')}\r\n"]
+    for name, value in (*headers, *extra):
         if _BAD_LINE.search(name + value):
             raise ValueError(f"the header {name!r} has more than one line")
-        lines.append(f"{name}: {value}")
-    if chunked:
-        lines.append("Transfer-Encoding: chunked")
-    elif length is not None and status not in (204, 304):
-        lines.append(f"Content-Length: {length}")
-    if not keep:
-        lines.append("Connection: close")
-    elif head.old:
-        lines.append("Connection: keep-alive")
-    return "\r\n".join((*lines, "", "")).encode("latin-1")
+        lines.append(f"{name}: {value}\r\n")
+    return "".join(lines).encode("latin-1")
 
 
 class Post:
@@ -99,13 +107,14 @@ class Post:
 class Told:
     """The reply of any other endpoint, and its place in the order of the answers."""
 
-    __slots__ = ("_chunked", "_front", "begun", "gone", "head", "out", "over", "resumed")
+    __slots__ = ("_chunked", "_front", "begun", "doubted", "gone", "head", "out", "over", "resumed")
 
     def __init__(self, front: Front, head: Head) -> None:
         self._front = front
         self.head = head
         self.gone: Callable[[], None] | None = None
         self.resumed: Callable[[], None] | None = None
+        self.doubted: Callable[[], None] | None = None
         self.out = b""
         self.over = self.begun = self._chunked = False
 
@@ -118,8 +127,12 @@ class Told:
         if self.over:
             return
         if self.begun:
-            self.write(body)
-            self.finish()
+            self.finish(body)
+            return
+        if status == 200 and headers is JSON_LINES and self.head.plain and not self._front.retiring:
+            self.out = _OK % (len(body), body)
+            self.begun = self.over = True
+            self._front.answered(self)
             return
         whole = Answer(status, headers)
         self.out = compose(self.head, whole, keep=self._front.keeps(self), length=len(body))
@@ -146,11 +159,16 @@ class Told:
             self.out += b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._chunked else chunk
             self._front.answered(self)
 
-    def finish(self) -> None:
+    def finish(self, chunk: bytes = b"") -> None:
         if self.over:
             return
-        if self._chunked and self.head.method != "HEAD":
-            self.out += b"0\r\n\r\n"
+        if self.head.method != "HEAD":
+            if not self._chunked:
+                self.out += chunk
+            elif chunk:
+                self.out += b"%x\r\n%b\r\n0\r\n\r\n" % (len(chunk), chunk)
+            else:
+                self.out += b"0\r\n\r\n"
         self.over = True
         self._front.answered(self)
 

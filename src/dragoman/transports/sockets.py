@@ -5,6 +5,7 @@ Rules:
 - A door is bound and listening when it is handed out, so the first caller is never refused.
 - A socket file left behind by a dead process is replaced; a live one, and whatever is no socket, never.
 - The permissions of a socket file hold from its first moment on.
+- A socket that other processes have too (`Options.sockets`) is taken as it is; its file stays when we close it.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import urlencode
 
-from ..channel import Broken, Served
+from ..channel import Broken, Options, Served
 from ..jsonrpc.errors import LocalError
-from .urls import Url, printable
+from .urls import Url, masked, printable
 
 BACKLOG = 1024
 ACCEPTS = 16
@@ -113,6 +114,28 @@ async def bind(url: Url, kind: socket.SocketKind) -> list[socket.socket]:
             door.close()
         raise cannot_listen(url, fault) from fault
     return bound
+
+
+def door_of(url: str) -> str:
+    """The part of a URL that names its door: without path and query, where it has a host."""
+    head, mark, rest = url.partition("://")
+    if not mark or not rest or rest.startswith("/"):
+        return url.partition("?")[0]
+    return f"{head}://{rest.partition('?')[0].partition('/')[0]}"
+
+
+def inherited(url: str, options: Options) -> list[socket.socket]:
+    """The sockets for a URL that somebody bound for us; none when there are none. LocalError when they are gone."""
+    taken: list[socket.socket] = []
+    try:
+        for number in options.sockets.get(door_of(url), ()):
+            taken.append(socket.socket(fileno=number))
+            taken[-1].setblocking(False)
+    except OSError as fault:
+        for one in taken:
+            one.detach()
+        raise CannotListen(f"Cannot listen on {masked(url)}: the socket that was handed down is gone") from fault
+    return taken
 
 
 def _bind_one(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:

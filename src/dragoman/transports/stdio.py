@@ -2,8 +2,9 @@
 
 Rules for our own:
 
-- The wire is kept for the wire: while the channel lives, whatever prints (this program, a library in C, a child)
-  prints to standard error, and whatever reads standard input finds it empty. Both come back when it is over.
+- The wire is kept for the wire: while the channel lives, and while somebody says `keep`, whatever prints (this program,
+  a library in C, a child) prints to standard error, and whatever reads standard input finds it empty. Both come back
+  when it is over.
 - It ends at end of file, and when the parent has died, for then end of file may never come.
 
 Rules for a child:
@@ -21,7 +22,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from ..channel import Broken, Caller, Channel, Ended, Listener, Options, Served
@@ -34,10 +35,66 @@ from .stream import framing_name
 from .stream_channel import StreamChannel
 from .urls import Url, parse
 
-__all__ = ["dial", "listen", "start"]
+__all__ = ["dial", "keep", "listen", "start"]
 
 _PARENT = 2.0
 """Seconds between two looks whether the parent still lives."""
+
+
+class _Kept:
+    """Our standard input and output, kept for the wire."""
+
+    def __init__(self) -> None:
+        if sys.__stdin__ is None or sys.__stdout__ is None:  # closed at our start; the numbers may be others' by now
+            raise LocalError("stdio: this process has no standard input or no standard output")
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stdout.flush()
+        self._blocking = [os.get_blocking(0), os.get_blocking(1)]
+        self.fds = [os.dup(0), os.dup(1)]
+        self._stdout: TextIO | Any = sys.stdout
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        try:
+            os.dup2(2, 1)
+        except OSError:  # there is no standard error
+            os.dup2(nothing, 1)
+        os.close(nothing)
+        if sys.stderr is not None:
+            sys.stdout = sys.stderr
+
+    def give_back(self) -> None:
+        """They are everybody's again."""
+        for stream in (sys.stdout, self._stdout):  # whoever took the old one has written into its buffer
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        if sys.stdout is sys.stderr:
+            sys.stdout = self._stdout
+        for number, (fd, blocking) in enumerate(zip(self.fds, self._blocking, strict=True)):
+            os.set_blocking(fd, blocking)
+            os.dup2(fd, number)
+            os.close(fd)
+
+
+_kept: list[_Kept] = []
+_holders: list[object] = []
+
+
+def keep() -> Callable[[], None]:
+    """Keep standard input and output for the wire, also before there is one and after it, so that nothing which runs
+    then prints there. Gives what lets go of them; they are given back when the last one has. LocalError where there
+    are none."""
+    if not _kept:
+        _kept.append(_Kept())
+    holder = object()
+    _holders.append(holder)
+
+    def let_go() -> None:
+        if holder in _holders:
+            _holders.remove(holder)
+            if not _holders:
+                _kept.pop().give_back()
+
+    return let_go
 
 
 class _Own:
@@ -48,24 +105,10 @@ class _Own:
     def __init__(self, channel: StreamChannel) -> None:
         if _Own.taken:
             raise LocalError("stdio: is taken already: a process has one standard input and one standard output")
-        if sys.__stdin__ is None or sys.__stdout__ is None:  # closed at our start; the numbers may be others' by now
-            raise LocalError("stdio: this process has no standard input or no standard output")
-        self._blocking = [os.get_blocking(0), os.get_blocking(1)]
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            sys.stdout.flush()
-        self._kept = [os.dup(0), os.dup(1)]
-        self.pipe = Pipe(channel, self, _private(0, os.O_RDONLY), _private(1, os.O_WRONLY))
-        self._stdout: TextIO | Any = sys.stdout
+        self._let_go = keep()
+        reads, writes = _kept[0].fds
+        self.pipe = Pipe(channel, self, _private(reads, os.O_RDONLY), _private(writes, os.O_WRONLY))
         _Own.taken = True
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0)
-        try:
-            os.dup2(2, 1)
-        except OSError:  # there is no standard error
-            os.dup2(nothing, 1)
-        os.close(nothing)
-        if sys.stderr is not None:
-            sys.stdout = sys.stderr
         self._parent = os.getppid()
         self._loop = asyncio.get_running_loop()
         self._look = self._loop.call_later(_PARENT, self._look_at_parent)
@@ -97,14 +140,7 @@ class _Own:
         self.pipe.over(why, self._give_back)
 
     def _give_back(self) -> None:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            sys.stdout.flush()
-        if sys.stdout is sys.stderr:
-            sys.stdout = self._stdout
-        for fd, (kept, blocking) in enumerate(zip(self._kept, self._blocking, strict=True)):
-            os.set_blocking(kept, blocking)
-            os.dup2(kept, fd)
-            os.close(kept)
+        self._let_go()
         _Own.taken = False
 
 

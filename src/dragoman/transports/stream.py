@@ -19,7 +19,20 @@ from typing import Any, Literal, cast
 from ..channel import Caller, Channel, Closed, Listener, Options, Served
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.framing import framing
-from .sockets import ACCEPTS, BACKLOG, bind, bind_unix, cannot_dial, cannot_listen, in_words, keep_alive, place, sole
+from .shared import Crowd, SharedDoor
+from .sockets import (
+    ACCEPTS,
+    BACKLOG,
+    bind,
+    bind_unix,
+    cannot_dial,
+    cannot_listen,
+    in_words,
+    inherited,
+    keep_alive,
+    place,
+    sole,
+)
 from .stream_channel import StreamChannel, Wire
 from .urls import Url, parse, printable
 
@@ -85,18 +98,23 @@ class Door:
         self._limits = options.limits
         self._framing = framing_name(url, options)
         self._tls: ssl.SSLContext | None = options.tls if url.scheme == "tls" else None
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | SharedDoor] = []
         self._doors: list[socket.socket] = []  # those of TLS, see `_knocked`
         self._remove: Callable[[], None] | None = None  # the socket file
         self._channels: set[StreamChannel] = set()
         self._handshakes: set[asyncio.Task[None]] = set()
         self._open = True
+        self._crowd: Crowd | None = options.crowd
+        self._accepts = BACKLOG  # TLS handshakes begun at one wake-up
         self._empty: asyncio.Event = asyncio.Event()
         self._empty.set()
 
-    async def start(self, url: Url, mode: int) -> None:
-        """Open it."""
+    async def start(self, url: Url, mode: int, given: list[socket.socket]) -> None:
+        """Open it, on sockets that are shared with others where some are given."""
         loop = asyncio.get_running_loop()
+        if given:
+            self._share(url, given)
+            return
         if url.scheme == "unix":
             door, self._remove = bind_unix(url, mode)
             self._servers.append(await loop.create_unix_server(self._arrive, sock=door, backlog=ACCEPTS))
@@ -111,6 +129,18 @@ class Door:
             else:
                 self._servers.append(await loop.create_server(self._arrive, sock=door, backlog=ACCEPTS))
                 door.listen(BACKLOG)
+
+    def _share(self, url: Url, doors: list[socket.socket]) -> None:
+        if url.scheme != "unix":
+            self.url = place(url, doors)
+        if self._tls is None:
+            count = self._channels.__len__
+            self._servers += [SharedDoor(door, self._arrive, count, self._crowd) for door in doors]
+            return
+        self._accepts = 1
+        self._doors += doors
+        for door in doors:
+            asyncio.get_running_loop().add_reader(door, self._knocked, door)
 
     async def close(self) -> None:
         """See `Listener.close`."""
@@ -162,7 +192,7 @@ class Door:
     def _knocked(self, door: socket.socket) -> None:
         """Somebody wants to come in by TLS. asyncio's own server would neither count nor report handshakes."""
         loop = asyncio.get_running_loop()
-        for _ in range(BACKLOG):
+        for _ in range(self._accepts):
             try:
                 sock, name = door.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -208,7 +238,7 @@ async def listen(url: str, served: Mapping[str, Served], options: Options) -> Li
         raise LocalError(f"{where.shown}: a TLS server needs its certificate: give an ssl.SSLContext as tls=")
     door = Door(where, sole(where, served), options)
     try:
-        await door.start(where, options.mode)
+        await door.start(where, options.mode, inherited(url, options))
     except OSError as fault:
         await door.close()
         raise fault if isinstance(fault, LocalError) else cannot_listen(where, fault) from fault

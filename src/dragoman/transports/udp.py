@@ -28,7 +28,7 @@ from ..jsonrpc.codec import failure
 from ..jsonrpc.errors import PLAIN, LocalError, Refusal, too_large
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Malformed
-from .sockets import bind, cannot_dial, in_words, place, sole
+from .sockets import bind, cannot_dial, in_words, inherited, place, sole
 from .stream import remote_name
 from .urls import Url, parse
 
@@ -216,7 +216,7 @@ async def listen(url: str, served: Mapping[str, Served], options: Options) -> Li
     """See `channel.Listen`: `udp://`."""
     where = _where(url)
     what = sole(where, served)
-    bound = await bind(where, socket.SOCK_DGRAM)
+    bound = inherited(url, options) or await bind(where, socket.SOCK_DGRAM)
     door = Door(place(where, bound), what, options)
     await door.start(bound)
     return door

@@ -20,13 +20,16 @@ from msgspec import Struct, field
 
 from ..jsonrpc.errors import LocalError
 
+_BROKERS = {"amqp": 5672, "amqps": 5671, "mqtt": 1883, "mqtts": 8883, "nats": 4222, "natss": 4222}
+_BROKERS |= {"redis": 6379, "rediss": 6379}
 PORTS: Mapping[str, int | None] = MappingProxyType(
-    {"http": 80, "ws": 80, "https": 443, "wss": 443, "tcp": None, "tls": None, "udp": None}
+    {"http": 80, "ws": 80, "https": 443, "wss": 443, "tcp": None, "tls": None, "udp": None} | _BROKERS
 )
 """The wires that have a host and a port, with the port that goes without saying (None: it must be said)."""
 
-PATHS = ("http", "ws", "https", "wss")
-"""The wires whose URL may have a path."""
+_WEB = ("http", "ws", "https", "wss")
+PATHS = (*_WEB, *_BROKERS)
+"""The wires whose URL may have a path, and a user with a password."""
 
 
 class Url(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -176,7 +179,7 @@ def _place(url: str, scheme: str, place: str) -> tuple[str, int]:
 def _query(url: str, query: str) -> dict[str, str]:
     pairs = parse_qsl(query, keep_blank_values=True)
     found = dict(pairs)
-    if len(found) != len(pairs) and scheme_of(url) not in PATHS:  # there the query is the server's, and sent as it is
+    if len(found) != len(pairs) and scheme_of(url) not in _WEB:  # there the query is the server's, and sent as it is
         twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
         raise LocalError(f"{masked(url)}: {printable(twice)!r} stands twice in the query")
     return found

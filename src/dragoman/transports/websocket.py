@@ -325,10 +325,10 @@ def in_words(close: Close) -> str:
 
 
 def upgrade(
-    head: bytes, caller: Caller, options: Options, lost: Callable[[WebSocket], None]
+    head: bytes, caller: Caller, options: Options, lost: Callable[[WebSocket], None], subprotocol: str | None = None
 ) -> tuple[WebSocket, bytes] | Response:
     """Answer the handshake whose request head is `head`: the channel and the bytes that accept, or what turns it away."""
-    offer = options.subprotocol
+    offer = options.subprotocol or subprotocol
 
     def select(wire: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
         return next((one for one in offered if one == offer), None)

@@ -1,0 +1,495 @@
+"""Connections to Redis, for the bus in `bus.redis` and the wire in `transports.redis`. The one file with the library.
+
+- A `Line` is one connection: what is asked in one turn of the loop goes out in one write, answers come back in
+  order. It connects again by itself, with pauses that grow to two seconds; what was asked and not answered when it
+  was lost ends in `BusLost`, since nobody knows whether it was done. A server that says nothing for `PATIENCE`
+  seconds is lost too (a half-open connection looks like that).
+- An `Ear` is a connection of its own for what is published; its topics are subscribed again after a loss.
+- A `Script` is Lua that the server runs in one step.
+- User and password come from the URL, else from DRAGOMAN_REDIS_USER and DRAGOMAN_REDIS_PASSWORD; no text of ours shows them.
+
+Redis 6.2 or newer, one server or the address of whoever leads; no Redis Cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import random
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from msgspec import Struct, field
+from redis.asyncio.connection import Connection, SSLConnection
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+
+from ..jsonrpc.errors import LocalError
+from . import BusLost, heard
+
+log = logging.getLogger("dragoman.bus")
+
+PORT = 6379
+PATIENCE = 5.0
+"""Seconds without a word from the server after which it is asked for one, and again that long until it is lost."""
+PAUSES = (0.05, 2.0)
+"""The first and the longest pause between two tries to connect."""
+
+Word: TypeAlias = bytes | str | int
+Denied = ResponseError
+"""What the server says no with; its text begins with a code, e.g. NOGROUP."""
+
+
+# -- where ----------------------------------------------------------------------------------------
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """A Redis server's address, taken from a URL."""
+
+    host: str
+    port: int = PORT
+    db: int = 0
+    name: str = ""
+    """What the path says beside the number of the database: "calculator" of redis://host/0/calculator."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    user: str | None = None
+    password: str | None = None
+    tls: bool = False
+    context: ssl.SSLContext | None = None
+
+    @property
+    def shown(self) -> str:
+        """The URL without credentials and options, which leads to the same place."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        path = "".join(f"/{part}" for part in (str(self.db) if self.db else "", self.name) if part)
+        return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}{path}"
+
+    def __repr__(self) -> str:
+        return f"Place({self.shown!r})"
+
+    def connection(self) -> Any:
+        """A connection of the library that is not open yet."""
+        common: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "db": self.db,
+            "username": self.user,
+            "password": self.password,
+            "protocol": 2,
+            "socket_timeout": None,
+            "socket_connect_timeout": PATIENCE,
+            "socket_keepalive": True,
+        }
+        if not self.tls:
+            return Connection(**common)
+        made = SSLConnection(**common)
+        if self.context is not None:
+            made.ssl_context = _Given(self.context)  # type: ignore[assignment]
+        return made
+
+
+class _Given:
+    """Stands where the library makes a TLS context of its own."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self.check_hostname = context.check_hostname
+
+    def get(self) -> ssl.SSLContext:
+        return self._context
+
+
+def place(url: str, *, tls: ssl.SSLContext | None = None) -> Place:
+    """Take a URL to pieces: host, port, path = [db/]name. LocalError for what is none."""
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if parts.scheme not in ("redis", "rediss") or not host:
+        raise LocalError("A Redis URL is redis://host:6379/0/name, or rediss:// for TLS; host and port as anywhere")
+    db, name = 0, unquote(parts.path.strip("/"))
+    first, _, rest = name.partition("/")
+    if first.isascii() and first.isdigit():
+        db, name = int(first[:9]), rest
+    return Place(
+        host=host,
+        port=port or PORT,
+        db=db,
+        name=name,
+        query=dict(parse_qsl(parts.query)),
+        user=unquote(parts.username) if parts.username else os.environ.get("DRAGOMAN_REDIS_USER"),
+        password=unquote(parts.password) if parts.password else os.environ.get("DRAGOMAN_REDIS_PASSWORD"),
+        tls=parts.scheme == "rediss",
+        context=tls,
+    )
+
+
+# -- one connection -------------------------------------------------------------------------------
+
+
+class Line:
+    """One connection that comes back by itself. `greet` runs on every new connection before anybody hears that it is
+    there. `push` takes everything that comes in, on a connection that has subscribed."""
+
+    def __init__(
+        self,
+        where: Place,
+        *,
+        greet: Callable[[], Awaitable[None]] | None = None,
+        push: Callable[[Any], None] | None = None,
+        on_state: Callable[[bool, str], None] | None = None,
+    ) -> None:
+        self.where = where
+        self.alive = False
+        self.why = "not connected yet"
+        self.since = 0.0
+        """When it came to life, on the loop's clock."""
+        self.gap = 0.0
+        """How many seconds it had been away before; 0 when it never was."""
+        self.on_state = on_state
+        self._greet, self._push = greet, push
+        self._up = self._closed = False
+        self._out: list[bytes] = []
+        self._due = asyncio.Event()
+        self._owed: deque[asyncio.Future[Any] | None] = deque()
+        self._back = asyncio.Event()
+        self._fresh = False
+        self._lost_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Connect. BusLost when that fails the first time."""
+        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._live(first))
+        try:
+            await first
+        except BaseException:
+            why = self.why
+            await self.close()
+            self.why = why
+            raise
+
+    def ask(self, *words: Word) -> asyncio.Future[Any]:
+        """Send a command; its answer in bytes, numbers and lists. BusLost at once while there is no connection, and
+        from the future when it was lost before the answer; Denied when the server says no."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._send(words, answer)
+        return answer
+
+    def tell(self, *words: Word) -> None:
+        """Send a command whose answer nobody needs."""
+        self._send(words, None)
+
+    async def back(self, timeout: float | None) -> None:
+        """Wait for the connection. BusLost when it is not there in time, or was closed here."""
+        if not self.alive and not self._closed:
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._back.wait()
+            except TimeoutError:
+                pass
+        if not self.alive:
+            raise self.lost()
+
+    def lost(self) -> BusLost:
+        """What to raise while it is away."""
+        return BusLost(f"{self.where.shown} is away: {self.why}")
+
+    async def close(self, *, flush: bool = True) -> None:
+        """Leave; `flush`: after what was sent is answered, or a second."""
+        if flush and not self._closed and self.alive and self._push is None:
+            with contextlib.suppress(BusLost, Denied, TimeoutError):
+                async with asyncio.timeout(1):
+                    await self.ask("PING")
+        self._closed, self.why = True, "closed"
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def _send(self, words: tuple[Word, ...], answer: asyncio.Future[Any] | None) -> None:
+        if not self._up:
+            raise self.lost()
+        self._out.append(_packed(words))
+        self._due.set()
+        if self._push is None:
+            self._owed.append(answer)
+
+    async def _live(self, first: asyncio.Future[None]) -> None:
+        pause, longest = PAUSES
+        while True:
+            try:
+                await self._connected(first)
+            except Exception as fault:
+                was = self.alive
+                if not isinstance(fault, OSError | RedisError):  # BusLost and TimeoutError are OSErrors
+                    log.exception("%s: a fault of ours or of the library", self.where.shown)
+                self._down(in_words(fault))
+                if not first.done():
+                    first.set_exception(self.lost())
+                    return
+                if was:
+                    pause, self._lost_at = PAUSES[0], asyncio.get_running_loop().time()
+                    log.warning("%s is away: %s", self.where.shown, self.why)
+            finally:
+                self._down(self.why)
+            await asyncio.sleep(pause * random.uniform(0.5, 1))
+            pause = min(longest, pause * 2)
+
+    async def _connected(self, first: asyncio.Future[None]) -> None:
+        """One connection from its beginning to its end, which is an exception."""
+        connection = self.where.connection()
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            async with asyncio.timeout(2 * PATIENCE):
+                await connection.connect()
+            self._up = True
+            work = (self._read(connection), self._write(connection), self._watch(), self._greeted(first))
+            tasks += [asyncio.create_task(one) for one in work]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:
+            self._up = False
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            with contextlib.suppress(Exception):
+                await connection.disconnect(nowait=True)
+
+    async def _greeted(self, first: asyncio.Future[None]) -> None:
+        if self._greet is not None:
+            await self._greet()
+        self.alive, self.since = True, asyncio.get_running_loop().time()
+        self.gap = self.since - self._lost_at if self._lost_at else 0.0
+        self._back.set()
+        if not first.done():
+            first.set_result(None)
+        if self.on_state is not None:
+            self.on_state(True, "")
+
+    async def _read(self, connection: Any) -> None:
+        read, owed, push = connection.read_response, self._owed, self._push
+        while True:
+            try:
+                reply = await read(disable_decoding=True)
+            except ReadOnlyError:  # another leads now: whoever answers at this address next
+                raise BusLost("it is a replica and takes nothing") from None
+            except Denied as fault:
+                reply = fault
+            self._fresh = True
+            if push is not None:
+                push(reply)
+                continue
+            waiting = owed.popleft()
+            if waiting is None:
+                if isinstance(reply, Denied):
+                    log.debug("%s: %s", self.where.shown, reply)
+            elif not waiting.done():
+                if isinstance(reply, Denied):
+                    waiting.set_exception(reply)
+                else:
+                    waiting.set_result(reply)
+
+    async def _write(self, connection: Any) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            out, self._out = self._out, []
+            await connection.send_packed_command(out, check_health=False)
+
+    async def _watch(self) -> None:
+        """Notice a server that is there and says nothing."""
+        while True:
+            self._fresh = False
+            await asyncio.sleep(PATIENCE)
+            if self._fresh:
+                continue
+            self.tell("PING")
+            await asyncio.sleep(PATIENCE)
+            if not self._fresh:
+                raise BusLost(f"it said nothing for {2 * PATIENCE:g} s")
+
+    def _down(self, why: str) -> None:
+        was, self.alive, self._up = self.alive, False, False
+        if not self._closed:
+            self.why = why
+        self._back.clear()
+        self._out.clear()
+        owed, self._owed = self._owed, deque()
+        for waiting in owed:
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(self.lost())
+                waiting.exception()  # whoever asked may have left
+        if was and not self._closed and self.on_state is not None:
+            self.on_state(False, self.why)
+
+
+def _packed(words: Sequence[Word]) -> bytes:
+    """A command as the server reads it."""
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        data = word if isinstance(word, bytes) else str(word).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(parts)
+
+
+def in_words(fault: BaseException) -> str:
+    """A fault in one line."""
+    cause: BaseException | None = fault
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return os.strerror(cause.errno).lower()
+        cause = cause.__cause__ or cause.__context__
+    return " ".join(str(fault).split()) or type(fault).__name__
+
+
+class Script:
+    """A Lua script, sent whole once and named by its hash from then on."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+    async def run(self, line: Line, keys: Sequence[Word], *words: Word) -> Any:
+        """Its result. As `Line.ask`."""
+        try:
+            return await line.ask("EVALSHA", self._sha, len(keys), *keys, *words)
+        except Denied as fault:
+            if "NOSCRIPT" not in _code(fault):
+                raise
+        return await line.ask("EVAL", self._source, len(keys), *keys, *words)
+
+
+def _code(fault: Denied) -> str:
+    """The library takes some codes off the text and makes them classes."""
+    return f"{type(fault).__name__.upper().removesuffix('ERROR')} {fault}"
+
+
+async def client(
+    where: Place,
+    *,
+    greet: Callable[[], Awaitable[None]] | None = None,
+    on_state: Callable[[bool, str], None] | None = None,
+) -> Line:
+    """A connection for commands. BusLost when nobody answers there."""
+    line = Line(where, greet=greet, on_state=on_state)
+    await line.open()
+    return line
+
+
+# -- what is published ----------------------------------------------------------------------------
+
+Take: TypeAlias = Callable[[bytes], object]
+
+
+class Ear:
+    """A connection that hears what is published."""
+
+    def __init__(self, where: Place, *, on_state: Callable[[bool, str], None] | None = None) -> None:
+        self.line = Line(where, greet=self._again, push=self._pushed, on_state=self._state)
+        self._on_state = on_state
+        self._topics: dict[bytes, list[Heard]] = {}
+        self._asked: dict[bytes, list[asyncio.Future[None]]] = {}
+
+    async def subscribe(self, topic: str, take: Take) -> Heard:
+        """Call `take` with each message; returns when the server knows it. BusLost."""
+        name = topic.encode()
+        one = Heard(self, name, take)
+        if not self.line.alive:
+            raise self.line.lost()
+        known = self._topics.setdefault(name, [])
+        known.append(one)
+        try:
+            if len(known) == 1 or name in self._asked:
+                await self._asking([name])
+        except BaseException:
+            await one.close()
+            raise
+        return one
+
+    def forget(self, one: Heard, name: bytes) -> None:
+        """Hear no more for one subscriber."""
+        known = self._topics.get(name, [])
+        if one in known:
+            known.remove(one)
+            if not known:
+                del self._topics[name]
+                if self.line.alive:
+                    self.line.tell("UNSUBSCRIBE", name)
+
+    async def _asking(self, names: Sequence[bytes]) -> None:
+        loop = asyncio.get_running_loop()
+        waiting = []
+        for name in names:
+            known: asyncio.Future[None] = loop.create_future()
+            self._asked.setdefault(name, []).append(known)
+            waiting.append(known)
+        self.line.tell("SUBSCRIBE", *names)
+        await asyncio.gather(*waiting)
+
+    async def _again(self) -> None:
+        self._fail(self.line.lost())  # what another connection was asked
+        if self._topics:
+            await self._asking(list(self._topics))
+
+    def _pushed(self, reply: Any) -> None:
+        if isinstance(reply, Denied):
+            self._fail(BusLost(f"{self.line.where.shown}: {in_words(reply)}"))
+            return
+        if not isinstance(reply, list) or len(reply) < 3:
+            return
+        kind, name, message = reply
+        if kind == b"message":
+            for one in tuple(self._topics.get(name, ())):
+                one.tell(message)
+        elif kind == b"subscribe":
+            waiting = self._asked.get(name)
+            if waiting:
+                known = waiting.pop(0)
+                if not known.done():
+                    known.set_result(None)
+                if not waiting:
+                    del self._asked[name]
+
+    def _state(self, alive: bool, why: str) -> None:
+        if not alive:
+            self._fail(self.line.lost())
+        if self._on_state is not None:
+            self._on_state(alive, why)
+
+    def _fail(self, why: BusLost) -> None:
+        asked, self._asked = self._asked, {}
+        for waiting in asked.values():
+            for known in waiting:
+                if not known.done():
+                    known.set_exception(why)
+
+    async def close(self) -> None:
+        """Hear no more."""
+        await self.line.close()
+        self._fail(self.line.lost())
+
+
+class Heard:
+    """One subscription."""
+
+    def __init__(self, ear: Ear, name: bytes, take: Take) -> None:
+        self._ear, self._name = ear, name
+        self._take: Take | None = take
+
+    def tell(self, message: bytes) -> None:
+        if self._take is not None:
+            heard(self._take, self._name.decode(), message)
+
+    async def close(self) -> None:
+        """See `Subscription.close`."""
+        self._take = None
+        self._ear.forget(self, self._name)

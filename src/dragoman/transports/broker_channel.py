@@ -1,0 +1,370 @@
+"""Who calls over a broker: a `Channel` that sends requests to one address and takes answers from a mailbox of its own.
+
+Rules:
+
+- Every message is one letter. `flush` returns when the broker has confirmed the notifications that the current task
+  sent, and raises what became of one that was not taken.
+- While the broker is away messages wait, up to `limits.send_queue` bytes; then `writable` is False. What was not
+  confirmed is sent again, with the same key, when it is back; what was confirmed waits for its answer, where the
+  broker keeps things (`Post.durable`), and fails at once where it does not.
+- Who stops waiting for a call says so on the control address: the queue would hand a cancel to another worker.
+- An answer for nobody (late, or a second one) is dropped. A message that is no answer (`ahead`) goes to the receiver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from ..channel import Broken, Caller, Channel, ChannelError, Closed, Options, Outgoing, Receiver
+from ..jsonrpc.errors import BadAnswer, LocalError
+from ..jsonrpc.limits import Limits
+from . import broker
+from .broker import AGAIN, AHEAD, BROADCAST, CANCEL, DEADLINE, KEY, KIND, UNROUTABLE, Letter, NotTaken, Post, Unroutable
+from .strays import unanswered
+from .urls import Url
+
+log = logging.getLogger("dragoman.wire")
+
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 1.0
+SECONDS_FOR_CANCELS = 2.0
+"""How long closing waits until the cancels are out; they are at most once anyway."""
+
+
+async def reach(post: Post, where: Url, options: Options) -> Channel:
+    """The channel of a connected post: makes its mailbox. Raises Broken; then the post is closed."""
+    channel = BrokerChannel(post, where, options.limits)
+    try:
+        await channel.begin()
+    except BaseException:
+        await post.close()
+        raise
+    return channel
+
+
+class _Sent:
+    """One letter on its way, or its call waiting for the answer."""
+
+    __slots__ = ("call", "channel", "confirmed", "letter", "posted", "sender", "task", "ttl", "way")
+
+    def __init__(self, channel: BrokerChannel, letter: Letter, call: Outgoing | None, ttl: float | None) -> None:
+        self.channel = channel
+        self.letter = letter
+        self.call = call
+        self.ttl = ttl
+        self.posted = False
+        """Whether the broker may have it."""
+        self.confirmed = False
+        self.task: asyncio.Task[None] | None = None
+        self.sender: asyncio.Task[object] | None = None
+        self.way: Callable[[Letter], Awaitable[None]] | None = None
+        """Another way than that of requests."""
+
+    def abandon(self) -> None:
+        self.channel.abandon(self)
+
+    def over(self, task: asyncio.Task[None]) -> None:
+        self.channel.over(self, task)
+
+
+class BrokerChannel:
+    """See the module's rules."""
+
+    duplex = False
+
+    def __init__(self, post: Post, where: Url, limits: Limits) -> None:
+        self.caller = Caller(scheme=where.scheme, remote=where.address, path=where.path, tls=where.scheme[-1] == "s")
+        self.writable = True
+        self._post = post
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._receiver: Receiver | None = None
+        self._ending: ChannelError | None = None
+        self._told = False
+        self._mailbox = ""
+        self._names = uuid.uuid4().hex
+        self._count = 0
+        self._online: asyncio.Future[None] | None = None  # set while the broker is away
+        self._why = ""
+        self._out: dict[str, _Sent] = {}  # calls without an answer
+        self._unsent: dict[_Sent, None] = {}  # what the broker has not confirmed
+        self._notes: dict[asyncio.Task[object] | None, list[asyncio.Task[None]]] = {}
+        self._asides: set[asyncio.Task[None]] = set()
+        self._bytes = 0
+        self._watchers: list[asyncio.Future[None]] = []
+        self._closing: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Make the mailbox."""
+        self._post.on_state = self._state
+        self._mailbox = await self._post.mailbox(self._take)
+
+    # -- the contract -----------------------------------------------------------------------------
+
+    def open(self, receiver: Receiver) -> None:
+        """See `Channel.open`."""
+        self._receiver = receiver
+
+    def send(self, message: bytes, call: Outgoing | None = None) -> None:
+        """See `Channel.send`. LocalError for a message that the broker does not take. `call.extra`, when it is a
+        mapping, travels in the headers; `{"key": ...}` is the idempotency key."""
+        self._check(message)
+        ttl = None if call is None else _patience(call, self._loop)
+        headers = {} if call is None else _headers(call, ttl)
+        sent = _Sent(self, self._letter(message, headers), call, ttl)
+        if call is not None:
+            self._out[sent.letter.correlation] = sent
+            call.abandon = sent.abandon
+        self._start(sent)
+
+    def broadcast(self, message: bytes) -> None:
+        """Send a notification to everyone who serves the address. At most once."""
+        self._check(message)
+        sent = _Sent(self, self._letter(message, {KIND: BROADCAST}), None, None)
+        sent.way = self._post.tell
+        self._start(sent)
+
+    async def flush(self) -> None:
+        """See `Channel.flush`; and wait until the broker has the current task's notifications."""
+        while not self.writable and self._ending is None:
+            watcher = self._loop.create_future()
+            self._watchers.append(watcher)
+            await watcher
+        mine = self._notes.get(asyncio.current_task())
+        if mine:
+            mine = list(mine)
+            await asyncio.wait(mine)
+            for task in mine:
+                if not task.cancelled() and (why := task.exception()) is not None:
+                    raise cast(Exception, why).with_traceback(None)
+        if self._ending is not None:
+            raise self._again()
+
+    async def close(self) -> None:
+        """See `Channel.close`."""
+        if self._closing is None:
+            self._ending = Closed(f"The channel to {self.caller.remote} was closed here")
+            self._closing = self._loop.create_task(self._leave(self._limits.write_timeout))
+        await asyncio.shield(self._closing)
+
+    def abort(self, why: ChannelError) -> None:
+        """See `Channel.abort`."""
+        if self._closing is None:
+            self._ending = why
+            self._closing = self._loop.create_task(self._leave(0))
+
+    # -- letters out ------------------------------------------------------------------------------
+
+    def _check(self, message: bytes) -> None:
+        if self._ending is not None:
+            raise self._again()
+        if len(message) > self._post.limit:
+            raise LocalError(
+                f"the message has {len(message)} bytes; {self._post.name} takes {self._post.limit} at {self.caller.remote}"
+            )
+
+    def _again(self) -> ChannelError:
+        assert self._ending is not None
+        return type(self._ending)(str(self._ending))
+
+    def _letter(self, message: bytes, headers: dict[str, str]) -> Letter:
+        self._count += 1
+        correlation = f"{self._names}-{self._count}"
+        headers.setdefault(KEY, correlation)
+        return Letter(body=message, reply_to=self._mailbox, correlation=correlation, headers=headers)
+
+    def _start(self, sent: _Sent) -> None:
+        self._unsent[sent] = None
+        self._bytes += len(sent.letter.body)
+        if self.writable and self._bytes > self._limits.send_queue:
+            self.writable = False
+        sent.task = self._loop.create_task(self._send(sent))
+        sent.task.add_done_callback(sent.over)
+        if sent.call is None:
+            sent.sender = asyncio.current_task()
+            self._notes.setdefault(sent.sender, []).append(sent.task)
+
+    async def _send(self, sent: _Sent) -> None:
+        """Until the broker has it, or says no."""
+        pause = FIRST_PAUSE
+        while True:
+            if self._online is not None:
+                await asyncio.shield(self._online)
+            sent.posted = True
+            try:
+                if sent.way is None:
+                    await self._post.request(sent.letter, sent.ttl)
+                else:
+                    await sent.way(sent.letter)
+            except Broken:  # Unroutable, Refused: it will not do so the next time either
+                raise
+            except ConnectionError as why:
+                if not isinstance(why, NotTaken):
+                    count = int(sent.letter.headers.get(AGAIN, "0")) + 1
+                    sent.letter = replace(sent.letter, headers={**sent.letter.headers, AGAIN: str(count)})
+                if self._online is None:  # lost, though nobody has told us so yet
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, LONGEST_PAUSE)
+                continue
+            sent.confirmed = True
+            return
+
+    def over(self, sent: _Sent, task: asyncio.Task[None]) -> None:
+        """The sending of a letter has ended."""
+        self._unsent.pop(sent, None)
+        self._bytes -= len(sent.letter.body)
+        if not self.writable and self._bytes <= self._limits.send_queue:
+            self.writable = True
+            self._wake()
+            self._loop.call_soon(self._resumed)
+        if sent.call is None:
+            self._loop.call_soon(self._forget_note, sent, task)
+        if task.cancelled():
+            return
+        why = task.exception()
+        if why is None:
+            return
+        if not isinstance(why, ChannelError):
+            log.error("%s: a letter could not be sent", self.caller.remote, exc_info=why)
+            why = Broken(f"{self._post.name} at {self.caller.remote}: the message could not be sent: {why!r}")
+        ending: ChannelError = why
+        if sent.call is not None and self._out.pop(sent.letter.correlation, None) is not None:
+            sent.call.abandon = None
+            sent.call.failed(ending.with_traceback(None))
+
+    def _forget_note(self, sent: _Sent, task: asyncio.Task[None]) -> None:
+        notes = self._notes.get(sent.sender)
+        if notes is not None and task in notes:
+            notes.remove(task)
+            if not notes:
+                del self._notes[sent.sender]
+
+    def _resumed(self) -> None:
+        if self.writable and self._receiver is not None and self._ending is None:
+            self._receiver.resumed()
+
+    def abandon(self, sent: _Sent) -> None:
+        """Nobody waits for that answer any more: say so to whoever may be at it."""
+        if self._out.pop(sent.letter.correlation, None) is None:
+            return
+        if sent.task is not None and not sent.task.done():
+            sent.task.cancel()
+        if sent.posted and self._online is None and self._told is False:
+            task = self._loop.create_task(self._cancel(sent.letter.correlation))
+            self._asides.add(task)
+            task.add_done_callback(self._asides.discard)
+
+    async def _cancel(self, correlation: str) -> None:
+        try:
+            await self._post.tell(Letter(body=b"", correlation=correlation, headers={KIND: CANCEL}))
+        except ConnectionError as why:
+            log.debug("%s: a cancel could not be sent: %s", self.caller.remote, why)
+
+    # -- letters in -------------------------------------------------------------------------------
+
+    def _take(self, letter: Letter) -> None:
+        if self._told:
+            return
+        if letter.headers and letter.headers.get(KIND) == AHEAD:
+            if self._receiver is not None:
+                self._receiver.received(letter.body)
+        elif (sent := self._out.pop(letter.correlation, None)) is None:
+            log.debug("%s: an answer nobody waits for", self.caller.remote)
+        else:
+            if sent.task is not None and not sent.task.done():  # the answer was quicker than the confirmation
+                sent.confirmed = True
+            call = cast(Outgoing, sent.call)
+            call.abandon = None
+            if letter.headers and letter.headers.get(KIND) == UNROUTABLE:
+                call.failed(Unroutable(f"nobody serves {self.caller.path.strip('/')} at {self.caller.remote}"))
+                letter.settle("answered")
+                return
+            if len(letter.body) > self._limits.message_size:
+                size, allowed = len(letter.body), self._limits.message_size
+                call.failed(BadAnswer(f"the answer has {size} bytes, message_size allows {allowed}"))
+            elif self._receiver is not None:
+                self._receiver.received(letter.body)
+            if _waits(call):
+                call.failed(unanswered(letter.body))
+        letter.settle("answered")
+
+    # -- the broker goes and comes ----------------------------------------------------------------
+
+    def _state(self, online: bool, why: str) -> None:
+        if online:
+            waiting, self._online = self._online, None
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
+            return
+        if self._online is None:
+            self._online = self._loop.create_future()
+            self._why = why
+            log.info("%s at %s is lost: %s", self._post.name, self.caller.remote, why)
+        if not self._post.durable:
+            for sent in [sent for sent in self._out.values() if sent.confirmed]:
+                del self._out[sent.letter.correlation]
+                call = cast(Outgoing, sent.call)
+                call.abandon = None
+                call.failed(Broken(f"{self._post.name} at {self.caller.remote} was lost during the call: {why}"))
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def _leave(self, patience: float | None) -> None:
+        tasks = [sent.task for sent in self._unsent if sent.task is not None]
+        if patience and tasks and self._online is None:
+            await asyncio.wait(tasks, timeout=patience)
+        if patience and self._asides:
+            await asyncio.wait(tuple(self._asides), timeout=SECONDS_FOR_CANCELS)
+        rest = [sent.task for sent in self._unsent if sent.task is not None and not sent.task.done()]
+        rest += [task for task in self._asides if not task.done()]
+        for task in rest:
+            task.cancel()
+        if rest:
+            await asyncio.wait(rest)
+        await self._post.close()
+        self._told = True
+        self._wake()
+        why = self._again()
+        out, self._out = self._out, {}
+        for sent in out.values():
+            cast(Outgoing, sent.call).failed(why)
+        if self._receiver is not None:
+            self._receiver.ended(why)
+
+    def _wake(self) -> None:
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            if not watcher.done():
+                watcher.set_result(None)
+
+
+def _patience(call: Any, loop: asyncio.AbstractEventLoop) -> float | None:
+    """How long the caller waits, in seconds: what a peer notes on its calls, alone or in a batch."""
+    first = next(iter(getattr(call, "pendings", ())), call)
+    timeout: float | None = getattr(first, "timeout", None)
+    until: float | None = getattr(first, "until", None)
+    if until is None:
+        return timeout
+    left = max(until - loop.time(), 0.0)
+    return left if timeout is None else min(left, timeout)
+
+
+def _headers(call: Outgoing, ttl: float | None) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    if isinstance(call.extra, Mapping):
+        headers = {str(name): str(value) for name, value in call.extra.items() if name not in (KIND, DEADLINE, AGAIN)}
+    if ttl is not None:
+        headers[DEADLINE] = str(int((broker.now() + ttl) * 1000))
+    return headers
+
+
+def _waits(call: Any) -> bool:
+    """Whether the answer has not settled it (a peer's futures say so)."""
+    futures = [getattr(one, "future", None) for one in getattr(call, "pendings", (call,))]
+    return any(future is None or not future.done() for future in futures)

@@ -1,0 +1,244 @@
+"""Requests over HTTP/1.1 to one place, and their replies. The parser is httptools (llhttp).
+
+Rules:
+
+- Connections are kept alive and used again, one request at a time each; there is no limit on their number here: who
+  asks counts. One that was idle for `KEEPALIVE` is not used again: servers close theirs, and a POST must not meet that.
+- Nothing is repeated, and a redirect is never followed: only the caller knows whether a request may run twice.
+- What fails is `Broken`, what is no HTTP or too large is `BadAnswer`, both in one line that is safe to print.
+- No cookies, no proxy or netrc from the environment, no compression asked for; gzip and deflate are understood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from ..channel import Broken, Options
+from ..jsonrpc.errors import LocalError
+from .http_wire import Reply, Wire
+from .urls import PORTS, Url, printable
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds for a connection to come about, TLS included."""
+KEEPALIVE = 15.0
+"""Seconds that a connection may be idle and still be used."""
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+_EYES = 0.25
+
+
+def headers_of(place: Url, options: Options, accept: str) -> dict[str, str]:
+    """The header lines of every request with a body; names in lower case, so that the user's own replace ours.
+
+    `options`: headers, auth (which goes before the URL's user and password). Raises LocalError for a header or a
+    secret that cannot be sent.
+    """
+    headers = {"content-type": "application/json", "accept": accept, "user-agent": "dragoman"}
+    auth = options.auth or place.auth
+    if isinstance(auth, str):
+        headers["authorization"] = f"Bearer {auth}"
+    elif auth is not None:
+        if ":" in auth[0]:
+            raise LocalError("auth: the user of basic authentication has no colon (RFC 7617)")
+        headers["authorization"] = "Basic " + b64encode(":".join(auth).encode()).decode()
+    for name, value in options.headers.items():
+        if not _NAME.fullmatch(name):
+            raise LocalError(f"headers: {printable(name)!r} is no name of an HTTP header")
+        headers[name.lower()] = value
+    for name, value in headers.items():
+        if not _VALUE.fullmatch(value):  # the value may be a secret, so it isn't shown
+            raise LocalError(f"headers: the value of {name} has a line break or a NUL in it")
+    return headers
+
+
+class Pool:
+    """The connections to one place (http: or https:). Made inside the event loop; connects when first asked."""
+
+    __slots__ = (
+        "_emptied",
+        "_headers",
+        "_idle",
+        "_kind",
+        "_limit",
+        "_lines",
+        "_live",
+        "_loop",
+        "_place",
+        "_sweeping",
+        "_target",
+        "_tls",
+    )
+
+    def __init__(self, place: Url, options: Options, accept: str) -> None:
+        """`accept`: the media types that are understood. Raises what `headers_of` raises, and LocalError for other
+        schemes."""
+        if place.scheme not in ("http", "https"):
+            raise LocalError(f"{place}: this wire takes http:// and https://")
+        headers = headers_of(place, options, accept)
+        headers = {"host": _host(place)} | headers
+        self._place = place
+        self._loop = asyncio.get_running_loop()
+        self._target = _target(place.target)
+        self._limit = options.limits.header_size
+        self._tls: ssl.SSLContext | None = options.tls if place.scheme == "https" else None
+        self._kind = b"content-type: %b\r\n" % headers.pop("content-type").encode()
+        self._headers = headers
+        self._lines = _lines(headers)
+        self._live: set[Wire] = set()
+        self._idle: list[tuple[float, Wire]] = []
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Future[None] | None = None
+
+    async def ask(
+        self,
+        method: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        target: str | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        """Send a request; returns when the head of its reply is there. `close` the reply, or read it to the end.
+
+        `headers` go before the pool's. `target`: path and query at the same place, default the URL's own.
+        `timeout`: seconds from when there is a connection to the end of the body. Raises Broken, BadAnswer.
+        """
+        head = self._head(method, self._target if target is None else _target(target), body, headers)
+        wire = self._unused() or await self._connect()
+        return await wire.ask(head, body or b"", timeout)
+
+    def _head(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str] | None) -> bytes:
+        lines = self._lines
+        kind = self._kind
+        if headers:
+            for name, value in headers.items():
+                if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
+                    raise Broken(
+                        f"the header {printable(name)} has characters that no header may have: nothing was sent"
+                    )
+            if "content-type" in headers:
+                kind = b""
+            if self._headers.keys().isdisjoint(headers):
+                lines += _lines(headers)
+            else:
+                lines = _lines(self._headers | dict(headers))
+        start = b"%b %b HTTP/1.1\r\n" % (method.encode(), target.encode())
+        if body is None:
+            return b"%b%b\r\n" % (start, lines)
+        return b"%b%b%bcontent-length: %d\r\n\r\n" % (start, lines, kind, len(body))
+
+    # -- connections ------------------------------------------------------------------------------
+
+    def _unused(self) -> Wire | None:
+        """The connection that was used last, so that few stay open where few are needed."""
+        while self._idle:
+            since, wire = self._idle.pop()
+            if wire.usable and self._loop.time() - since < KEEPALIVE:
+                return wire
+            wire.abort()
+        return None
+
+    async def _connect(self) -> Wire:
+        place = self._place
+        where = place.address
+        if place.scheme == "https" and self._tls is None:
+            self._tls = ssl.create_default_context()
+        secure = self._tls is not None
+        eyes: Any = (
+            {"happy_eyeballs_delay": _EYES} if isinstance(self._loop, asyncio.BaseEventLoop) else {}
+        )  # no uvloop
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                transport, made = await self._loop.create_connection(
+                    lambda: Wire(where, self._limit, self._free, self._lost),
+                    place.host or "localhost",
+                    place.port,
+                    ssl=self._tls,
+                    server_hostname=place.host if secure else None,
+                    **eyes,
+                )
+        except TimeoutError as error:
+            why = f"cannot connect to {where}: no connection within {CONNECT_TIMEOUT:g} s"
+            raise Broken(printable(why)) from error
+        except ssl.SSLError as error:
+            raise Broken(printable(f"TLS with {where} did not come about: {error}")) from error
+        except socket.gaierror as error:
+            raise Broken(printable(f"the host {place.host} was not found: {error.strerror or error}")) from error
+        except (OSError, ValueError) as error:
+            why = f"TLS with {where} did not come about: the connection was closed"
+            if not secure or not isinstance(error, ConnectionError) or isinstance(error, ConnectionRefusedError):
+                why = f"cannot connect to {where}: {getattr(error, 'strerror', None) or error}"
+            raise Broken(printable(why)) from error
+        # an event stream may be silent for hours: the system shall notice when the far end is gone
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        wire: Wire = made
+        self._live.add(wire)
+        return wire
+
+    def _free(self, wire: Wire) -> None:
+        """A connection may be used again."""
+        if self._emptied is not None:
+            wire.abort()
+            return
+        self._idle.append((self._loop.time(), wire))
+        if self._sweeping is None:
+            self._sweeping = self._loop.call_later(KEEPALIVE, self._sweep)
+
+    def _lost(self, wire: Wire) -> None:
+        """A connection is over."""
+        self._live.discard(wire)
+        if self._emptied is not None and not self._live and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    def _sweep(self) -> None:
+        """Close what nobody used for long."""
+        old = self._loop.time() - KEEPALIVE
+        kept = []
+        for since, wire in self._idle:
+            if since <= old or not wire.usable:
+                wire.abort()
+            else:
+                kept.append((since, wire))
+        self._idle = kept
+        self._sweeping = self._loop.call_at(kept[0][0] + KEEPALIVE, self._sweep) if kept else None
+
+    async def close(self) -> None:
+        """Close every connection; returns when they are released."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        if self._emptied is None:
+            self._emptied = self._loop.create_future()
+            for wire in list(self._live):
+                wire.abort()
+            if not self._live:
+                self._emptied.set_result(None)
+        await asyncio.shield(self._emptied)
+
+
+def _host(place: Url) -> str:
+    host = f"[{place.host}]" if ":" in place.host else place.host or "localhost"
+    try:
+        host = host if host.isascii() else host.encode("idna").decode()
+    except UnicodeError:
+        raise LocalError(f"{place}: {printable(place.host)!r} is no name of a host") from None
+    return host if place.port == PORTS[place.scheme] else f"{host}:{place.port}"
+
+
+def _target(target: str) -> str:
+    """Path and query as they go on the wire: what was escaped stays as it is."""
+    return target if _PLAIN.fullmatch(target) else quote(target, safe="/?:@!$&'()*+,;=%~")
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9/?:@!$&'()*+,;=%~._\-]+")
+
+
+def _lines(headers: Mapping[str, str]) -> bytes:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("utf-8", "surrogateescape")
