@@ -1,0 +1,155 @@
+"""The methods that a server answers itself: the handshake, lists, log levels, subscriptions.
+
+Each is a `Method` like any other, whose function takes `(admitted, context)` and returns a result as
+JSON text. Tools, resources, prompts and completions have methods of their own, see `functions`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from ..jsonrpc.errors import INVALID_REQUEST, InvalidParams, RpcError
+from ..rpc.binding import Binding
+from ..rpc.context import Context
+from ..rpc.service import Method
+from . import dialect
+from .lifecycle import LEVELS, Admitted, begun
+from .params import CompleteResult, Completion, DiscoverResult, EmptyResult, InitializeResult
+from .results import finish
+from .revisions import NEWEST_STATEFUL
+
+if TYPE_CHECKING:
+    from .server import Server
+
+logger = logging.getLogger("dragoman.mcp")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Bound(Struct, frozen=True, eq=False):
+    """What a `Method` needs of a `Binding`, for a function that takes `(admitted, context)`."""
+
+    function: Callable[[Admitted, Context], Any]
+    kind: Literal["async", "plain"] = "plain"
+    wants_context: bool = True
+    opaque: bool = True
+    encode: Callable[[Any], bytes] = _encode
+
+    def arguments(self, params: Any, context: Any = None) -> tuple[Any, ...]:
+        """The admitted call and its context."""
+        return params, context
+
+
+def method(
+    name: str, function: Callable[[Admitted, Context], Any], *, kind: Literal["inline", "async"] = "inline", **more: Any
+) -> Method:
+    """A method of the server's own."""
+    bound = Bound(function, "async" if kind == "async" else "plain")
+    quick = kind == "inline"
+    return Method(name, cast(Binding, bound), kind, quick=quick, in_place=quick, **more)
+
+
+def raising(error: RpcError) -> Method:
+    """A method that answers with this error."""
+
+    def fail(admitted: Admitted, context: Context) -> Any:
+        raise error
+
+    return method("unknown", fail)
+
+
+def methods(server: Server) -> dict[str, Method]:
+    """The server's own methods by name."""
+
+    def empty(admitted: Admitted) -> Raw:
+        return finish(EmptyResult(), admitted.revision, server.stamp)
+
+    def initialize(admitted: Admitted, context: Context) -> Raw:
+        peer = context.peer
+        if peer is None:
+            raise RpcError.of(INVALID_REQUEST, "Invalid Request: this wire carries single messages and no session")
+        if peer.state is not None:
+            raise RpcError.of(INVALID_REQUEST, "Invalid Request: `initialize` was answered already")
+        session = begun(admitted)
+        peer.state = session
+        peer.dialect = peer.inbox.dialect = dialect.of(session.revision)
+        result = InitializeResult(
+            protocol_version=session.revision.date,
+            capabilities=server.capabilities(session.revision),
+            server_info=server.info,
+            instructions=UNSET if server.instructions is None else server.instructions,
+        )
+        return finish(result, session.revision, server.stamp)
+
+    def initialized(admitted: Admitted, context: Context) -> None:
+        session = admitted.session
+        if session is not None and not session.initialized:
+            session.initialized = True
+            server.subscriptions.join(context.peer)
+
+    def discover(admitted: Admitted, context: Context) -> Raw:
+        result = DiscoverResult(
+            supported_versions=server.offered.dates,
+            capabilities=server.capabilities(admitted.revision),
+            instructions=UNSET if server.instructions is None else server.instructions,
+            ttl_ms=int(server.ttl * 1000),
+            cache_scope=server.cache_scope,
+        )
+        return finish(result, admitted.revision, server.stamp)
+
+    def listing(kind: Literal["tools", "resources", "templates", "prompts"]) -> Callable[[Admitted, Context], Raw]:
+        return lambda admitted, context: server.catalog.page(kind, admitted.revision, admitted.params.cursor)
+
+    def set_level(admitted: Admitted, context: Context) -> Raw:
+        level = admitted.params.level
+        if level not in LEVELS:
+            text = f"Invalid params: there is no log level {level!r:.40}; the levels are {', '.join(LEVELS)}"
+            raise InvalidParams(text)
+        if admitted.session is not None:
+            admitted.session.log_level = level
+        return empty(admitted)
+
+    def subscribe(admitted: Admitted, context: Context) -> Raw:
+        server.subscriptions.subscribe(admitted, context.peer, admitted.params.uri)
+        return empty(admitted)
+
+    def unsubscribe(admitted: Admitted, context: Context) -> Raw:
+        server.subscriptions.unsubscribe(admitted, context.peer, admitted.params.uri)
+        return empty(admitted)
+
+    def nothing_to_complete(admitted: Admitted, context: Context) -> Raw:
+        return finish(CompleteResult(completion=Completion([])), admitted.revision, server.stamp)
+
+    def roots_changed(admitted: Admitted, context: Context) -> None:
+        for listener in server.on_roots_changed:
+            try:
+                listener(context.peer)
+            except Exception:
+                logger.exception("on_roots_changed failed")
+
+    async def listen(admitted: Admitted, context: Context) -> Raw:
+        return await server.subscriptions.listen(admitted, context)
+
+    pong = finish(EmptyResult(), NEWEST_STATEFUL, server.stamp)
+    found = (
+        method("initialize", initialize),
+        method("notifications/initialized", initialized),
+        method("ping", lambda admitted, context: pong),
+        method("server/discover", discover),
+        method("tools/list", listing("tools")),
+        method("resources/list", listing("resources")),
+        method("resources/templates/list", listing("templates")),
+        method("prompts/list", listing("prompts")),
+        method("resources/subscribe", subscribe),
+        method("resources/unsubscribe", unsubscribe),
+        method("completion/complete", nothing_to_complete),
+        method("logging/setLevel", set_level),
+        method("notifications/roots/list_changed", roots_changed),
+        method("subscriptions/listen", listen, kind="async", timeout=None, stream=True),
+    )
+    return {one.name: one for one in found}
