@@ -1,4 +1,5 @@
-"""The command: `dragoman serve | call | notify | methods | check | bench | demo | completion`.
+"""The command: `dragoman serve | call | notify | methods | check | bench | demo | completion`, and for
+MCP `tools | tool | resources | read | prompts | prompt | discover | ping`.
 
 Rules of this package:
 

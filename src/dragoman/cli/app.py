@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import logging
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from . import ends
 from .options import Output
 from .terminal import clean, err, out, prepare, show_ending
 
-ABOUT = "JSON-RPC 2.0 on every wire, in both directions."
+ABOUT = "JSON-RPC 2.0 on every wire, in both directions; and MCP."
 
 START = """\
 Start here:
@@ -26,6 +27,10 @@ Start here:
   dragoman demo                                      a calculator on every wire
   dragoman serve calculator:api                      serve your own functions
   dragoman call http://127.0.0.1:8000 subtract 42 23               call them
+
+  dragoman serve weather:app                         serve an MCP server
+  dragoman tools http://127.0.0.1:8000/mcp           see what it can do
+  dragoman tool http://127.0.0.1:8000/mcp forecast city=Beijing    and do it
 
 Every command teaches by example: dragoman call --help"""
 
@@ -36,10 +41,21 @@ COMMANDS = {
     "methods": ("methods:app", "List the methods of a peer that describes itself."),
     "check": ("check:app", "Find every fault of the messages in a file."),
     "bench": ("bench:app", "Measure calls a second and how long they take."),
+    "tools": ("tools:app", "List the tools of an MCP server."),
+    "tool": ("tools:tool_app", "Call a tool of an MCP server."),
+    "resources": ("resources:app", "List the resources of an MCP server."),
+    "read": ("resources:read_app", "Read a resource of an MCP server."),
+    "prompts": ("prompts:app", "List the prompts of an MCP server."),
+    "prompt": ("prompts:prompt_app", "Get a prompt of an MCP server."),
+    "discover": ("discover:app", "Show who an MCP server is, and what it can do."),
+    "ping": ("discover:ping_app", "See whether an MCP server answers."),
     "demo": ("demo:app", "See a calculator answer on every wire."),
     "completion": ("completion:app", "Print a completion script for your shell."),
 }
 """Where each command's App is, imported when it is asked for."""
+
+OF_MCP = ("tools", "tool", "resources", "read", "prompts", "prompt", "discover", "ping")
+"""Commands that take a command to start after `--`."""
 
 
 def build() -> App:
@@ -65,6 +81,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line and return the exit status; nothing is raised but SystemExit."""
     prepare()
     app = build()
+    if arguments and arguments[0] in OF_MCP:
+        arguments = _child_as_option(arguments)
     try:
         command, bound, _ = app.parse_args(arguments, print_error=False, exit_on_error=False)
     except CycloptsError as fault:
@@ -86,6 +104,15 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as fault:
         return _failed(fault, output)
     return status if isinstance(status, int) else ends.FINE
+
+
+def _child_as_option(arguments: Sequence[str]) -> Sequence[str]:
+    """The command line with the words after `--`, a command to start, as one option."""
+    words = list(arguments)
+    if "--" not in words:
+        return words
+    at = words.index("--")
+    return [*words[:at], "--child", shlex.join(words[at + 1 :])]
 
 
 def _misread(fault: CycloptsError, arguments: Sequence[str]) -> int:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterator
+import shlex
 from typing import Annotated
 
-import msgspec
 from cyclopts import App, Parameter
 from msgspec import Raw, UnsetType
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from ..channel import ChannelError
+from ..jsonrpc.errors import BadAnswer, RpcError
 from .arguments import params_of
 from .ends import FINE
 from .options import LINK, OUTPUT, WIRE, Link, Output, Wire
+from .progress import Bar
 from .reach import reached
-from .terminal import clean, err, show_json
+from .terminal import err, say, show_json
 
 ABOUT_WORDS = """\
 A word that is JSON is that value, any other is text; name=word gives
@@ -33,6 +33,7 @@ Examples:
   dragoman call unix:calc.sock sum 1 2.5 -3
   dragoman call ws://127.0.0.1:8001 greet name=Ada 'tags=["x", "y"]'
   dragoman call https://example.org/rpc report --params @report.json
+  dragoman call redis://127.0.0.1/calculator subtract 42 23
   dragoman call http://127.0.0.1:8000 subtract 42 23 --json   {{"result":19}}
 
 A child process, over its stdin and stdout; here the second is a language
@@ -84,7 +85,7 @@ def call(
     Parameters
     ----------
     url
-        Where: http, https, ws, wss, tcp, tls, unix or udp; or a command to start.
+        Where: http, https, ws, wss, tcp, tls, unix, udp, amqp, mqtt, nats or redis; or a command to start.
     method
         The method's name.
     args
@@ -117,7 +118,7 @@ def notify(
     Parameters
     ----------
     url
-        Where: http, https, ws, wss, tcp, tls, unix or udp; or a command to start.
+        Where: http, https, ws, wss, tcp, tls, unix, udp, amqp, mqtt, nats or redis; or a command to start.
     method
         The method's name.
     args
@@ -132,63 +133,22 @@ def notify(
 
 
 async def _call(url: str, method: str, params: Raw | UnsetType, link: Link, wire: Wire) -> Raw:
-    async with reached(url, link, wire) as peer:
-        with progress_on_stderr(method) as show:
-            return await peer.call(method, params, result=Raw, on_progress=show)
+    try:
+        async with reached(url, link, wire) as peer:
+            with Bar(method) as bar:
+                return await peer.call(method, params, result=Raw, on_progress=bar.show if err.is_terminal else None)
+    except (RpcError, ChannelError, BadAnswer) as fault:
+        if _speaks_mcp(url, fault):
+            say(f"this looks like MCP: dragoman tools {shlex.quote(url)} lists what it can do", "yellow")
+        raise
+
+
+def _speaks_mcp(url: str, fault: Exception) -> bool:
+    """Whether a failed call went to an MCP server, by the usual path or by a code that MCP alone has."""
+    path = url.partition("?")[0].rstrip("/")
+    return path.endswith(("/mcp", "/sse")) or (isinstance(fault, RpcError) and fault.code in (-32020, -32021, -32022))
 
 
 async def _notify(url: str, method: str, params: Raw | UnsetType, link: Link, wire: Wire) -> None:
     async with reached(url, link, wire) as peer:
         await peer.notify(method, params)
-
-
-# -- progress -------------------------------------------------------------------------------------
-
-
-class Told(msgspec.Struct):
-    """What a progress value says, in whichever of the usual shapes it comes."""
-
-    done: float | None
-    total: float | None
-    text: str
-
-
-def told(value: object) -> Told:
-    """Read a progress value: a number (a share of 1), [done, total], or an object as LSP and MCP send it."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return Told(float(value), 1.0, "") if 0 <= value <= 1 else Told(float(value), None, f"{value:g}")
-    if isinstance(value, list) and len(value) == 2 and all(isinstance(part, (int, float)) for part in value):
-        return Told(float(value[0]), float(value[1]), "")
-    if not isinstance(value, dict):
-        return Told(None, None, value if isinstance(value, str) else msgspec.json.encode(value).decode())
-    text = next((value[key] for key in ("message", "title", "text") if isinstance(value.get(key), str)), "")
-    if isinstance(share := value.get("percentage"), (int, float)):
-        return Told(float(share), 100.0, text)
-    done = next((value[key] for key in ("progress", "done", "value") if isinstance(value.get(key), (int, float))), None)
-    total = value.get("total")
-    return Told(done, float(total) if isinstance(total, (int, float)) else None, text)
-
-
-@contextlib.contextmanager
-def progress_on_stderr(title: str) -> Iterator[Callable[[object], None] | None]:
-    """A line on stderr that follows a call's progress, once there is any; None when stderr is no terminal."""
-    if not err.is_terminal:
-        yield None
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(24),
-        TextColumn("{task.fields[text]}", markup=False),
-    )
-    with contextlib.ExitStack() as shown:
-        line = Progress(*columns, TimeElapsedColumn(), console=err, transient=True)
-        task = line.add_task(clean(title), total=None, text="")
-
-        def show(value: object) -> None:
-            if not line.live.is_started:
-                shown.enter_context(line)
-            said = told(value)
-            line.update(task, completed=said.done or 0.0, total=said.total, text=clean(said.text)[:60])
-
-        yield show

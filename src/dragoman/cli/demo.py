@@ -1,4 +1,5 @@
-"""`dragoman demo`: one calculator, called on every wire and calling back; then what wrong calls look like.
+"""`dragoman demo`: one calculator, called on every wire and calling back; then what wrong calls look like, and the
+same calculator as an MCP tool in both eras. With `--brokers` over those brokers too that are there or can be started.
 
 Exit status 1 when anything did not go as it must; the sentence at the end says what.
 """
@@ -7,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from cyclopts import App
+from cyclopts import App, Group, Parameter
 from rich.console import RenderableType
 from rich.highlighter import JSONHighlighter
 from rich.live import Live
@@ -20,10 +22,12 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from .brokers import BROKERS, broker_rounds, play_over
 from .calculator import api
-from .call import told
 from .ends import ANSWERED_WITH_ERROR, FINE, ending_of
+from .eras import Era, eras
 from .options import OUTPUT, Output
+from .progress import told
 from .rounds import CALLS, Exchanged, Round, make, mistakes, play, progress, rounds
 from .terminal import clean, compact, out
 
@@ -33,21 +37,35 @@ app = App(
 Examples:
 
   dragoman demo
+  dragoman demo --brokers
   dragoman demo --json | jq '.rounds[] | [.wire, .median_ms]'
 
 The service it serves is yours to try: dragoman serve dragoman.cli.calculator:api""",
 )
 
+DEMO_GROUP = Group("Demo", sort_key=10)
+
 
 @app.default
-def demo(*, output: Output = OUTPUT) -> int:
-    """See a calculator answer on every wire, in about three seconds."""
-    with tempfile.TemporaryDirectory(prefix="dragoman-") as place:
-        return asyncio.run(_demo(Path(place), output))
+def demo(
+    *, brokers: Annotated[bool, Parameter(group=DEMO_GROUP, show_default=False)] = False, output: Output = OUTPUT
+) -> int:
+    """See a calculator answer on every wire, and as an MCP tool, in about three seconds.
+
+    Parameters
+    ----------
+    brokers
+        Over RabbitMQ, MQTT, NATS and Redis too, where they answer at their usual local ports or can be started.
+    """
+    with tempfile.TemporaryDirectory(prefix="dragoman-", ignore_cleanup_errors=True) as place:
+        return asyncio.run(_demo(Path(place), output, brokers=brokers))
 
 
-async def _demo(folder: Path, output: Output) -> int:
+async def _demo(folder: Path, output: Output, *, brokers: bool) -> int:
     rows, wrong = rounds(folder), mistakes()
+    if brokers:
+        rows += broker_rounds()
+    tried: list[Era] = []
     show = not output.json
     if show:
         _title(rows)
@@ -56,16 +74,20 @@ async def _demo(folder: Path, output: Output) -> int:
     try:
         last = await _progress(show)
         await make(wrong)
+        tried = await eras()
     except Exception as fault:
         failures.append(ending_of(fault).text or type(fault).__name__)
     else:
         failures += [f"{each.what}: the answer is not the error {each.code}" for each in wrong if not each.fine]
         failures += [] if last == "done" else [f"slow answered {last!r}"]
+        failures += [f"MCP {era.revision}: {era.note}" for era in tried if not era.fine]
     if show:
         _wrong(wrong)
+        _mcp(tried)
         _sum_up(rows, failures)
     else:
-        print(compact({"fine": not failures, "rounds": [*map(_as_json, rows)], "wrong_calls": [*map(_bytes, wrong)]}))
+        found = {"fine": not failures, "rounds": [*map(_as_json, rows)], "wrong_calls": [*map(_bytes, wrong)]}
+        print(compact(found | {"mcp": [*map(_era, tried)]}))
     return ANSWERED_WITH_ERROR if failures else FINE
 
 
@@ -83,16 +105,21 @@ async def _rounds(rows: list[Round], folder: Path, show: bool) -> None:
     if show and out.is_terminal:
         with Live(_table(rows), console=out, refresh_per_second=12) as live:
             for row in rows:
-                await play(row, folder, lambda: live.update(_table(rows)))
+                await _play(row, folder, lambda: live.update(_table(rows)))
             live.update(_table(rows), refresh=True)
         return
     for row in rows:
-        await play(row, folder, lambda: None)
+        await _play(row, folder, lambda: None)
         if show:
             print(
                 "  ".join(f"{cell:{width}}" for cell, width in zip(_cells(row), WIDTHS, strict=True)).rstrip(),
                 flush=True,
             )
+
+
+async def _play(row: Round, folder: Path, changed: Callable[[], None]) -> None:
+    broker = next((one for one in BROKERS if one.name == row.wire), None)
+    await (play(row, folder, changed) if broker is None else play_over(broker, row, folder, changed))
 
 
 HEADS = ("wire", "request", "answer", "median", "calls back")
@@ -106,6 +133,8 @@ def _cells(row: Round) -> tuple[str, str, str, str, str]:
     back = "" if row.state in ("waiting", "running") else "one way"
     if row.state in ("skipped", "failed"):
         return row.wire, _request(row), answer, row.state, clean(row.note)
+    if row.promise:
+        return row.wire, _request(row), answer, median, back and row.promise
     return row.wire, _request(row), answer, median, row.called_back or ("" if row.duplex else back)
 
 
@@ -121,8 +150,9 @@ def _request(row: Round) -> str:
 
 def _table(rows: list[Round]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for title in HEADS:
-        table.add_column(title, justify="right" if title == "median" else "left", no_wrap=title != HEADS[-1])
+    last = "calls back, or promise" if any(row.promise for row in rows) else HEADS[-1]
+    for title in (*HEADS[:-1], last):
+        table.add_column(title, justify="right" if title == "median" else "left", no_wrap=title != last)
     for row in rows:
         wire, request, answer, median, back = _cells(row)
         if row.state == "waiting":
@@ -181,13 +211,30 @@ def _wrong(wrong: list[Exchanged]) -> None:
         out.print(
             Text(each.what + ("" if each.fine else "  (not the answer it must be)"), "" if each.fine else "bold red")
         )
-        for arrow, raw in (("→", each.sent), ("←", each.received)):
-            text = Text(clean(raw.decode("utf-8", "backslashreplace")))
-            if out.is_terminal:
-                JSONHighlighter().highlight(text)
-            grid = Table.grid(padding=(0, 1, 0, 0))
-            grid.add_row(Text(f"  {arrow}", "dim"), text)
-            out.print(grid if out.is_terminal else Text.assemble(f"  {arrow} ", text), soft_wrap=not out.is_terminal)
+        _message("→", each.sent)
+        _message("←", each.received)
+
+
+def _message(arrow: str, raw: bytes) -> None:
+    text = Text(clean(raw.decode("utf-8", "backslashreplace")))
+    if out.is_terminal:
+        JSONHighlighter().highlight(text)
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_row(Text(f"  {arrow}", "dim"), text)
+    out.print(grid if out.is_terminal else Text.assemble(f"  {arrow} ", text), soft_wrap=not out.is_terminal)
+
+
+# -- MCP ------------------------------------------------------------------------------------------
+
+
+def _mcp(tried: list[Era]) -> None:
+    out.print()
+    out.print(Text.assemble(("MCP", "bold"), ("  the same subtract as a tool, in both eras, over TCP", "dim")))
+    for era in tried:
+        out.print()
+        out.print(Text.assemble((era.revision, "bold"), f": {era.what}" if era.fine else f": {clean(era.note)}"))
+        for arrow, raw in era.messages:
+            _message(arrow, raw)
 
 
 def _sum_up(rows: list[Round], failures: list[str]) -> None:
@@ -200,6 +247,11 @@ def _sum_up(rows: list[Round], failures: list[str]) -> None:
     if not failures:
         out.print(Text.assemble(("Yours next:  ", "dim"), "dragoman serve dragoman.cli.calculator:api"), soft_wrap=True)
         out.print(Text("             dragoman call http://127.0.0.1:8000 subtract 42 23"), soft_wrap=True)
+        out.print(Text("         or  dragoman serve dragoman.cli.eras:app"), soft_wrap=True)
+        out.print(
+            Text("             dragoman tool http://127.0.0.1:8000/mcp subtract minuend=42 subtrahend=23"),
+            soft_wrap=True,
+        )
 
 
 def _as_json(row: Round) -> dict[str, Any]:
@@ -212,6 +264,7 @@ def _as_json(row: Round) -> dict[str, Any]:
         "answer": row.answer,
         "median_ms": None if row.median is None else round(row.median, 4),
         "called_back": row.called_back,
+        "promise": row.promise,
         "note": row.note,
     }
 
@@ -222,4 +275,15 @@ def _bytes(each: Exchanged) -> dict[str, Any]:
         "sent": each.sent.decode(),
         "received": each.received.decode("utf-8", "backslashreplace"),
         "fine": each.fine,
+    }
+
+
+def _era(era: Era) -> dict[str, Any]:
+    return {
+        "revision": era.revision,
+        "messages": [
+            {"arrow": arrow, "message": raw.decode("utf-8", "backslashreplace")} for arrow, raw in era.messages
+        ],
+        "fine": era.fine,
+        "note": era.note,
     }

@@ -2,6 +2,7 @@
 
 Rules: the child ends by SIGTERM, so that it drains; a signal to us goes to the child, and its exit
 status is ours; a child that cannot start (a typing error in the file) waits for the next change.
+With `--workers` the supervisor of the workers does all that, and `changes` tells it when.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 
 from .ends import Usage
 from .terminal import say
@@ -19,11 +21,7 @@ from .terminal import say
 
 def watch(folder: Path) -> int:
     """Serve with the arguments of this process but for --reload, until a signal. Returns the exit status."""
-    try:
-        from watchfiles import PythonFilter  # noqa: PLC0415 - the extra "reload"
-        from watchfiles import watch as changes  # noqa: PLC0415
-    except ImportError:
-        raise Usage("--reload needs watchfiles: pip install 'dragoman[reload]'") from None
+    files = _watchfiles()
     child = _start()
     over = threading.Event()
 
@@ -35,12 +33,35 @@ def watch(folder: Path) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on)
     say(f"watching {folder}", "dim")
-    for found in changes(folder, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
-        names = sorted({Path(path).name for _, path in found})
-        say(f"changed: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}; starting again", "yellow")
+    for found in files.watch(folder, watch_filter=files.PythonFilter(), stop_event=over, raise_interrupt=False):
+        say(_reason(path for _, path in found), "yellow")
         _end(child)
         child = _start()
     return child.wait()
+
+
+def changes(folder: Path) -> AsyncIterator[str]:
+    """What has changed in a folder, in words, whenever something has. Usage when the extra is missing."""
+    files = _watchfiles()
+
+    async def found() -> AsyncIterator[str]:
+        async for several in files.awatch(folder, watch_filter=files.PythonFilter()):
+            yield _reason(path for _, path in several)
+
+    return found()
+
+
+def _watchfiles() -> ModuleType:
+    try:
+        import watchfiles  # noqa: PLC0415 - the extra "reload"
+    except ImportError:
+        raise Usage("--reload needs watchfiles: pip install 'dragoman[reload]'") from None
+    return watchfiles
+
+
+def _reason(paths: Iterable[str]) -> str:
+    names = sorted({Path(path).name for path in paths})
+    return f"changed: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}; starting again"
 
 
 def _start() -> subprocess.Popen[bytes]:

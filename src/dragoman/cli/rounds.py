@@ -53,6 +53,8 @@ class Round(Struct, kw_only=True):
     """Of the round trips, in milliseconds."""
     called_back: str | None = None
     """What the caller answered when it was called back."""
+    promise: str | None = None
+    """Over a broker: how often a call that was taken runs."""
     note: str = ""
     """Why it was skipped, or what failed."""
 

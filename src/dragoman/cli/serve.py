@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import shlex
 import signal
 import ssl
 import sys
@@ -20,23 +19,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-import msgspec
 from cyclopts import App, Group, Parameter
-from rich.text import Text
 
 from ..jsonrpc.codec import Leniency
 from ..jsonrpc.limits import SERVER, Limits
-from ..rpc.service import Method, Service
+from ..rpc.service import Service
 from ..rpc.trace import json_lines
-from ..wires import Serving
+from ..transports.stdio import keep
 from ..wires import serve as open_doors
+from .announce import announce, as_mcp
 from .ends import FINE, Usage
 from .options import OUTPUT, WIRE, Output, Wire, trace_to
 from .reload import watch
+from .supervise import supervise
 from .target import Servable, folder_of, load
-from .terminal import clean, compact, err, out, say
+from .terminal import say
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+DEFAULT_MCP_URL = DEFAULT_URL + "/mcp"
 GRACE = 0.5
 """Seconds for worker threads to end once everything is closed."""
 SERVING = Group("Serving", sort_key=10)
@@ -53,8 +53,16 @@ Examples:
   dragoman serve calculator:api tcp://127.0.0.1:9000?framing=content-length
   dragoman serve calculator:api stdio:            as the child of an editor
   dragoman serve calculator:api https://0.0.0.0:8443 --tls-cert own.pem
+  dragoman serve calculator:api amqp://127.0.0.1/calculator    a work queue
+  dragoman serve calculator:api --workers 4       four processes, one port
   dragoman serve calculator:api --reload --debug  while you write it
   dragoman serve calculator:api --limit calls=100 --trace traffic.jsonl
+
+An MCP server is served in every revision at once:
+
+  dragoman serve weather:app                      http://127.0.0.1:8000/mcp
+  dragoman serve weather.py stdio:                as the child of an MCP host
+  dragoman serve weather:app http://127.0.0.1:8000/mcp ws://127.0.0.1:8001
 
 Ctrl-C or SIGTERM drains: calls in flight may end, new ones are refused, and
 the exit status is 0. A second one ends at once.""",
@@ -68,6 +76,10 @@ class Doors:
 
     reload: bool = False
     """Start again whenever a Python file in the target's folder changes."""
+    workers: Annotated[int | None, Parameter(metavar="N")] = None
+    """Serve from so many processes that share the sockets; one that dies is replaced, SIGHUP reloads them."""
+    bus: Annotated[str | None, Parameter(metavar="URL")] = None
+    """What several processes or machines share: redis, nats or amqp; workers have one of their own."""
     drain: Annotated[float | None, Parameter(metavar="SECONDS")] = None
     """Wait so long for calls in flight when ending; 30 unless said."""
     debug: bool = False
@@ -82,6 +94,8 @@ class Doors:
     """Web pages' origins that may call."""
     cors: Annotated[list[str], Parameter(metavar="ORIGIN")] = field(default_factory=list)
     """Origins that get CORS headers; none unless said."""
+    quiet: Annotated[bool, Parameter(alias="-q")] = False
+    """Do not say what is served and where."""
     no_uvloop: bool = False
     """Run on asyncio's own loop even when uvloop is installed."""
 
@@ -118,16 +132,30 @@ def serve(
     target
         What to serve: module:attribute or file.py:attribute.
     urls
-        Where: http, https, ws, wss, tcp, tls, unix, udp or stdio: [default: http://127.0.0.1:8000]
+        Where: http, https, ws, wss, tcp, tls, unix, udp or stdio:, or at a broker: amqp, mqtt, nats, redis.
+        [default: http://127.0.0.1:8000, for MCP http://127.0.0.1:8000/mcp]
     """
-    places = list(urls) or [DEFAULT_URL]
-    if doors.reload:
-        if any(place.startswith("stdio:") for place in places):
+    if doors.workers is not None and not employed():
+        return supervise(
+            folder_of(target),
+            list(urls) or [DEFAULT_URL],
+            workers=doors.workers,
+            bus=doors.bus,
+            reload=doors.reload,
+            quiet=doors.quiet,
+            loop=_loop(doors),
+        )
+    if doors.reload and not employed():
+        if any(place.startswith("stdio:") for place in urls):
             raise Usage("--reload and stdio: do not go together: the pipes belong to the first child")
         return watch(folder_of(target))
     tls = doors.tls()
     limits = _limits(doors, wire)
-    served = load(target)
+    served = _loaded(target, urls)
+    server = as_mcp(served)
+    places = list(urls) or [DEFAULT_URL if server is None else DEFAULT_MCP_URL]
+    if server is not None:
+        server.debug = server.debug or doors.debug
     if isinstance(served, Service):
         served.debug = served.debug or doors.debug
         if wire.lenient:
@@ -136,6 +164,23 @@ def serve(
         status = runner.run(_serve(served, places, doors, wire, limits, tls, write, output))
         _leave(status)
         return status
+
+
+def _loaded(target: str, urls: tuple[str, ...]) -> Servable:
+    """What to serve. Where standard output is the wire, what is printed on the way does not stand among the messages."""
+    if not any(place.startswith("stdio:") for place in urls):
+        return load(target)
+    let_go = keep()
+    try:
+        return load(target)
+    except BaseException:
+        let_go()
+        raise
+
+
+def employed() -> bool:
+    """Is this one of the workers that a supervisor started?"""
+    return "DRAGOMAN_WORKER" in os.environ
 
 
 def _leave(status: int) -> None:
@@ -193,11 +238,16 @@ async def _serve(
         hosts=doors.host_allowed or None,
         origins=doors.origin_allowed or None,
         cors=doors.cors,
+        bus=None if employed() else doors.bus,
     )
     async with serving:
-        _announce(served, serving, places, output)
+        on_stdio = any(place.startswith("stdio:") for place in places)
+        job = serving.employment
+        if not doors.quiet and (job is None or job.announce):
+            pid = os.getpid() if job is None else job.supervisor
+            announce(served, serving.urls, on_stdio=on_stdio, output=output, pid=pid)
         waits: list[asyncio.Future[object]] = [asyncio.ensure_future(stop.wait())]
-        if all(place.startswith("stdio:") for place in places):  # the end of the input is the end of the work
+        if job is not None or all(place.startswith("stdio:") for place in places):  # the input's end, the supervisor's
             waits.append(asyncio.ensure_future(serving.ended()))
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
@@ -222,70 +272,3 @@ def _stop_on_signals() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on, number)
     return stop
-
-
-# -- what it prints -------------------------------------------------------------------------------
-
-
-def _announce(served: Servable, serving: Serving, places: list[str], output: Output) -> None:
-    """Where it listens, and a line to try; on stderr when stdout is the wire."""
-    on_stdio = any(place.startswith("stdio:") for place in places)
-    console = err if on_stdio else out
-    if output.json:
-        line = compact({"service": served.name, "urls": serving.urls, "pid": os.getpid()})
-        print(line, file=console.file, flush=True)
-        return
-    title = Text(clean(served.name), "bold")
-    if isinstance(served, Service):
-        many = len(served.methods)
-        title.append(f" {clean(served.version)}, {many} method{'' if many == 1 else 's'}", "dim")
-    console.print(title)
-    for url in serving.urls:
-        console.print(Text.assemble("  ", (clean(url), "cyan")), soft_wrap=True)
-    reachable = [url for url in serving.urls if not url.startswith(("stdio:", "memory:"))]
-    if reachable and isinstance(served, Service) and served.methods:
-        console.print(Text.assemble(("try  ", "dim"), clean(line_to_try(served, reachable[0]))), soft_wrap=True)
-    console.file.flush()
-
-
-SAMPLES = {
-    "integer": "1",
-    "number": "1.5",
-    "string": "text",
-    "boolean": "true",
-    "array": "[]",
-    "object": "{}",
-    "null": "null",
-}
-
-
-def line_to_try(service: Service, url: str) -> str:
-    """A command line that calls a method of `service` with arguments of the right types: the first that is plain."""
-    lines = [_words(method) for method in service.methods.values()]
-    plain = [words for words in lines if words is not None and len(words) > 1]
-    words = next(iter(plain or [words for words in lines if words is not None]), ["rpc.discover"])
-    return shlex.join(["dragoman", "call", url, *words])
-
-
-def _words(method: Method) -> list[str] | None:
-    """A method's name and a sample of each argument it needs; None where no plain value will do."""
-    needed = [p for p in method.binding.parameters if p.required and p.kind in ("positional", "either", "named")]
-    samples = [_sample(p.schema) for p in needed]
-    by_name = len(needed) > 2 or any(p.kind == "named" for p in needed)
-    words = [method.name]
-    for parameter, sample in zip(needed, samples, strict=True):
-        if sample is None or (by_name and parameter.kind == "positional"):
-            return None
-        words.append(f"{parameter.name}={sample}" if by_name else sample)
-    return words
-
-
-def _sample(schema: dict[str, Any]) -> str | None:
-    """A word that is a value of a schema; None where it is not a plain one."""
-    if schema.get("enum"):
-        return msgspec.json.encode(schema["enum"][0]).decode()
-    kind = schema.get("type")
-    bounds = ("minimum", "exclusiveMinimum", "multipleOf", "pattern", "minLength", "format", "minItems", "required")
-    if not isinstance(kind, str) or any(bound in schema for bound in bounds):
-        return None
-    return SAMPLES.get(kind)

@@ -87,7 +87,10 @@ def _line(fault: BaseException) -> str:
     if isinstance(fault, SyntaxError):
         return ""
     frames = [frame for frame in traceback.extract_tb(fault.__traceback__) if "importlib" not in frame.filename]
-    own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
+    package = str(Path(__file__).parent.parent)
+    own = [
+        frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith(package)
+    ]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
@@ -99,7 +102,8 @@ def _attribute(module: ModuleType, place: str, attribute: str) -> Servable:
         except AttributeError:
             raise Usage(_missing(module, place, attribute)) from None
     if not _is_servable(value):
-        what = f"a {type(value).__name__}" if not isinstance(value, type) else "a class"
+        kind = "class" if isinstance(value, type) else type(value).__name__
+        what = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
         raise Usage(f"{place}:{attribute} is {what} and cannot be served; {_offer(module, place)}")
     return value
 

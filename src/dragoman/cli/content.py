@@ -1,0 +1,107 @@
+"""What MCP servers answer, for people: content blocks, messages, resources. Values are plain JSON here.
+
+Rules: text is printed as it is, made safe for a terminal; what is binary is named with its type and size;
+structured content that says the same as the text is printed once.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+from rich.text import Text
+
+from .terminal import clean, out, show_json
+
+
+def safe(text: str) -> str:
+    """Foreign text for a terminal; tabs stay."""
+    return "\t".join(map(clean, text.split("\t")))
+
+
+def show_result(result: dict[str, Any]) -> None:
+    """The result of a tool on stdout."""
+    blocks = result.get("content", [])
+    if "structuredContent" not in result:
+        show_blocks(blocks)
+        return
+    structured = result["structuredContent"]
+    texts = [block.get("text", "") for block in blocks if block.get("type") == "text"]
+    others = [block for block in blocks if block.get("type") != "text"]
+    said = any(_same(text, structured) for text in texts)
+    if blocks and not said:
+        show_blocks(blocks)
+    elif _is_wrapped(structured) and isinstance(structured["result"], str):
+        out.print(Text(safe(structured["result"])), soft_wrap=True)
+    else:
+        show_json(msgspec.json.encode(structured["result"] if _is_wrapped(structured) else structured))
+    if said:
+        show_blocks(others)
+
+
+def _is_wrapped(structured: Any) -> bool:
+    """A value that is no object, as servers wrap it for clients that want one."""
+    return isinstance(structured, dict) and list(structured) == ["result"]
+
+
+def _same(text: str, structured: Any) -> bool:
+    """True where a text is the structured content once more."""
+    wrapped = structured["result"] if _is_wrapped(structured) else structured
+    if text == wrapped:
+        return True
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return value in (structured, wrapped)
+
+
+def show_blocks(blocks: list[dict[str, Any]]) -> None:
+    """Content blocks on stdout, one below the other."""
+    for block in blocks:
+        out.print(Text(block_text(block)), soft_wrap=True)
+
+
+def block_text(block: dict[str, Any]) -> str:
+    """A content block in words."""
+    kind = block.get("type")
+    if kind == "text":
+        return safe(str(block.get("text", "")))
+    if kind in ("image", "audio"):
+        return f"[{clean(str(block.get('mimeType', kind)))}, {_size(block.get('data', ''))}]"
+    if kind == "resource_link":
+        return safe(f"{block.get('title') or block.get('name', '')} <{block.get('uri', '')}>")
+    if kind == "resource":
+        return contents_text(block.get("resource", {}))
+    return safe(msgspec.json.encode(block).decode())
+
+
+def contents_text(contents: dict[str, Any]) -> str:
+    """A resource's contents in words."""
+    if "text" in contents:
+        return safe(str(contents["text"]))
+    kind = clean(str(contents.get("mimeType", "binary")))
+    return f"[{clean(str(contents.get('uri', '')))}: {kind}, {_size(contents.get('blob', ''))}]"
+
+
+def blob_of(contents: dict[str, Any]) -> bytes | None:
+    """The bytes of binary contents; None for text, and for what is no base64."""
+    if "blob" not in contents:
+        return None
+    try:
+        return base64.b64decode(contents["blob"], validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        return None
+
+
+def _size(encoded: object) -> str:
+    size = len(str(encoded).rstrip("=")) * 3 // 4
+    return f"{size:,} byte{'' if size == 1 else 's'}"
+
+
+def first_line(text: object) -> str:
+    """The first line of a description."""
+    lines = str(text or "").strip().splitlines()
+    return lines[0] if lines else ""

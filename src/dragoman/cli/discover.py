@@ -1,0 +1,149 @@
+"""`dragoman discover` and `dragoman ping`: who an MCP server is, and whether it is there."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import Any
+
+from cyclopts import App
+from msgspec import Struct
+from rich.padding import Padding
+from rich.text import Text
+
+from ..mcp import Client
+from .ends import FINE, Usage
+from .far import FAR, SERVER_WORDS, Far, found, plain, server_at
+from .hosts import Host
+from .options import OUTPUT, Output
+from .terminal import clean, compact, out
+
+app = App(
+    name="discover",
+    usage="Usage: dragoman discover [OPTIONS] SERVER",
+    help_epilogue=f"""\
+Examples:
+
+  dragoman discover http://127.0.0.1:8000/mcp
+  dragoman discover weather.py
+  dragoman discover --config weather --json
+
+{SERVER_WORDS}""",
+)
+ping_app = App(
+    name="ping",
+    usage="Usage: dragoman ping [OPTIONS] SERVER",
+    help_epilogue=f"""\
+Examples:
+
+  dragoman ping http://127.0.0.1:8000/mcp
+  dragoman ping weather.py
+  dragoman ping --config weather --timeout 2
+
+{SERVER_WORDS}
+
+Revisions without a ping are asked by server/discover.""",
+)
+
+
+class About(Struct, frozen=True):
+    """What a server says of itself."""
+
+    server: dict[str, Any]
+    revision: str
+    revisions: list[str]
+    capabilities: dict[str, Any]
+    instructions: str | None
+
+
+@app.default
+def discover(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
+    """Show who an MCP server is, and what it can do.
+
+    Parameters
+    ----------
+    words
+        The server.
+    """
+    about = asyncio.run(_discover(_only(words, far), far))
+    if output.json:
+        print(compact(about))
+    else:
+        _show(about)
+    return FINE
+
+
+@ping_app.default
+def ping(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
+    """See whether an MCP server answers, and how quickly.
+
+    Parameters
+    ----------
+    words
+        The server.
+    """
+    about, seconds = asyncio.run(_ping(_only(words, far), far))
+    if output.json:
+        print(compact({"server": about.server, "revision": about.revision, "ms": round(1000 * seconds, 3)}))
+    else:
+        out.print(Text.assemble(_named(about), f"  {about.revision}  {1000 * seconds:.1f} ms"), soft_wrap=True)
+    return FINE
+
+
+def _only(words: tuple[str, ...], far: Far) -> Host:
+    host, rest = found(words, far)
+    if rest:
+        raise Usage(f"{rest[0]!r} is too much: only the server is named here")
+    return host
+
+
+async def _discover(host: Host, far: Far) -> About:
+    async with server_at(host, far, "discover") as (client, _):
+        if client.revision.stateful:
+            return _about(client, [])
+        return _about(client, list((await client.discover()).supported_versions))
+
+
+async def _ping(host: Host, far: Far) -> tuple[About, float]:
+    async with server_at(host, far, "ping") as (client, _):
+        started = perf_counter()
+        await client.ping()
+        seconds = perf_counter() - started
+        return _about(client, []), seconds
+
+
+def _about(client: Client, revisions: list[str]) -> About:
+    return About(
+        plain(client.server) or {},
+        client.revision.date,
+        revisions or [client.revision.date],
+        plain(client.capabilities) or {},
+        client.instructions if isinstance(client.instructions, str) else None,
+    )
+
+
+def _named(about: About) -> Text:
+    name = str(about.server.get("title") or about.server.get("name") or "a server without a name")
+    return Text.assemble((clean(name), "bold"), (f" {clean(str(about.server.get('version', '')))}", "dim"))
+
+
+def _show(about: About) -> None:
+    out.print(_named(about), soft_wrap=True)
+    for key in ("description", "websiteUrl"):
+        if text := about.server.get(key):
+            out.print(Text(f"  {clean(str(text))}"), soft_wrap=True)
+    others = [date for date in about.revisions if date != about.revision]
+    more = f", and also {', '.join(others)}" if others else ""
+    out.print(Text(f"  speaks {about.revision}{more}"), soft_wrap=True)
+    out.print(Text(f"  offers {_offers(about.capabilities)}"), soft_wrap=True)
+    if about.instructions:
+        out.print(Padding(Text(clean(about.instructions.strip())), (1, 0, 0, 2)))
+
+
+def _offers(capabilities: dict[str, Any]) -> str:
+    """The capabilities in words: `tools (listChanged), logging`."""
+    words = []
+    for name, value in capabilities.items():
+        marks = [key for key, one in value.items() if one not in (False, None)] if isinstance(value, dict) else []
+        words.append(clean(name + (f" ({', '.join(marks)})" if marks else "")))
+    return ", ".join(words) or "nothing"

@@ -1,0 +1,154 @@
+"""Words of a command line or of an answer, typed by a JSON Schema: `count=3`, `flag=yes`, `tags=a,b`.
+
+Rules:
+
+- A schema that wants a text gets the word as it is: `zip=01234` stays a text. Everywhere else the word
+  is JSON; where it is none and the schema allows a text, it is that text.
+- A boolean may be said as yes, no, on, off, true or false. An array whose elements are plain may be
+  written with commas.
+- What a schema surely does not allow is one sentence; the rest is for the server to judge.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from .arguments import NAMED
+from .ends import Usage
+
+BOOLEANS = {"true": True, "yes": True, "y": True, "on": True, "false": False, "no": False, "n": False, "off": False}
+DEEPEST = 20
+"""References that are followed; a schema may refer to itself."""
+
+
+class Misfit(Exception):
+    """A word that a schema does not allow; the text says what it wants."""
+
+
+def arguments_of(words: Sequence[str], schema: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """`name=word` words as the arguments that `schema` describes. Usage for a mistake."""
+    properties = schema.get("properties")
+    known: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+    open_ended = schema.get("additionalProperties", not known) not in (False, None)
+    found: dict[str, Any] = {}
+    for word in words:
+        match = NAMED.fullmatch(word)
+        if match is None:
+            raise Usage(f"{word!r}: write the arguments of {owner} by name: {_sample(known)}")
+        name, text = match[1], match[2]
+        if name in found:
+            raise Usage(f"the argument {name!r} is given twice")
+        if name not in known and not open_ended:
+            raise Usage(f"{owner} has no argument {name!r}; {_offer(name, known)}")
+        try:
+            found[name] = value_of(text, known.get(name, {}), schema)
+        except Misfit as fault:
+            raise Usage(f"{name}: {fault}, not {text!r}") from None
+    return found
+
+
+def _sample(known: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}=..." for name in list(known)[:3]) or "it takes none"
+
+
+def _offer(name: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"there {'are ' + ', '.join(known) if known else 'is none'}"
+
+
+def value_of(word: str, schema: Any, root: Any = None) -> Any:
+    """One word as a value of `schema`; `root` is where its references lead. Misfit where it surely is none."""
+    shape = resolved(schema, schema if root is None else root)
+    if (choices := choices_of(shape)) is not None:
+        return _chosen(word, choices)
+    kinds = kinds_of(shape)
+    if "boolean" in kinds and word.lower() in BOOLEANS:
+        return BOOLEANS[word.lower()]
+    if kinds == {"string"}:
+        return word
+    try:
+        value = msgspec.json.decode(word.encode("utf-8", "surrogateescape"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = word
+    if not kinds or _kind_of(value) in kinds:
+        return value
+    if "integer" in kinds and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if "string" in kinds:
+        return word
+    if kinds == {"array"} and word[:1] not in ("[", "{", '"'):
+        items = shape.get("items", {})
+        return [value_of(part.strip(), items, root) for part in word.split(",") if part.strip()]
+    wanted = kinds - {"integer"} if "number" in kinds else kinds
+    raise Misfit(f"it must be {' or '.join(map(_article, sorted(wanted)))}")
+
+
+def _chosen(word: str, choices: Mapping[str, Any]) -> Any:
+    """The choice that a word means: its value, or its title."""
+    for title, value in choices.items():
+        if word in (value if isinstance(value, str) else msgspec.json.encode(value).decode(), title):
+            return value
+    raise Misfit(f"it must be one of {', '.join(choices)}")
+
+
+def choices_of(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The choices of an enum by what they are called; None where the schema is none."""
+    if isinstance(values := schema.get("enum"), list):
+        names = schema.get("enumNames")
+        titles = names if isinstance(names, list) and len(names) == len(values) else values
+        return {_text(title): value for title, value in zip(titles, values, strict=True)}
+    for key in ("oneOf", "anyOf"):
+        options = schema.get(key)
+        if isinstance(options, list) and options and all(isinstance(o, dict) and "const" in o for o in options):
+            return {_text(option.get("title", option["const"])): option["const"] for option in options}
+    return {_text(schema["const"]): schema["const"]} if "const" in schema else None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def resolved(schema: Any, root: Any) -> dict[str, Any]:
+    """The schema behind a reference within the same document; {} (anything) where it leads nowhere."""
+    for _ in range(DEEPEST):
+        if not isinstance(schema, dict):
+            return {}
+        reference = schema.get("$ref")
+        if not isinstance(reference, str):
+            return schema
+        place: Any = root
+        for part in reference.removeprefix("#").split("/")[1:]:
+            place = place.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(place, dict) else None
+        schema = place
+    return {}
+
+
+def kinds_of(schema: Mapping[str, Any]) -> set[str]:
+    """The JSON types that a schema allows; empty where it does not say."""
+    for key in ("anyOf", "oneOf"):
+        if isinstance(options := schema.get(key), list):
+            found = [kinds_of(option) for option in options if isinstance(option, dict)]
+            return set().union(*found) if found and all(found) else set()
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        kind = [kind]
+    if not isinstance(kind, list):
+        return set()
+    return {str(one) for one in kind} | ({"integer"} if "number" in kind else set())
+
+
+def _kind_of(value: Any) -> str:
+    for kind, name in ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array")):
+        if isinstance(value, kind):
+            return name
+    return "null" if value is None else "object"
+
+
+def _article(kind: str) -> str:
+    return "null" if kind == "null" else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

@@ -1,0 +1,76 @@
+"""How far a call is: a line on stderr while it lasts, on a terminal only."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from .terminal import clean, err
+
+
+class Told(msgspec.Struct):
+    """What a progress value says, in whichever of the usual shapes it comes."""
+
+    done: float | None
+    total: float | None
+    text: str
+
+
+def told(value: object) -> Told:
+    """Read a progress value: a number (a share of 1), [done, total], or an object as LSP and MCP send it."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return Told(float(value), 1.0, "") if 0 <= value <= 1 else Told(float(value), None, f"{value:g}")
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(part, (int, float)) for part in value):
+        return Told(float(value[0]), float(value[1]), "")
+    if not isinstance(value, dict):
+        return Told(None, None, value if isinstance(value, str) else msgspec.json.encode(value).decode())
+    text = next((value[key] for key in ("message", "title", "text") if isinstance(value.get(key), str)), "")
+    if isinstance(share := value.get("percentage"), (int, float)):
+        return Told(float(share), 100.0, text)
+    done = next((value[key] for key in ("progress", "done", "value") if isinstance(value.get(key), (int, float))), None)
+    total = value.get("total")
+    return Told(done, float(total) if isinstance(total, (int, float)) else None, text)
+
+
+class Bar:
+    """A line that follows a call's progress, once there is any: `with Bar("forecast") as bar: bar.show(value)`.
+
+    Nothing is shown where stderr is no terminal. `pause` clears the line, for a question; the next
+    value brings it back.
+    """
+
+    def __init__(self, title: str) -> None:
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(24),
+            TextColumn("{task.fields[text]}", markup=False),
+        )
+        self._line = Progress(*columns, TimeElapsedColumn(), console=err, transient=True)
+        self._task = self._line.add_task(clean(title), total=None, text="")
+
+    def show(self, value: Any) -> None:
+        """Show a progress value: whatever `told` reads."""
+        if not err.is_terminal:
+            return
+        said = told(value)
+        self._line.start()
+        self._line.update(
+            self._task, completed=said.done or 0.0, total=said.total, text=clean(said.text).replace("\n", " ")[:60]
+        )
+
+    def pause(self) -> None:
+        """Take the line away."""
+        if self._line.live.is_started:
+            self._line.stop()
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.pause()

@@ -1,0 +1,138 @@
+"""`dragoman prompts` and `dragoman prompt`: texts that an MCP server has ready for a model."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cyclopts import App
+from rich.padding import Padding
+from rich.text import Text
+
+from ..mcp import GetPromptResult, Prompt
+from .arguments import NAMED
+from .content import block_text, first_line
+from .ends import FINE, Usage
+from .far import FAR, SERVER_WORDS, Far, found, plain, server_at
+from .hosts import Host
+from .options import OUTPUT, Output
+from .terminal import clean, compact, err, out
+
+app = App(
+    name="prompts",
+    usage="Usage: dragoman prompts [OPTIONS] SERVER",
+    help_epilogue=f"""\
+Examples:
+
+  dragoman prompts http://127.0.0.1:8000/mcp
+  dragoman prompts review.py
+  dragoman prompts --config review --json
+
+{SERVER_WORDS}""",
+)
+prompt_app = App(
+    name="prompt",
+    usage="Usage: dragoman prompt [OPTIONS] SERVER NAME [ARGUMENT=TEXT...]",
+    help_epilogue=f"""\
+Examples:
+
+  dragoman prompt http://127.0.0.1:8000/mcp review language=python
+  dragoman prompt review.py review language=python code='print(1)'
+  dragoman prompt review language=python -- python review.py
+
+{SERVER_WORDS}
+
+The arguments of prompts are texts, all of them.""",
+)
+
+
+@app.default
+def prompts(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
+    """List the prompts of an MCP server.
+
+    Parameters
+    ----------
+    words
+        The server.
+    """
+    host, rest = found(words, far)
+    if rest:
+        raise Usage(f"{rest[0]!r} is too much: to get a prompt it is dragoman prompt")
+    listed = asyncio.run(_list(host, far))
+    if output.json:
+        print(compact({"prompts": listed}))
+    else:
+        _show([plain(one) for one in listed])
+    return FINE
+
+
+@prompt_app.default
+def prompt(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
+    """Get a prompt of an MCP server and print its messages.
+
+    Parameters
+    ----------
+    words
+        The server, the prompt's name, and the arguments as name=text.
+    """
+    host, rest = found(words, far)
+    if not rest:
+        raise Usage("say which prompt: dragoman prompts lists those there are")
+    result = asyncio.run(_get(host, far, rest[0], texts(rest[1:])))
+    if output.json:
+        print(compact({"result": result}))
+        return FINE
+    for message in plain(result).get("messages", []):
+        role = clean(str(message.get("role", "")))
+        out.print(Text.assemble((f"{role}: ", "bold"), block_text(message.get("content", {}))), soft_wrap=True)
+    return FINE
+
+
+def texts(words: Sequence[str]) -> dict[str, str]:
+    """`name=text` words by name. Usage for a mistake."""
+    given: dict[str, str] = {}
+    for word in words:
+        match = NAMED.fullmatch(word)
+        if match is None:
+            raise Usage(f"{word!r}: write the arguments by name, as in language=python")
+        if match[1] in given:
+            raise Usage(f"the argument {match[1]!r} is given twice")
+        given[match[1]] = match[2]
+    return given
+
+
+async def _list(host: Host, far: Far) -> list[Prompt]:
+    async with server_at(host, far, "prompts") as (client, _):
+        return list(await client.list_prompts())
+
+
+async def _get(host: Host, far: Far, name: str, arguments: dict[str, str]) -> GetPromptResult:
+    async with server_at(host, far, name) as (client, _):
+        known = {one.name: plain(one) for one in await client.list_prompts()}
+        allowed = [argument["name"] for argument in known.get(name, {}).get("arguments", [])]
+        for given in arguments:
+            if name in known and given not in allowed:
+                near = difflib.get_close_matches(given, allowed, 1)
+                there = f"did you mean {near[0]}?" if near else f"it takes {', '.join(allowed) or 'none'}"
+                raise Usage(f"{name} has no argument {given!r}; {there}")
+        return await client.get_prompt(name, arguments)
+
+
+def _show(listed: Sequence[Mapping[str, Any]]) -> None:
+    for each in listed:
+        arguments = [f"{one['name']}{'' if one.get('required') else '?'}" for one in each.get("arguments", [])]
+        line, about = (
+            f"{each.get('name')}({', '.join(arguments)})",
+            first_line(each.get("description") or each.get("title")),
+        )
+        if not out.is_terminal:
+            print(clean(line), clean(about), sep="\t")
+            continue
+        name, bracket, rest = line.partition("(")
+        out.print(Text.assemble((clean(name), "cyan"), clean(bracket + rest)), soft_wrap=True)
+        if about:
+            out.print(Padding(Text(clean(about), style="dim"), (0, 0, 0, 4)))
+    if not listed and out.is_terminal:
+        err.print(Text("the server has no prompts", "dim"))

@@ -1,0 +1,214 @@
+"""`dragoman tools` and `dragoman tool`: what an MCP server can do, and doing it."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+from rich.padding import Padding
+from rich.text import Text
+
+from ..jsonrpc.errors import RpcError
+from ..mcp import CallToolResult, Tool
+from .arguments import params_of
+from .content import block_text, first_line, show_result
+from .ends import ANSWERED_WITH_ERROR, FINE, Usage
+from .far import FAR, SERVER_WORDS, Far, found, plain, server_at
+from .fields import arguments_of, resolved
+from .methods import kind
+from .options import OUTPUT, Output
+from .terminal import clean, compact, err, out, say
+
+app = App(
+    name="tools",
+    usage="Usage: dragoman tools [OPTIONS] SERVER [NAME]",
+    help_epilogue=f"""\
+Examples:
+
+  dragoman tools http://127.0.0.1:8000/mcp
+  dragoman tools weather.py
+  dragoman tools weather.py forecast              all about one tool
+  dragoman tools 'npx -y @modelcontextprotocol/server-everything'
+  dragoman tools -- npx -y @modelcontextprotocol/server-everything
+  dragoman tools --config weather                 from mcp.json
+  dragoman tools weather.py --json | jq '.tools[].name'
+
+{SERVER_WORDS}""",
+)
+tool_app = App(
+    name="tool",
+    usage="Usage: dragoman tool [OPTIONS] SERVER NAME [ARGUMENT=VALUE...]",
+    help_epilogue=f"""\
+Examples:
+
+  dragoman tool http://127.0.0.1:8000/mcp forecast city=Beijing
+  dragoman tool weather.py forecast city=Beijing country=CN
+  dragoman tool weather.py forecast --arguments '{{"city": "Beijing"}}'
+  dragoman tool forecast city=Beijing --config weather
+  dragoman tool forecast city=Beijing -- python weather.py
+  dragoman tool shop.py order item=tea count=3 'tags=["hot"]' gift=yes
+  dragoman tool shop.py order item=tea --answer confirm=yes
+
+{SERVER_WORDS}
+
+A value is typed by the tool's own schema: a text stays a text, elsewhere it is
+JSON. What the server asks meanwhile is answered at the terminal, or by
+--answer; where there is neither it is declined.
+
+Exit status: 0 fine, 1 the tool failed or the server answered with an error,
+2 wrong usage, 3 no connection or no answer in time.""",
+)
+
+Words = Annotated[str, Parameter(name="ARGS", allow_leading_hyphen=False)]
+Whole = Annotated[str | None, Parameter(metavar="JSON", allow_leading_hyphen=True, show_default=False)]
+
+
+@app.default
+def tools(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
+    """List the tools of an MCP server, or show one of them whole.
+
+    Parameters
+    ----------
+    words
+        The server, and a tool's name to see all about it.
+    """
+    host, rest = found(words, far)
+    if len(rest) > 1:
+        raise Usage(f"{rest[1]!r} is too much: a server and at most one tool")
+    listed = asyncio.run(_list(host, far))
+    if rest:
+        listed = [tool for tool in listed if tool.name == rest[0]] or _nothing(rest[0], listed)
+    if output.json:
+        print(compact({"tools": listed}))
+    elif rest:
+        _show_one(plain(listed[0]))
+    else:
+        _show([plain(tool) for tool in listed])
+    return FINE
+
+
+def _nothing(name: str, listed: Sequence[Tool]) -> list[Tool]:
+    raise Usage(f"the server has no tool {name!r}{_near(name, [tool.name for tool in listed])}")
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known)}" if known else ""
+
+
+@tool_app.default
+def tool(*words: str, arguments: Whole = None, far: Far = FAR, output: Output = OUTPUT) -> int:
+    """Call a tool of an MCP server and print what it answers.
+
+    Parameters
+    ----------
+    words
+        The server, the tool's name, and the arguments as name=value.
+    arguments
+        All arguments at once: JSON, @FILE, or - for stdin.
+    """
+    host, rest = found(words, far)
+    if not rest:
+        raise Usage("say which tool: dragoman tools lists those there are")
+    result = asyncio.run(_call(host, far, rest[0], rest[1:], arguments))
+    if output.json:
+        print(compact({"result": result}))
+    else:
+        shown = plain(result)
+        if result.is_error is True:
+            _show_failure(shown)
+        else:
+            show_result(shown)
+    return ANSWERED_WITH_ERROR if result.is_error is True else FINE
+
+
+async def _list(host: Any, far: Far) -> list[Tool]:
+    async with server_at(host, far, "tools") as (client, _):
+        return list(await client.list_tools())
+
+
+async def _call(host: Any, far: Far, name: str, words: Sequence[str], whole: str | None) -> CallToolResult:
+    async with server_at(host, far, name) as (client, bar):
+        listed = {tool.name: tool for tool in await client.list_tools()}
+        if whole is not None:
+            given = msgspec.json.decode(params_of(words, whole) or b"{}")
+            if not isinstance(given, dict):
+                raise Usage("--arguments: they are an object, by name")
+        else:
+            schema = plain(listed[name].input_schema) if name in listed else {}
+            given = arguments_of(words, schema, name)
+        try:
+            return await client.call_tool(name, given, on_progress=lambda said: bar.show(plain(said)))
+        except RpcError:
+            if name not in listed and listed:
+                say(f"the server lists no tool {name!r}{_near(name, list(listed))}", "yellow")
+            raise
+
+
+# -- what is shown --------------------------------------------------------------------------------
+
+
+def _show(listed: Sequence[Mapping[str, Any]]) -> None:
+    for each in listed:
+        line, words = signature(each), first_line(each.get("description") or each.get("title"))
+        if not out.is_terminal:
+            print(clean(line), clean(words), sep="\t")
+            continue
+        name, bracket, rest = line.partition("(")
+        out.print(Text.assemble((clean(name), "cyan"), clean(bracket + rest)))
+        if words:
+            out.print(Padding(Text(clean(words), style="dim"), (0, 0, 0, 4)))
+    if not listed and out.is_terminal:
+        err.print(Text("the server has no tools", "dim"))
+
+
+def signature(each: Mapping[str, Any]) -> str:
+    """A tool as a line of Python: `forecast(city: string, country?: string) -> Forecast`."""
+    schema = each.get("inputSchema", {})
+    words = [f"{name}{'' if needed else '?'}: {what}" for name, what, needed, _ in parameters(schema)]
+    answer = each.get("outputSchema")
+    return f"{each.get('name')}({', '.join(words)})" + (f" -> {_answer(answer)}" if isinstance(answer, dict) else "")
+
+
+def _answer(schema: dict[str, Any]) -> str:
+    """What a tool answers in a word: its title where it has one."""
+    title = schema.get("title")
+    shape = resolved(schema, schema)
+    members = shape.get("properties", {})
+    if list(members) == ["result"]:
+        return kind(members["result"])
+    return title if isinstance(title, str) else kind(schema if "$ref" in schema else shape)
+
+
+def parameters(schema: Any) -> list[tuple[str, str, bool, Mapping[str, Any]]]:
+    """The arguments that a schema describes: name, type in a word, whether it is needed, and its own schema."""
+    shape = resolved(schema, schema)
+    required = shape.get("required", [])
+    properties = shape.get("properties", {})
+    if not isinstance(properties, dict):
+        return []
+    return [(name, kind(one), name in required, resolved(one, schema)) for name, one in properties.items()]
+
+
+def _show_one(each: Mapping[str, Any]) -> None:
+    out.print(Text(clean(signature(each)), "cyan"), soft_wrap=True)
+    if text := str(each.get("description") or "").strip():
+        out.print(Padding(Text(clean(text)), (0, 0, 0, 2)))
+    for name, what, needed, schema in parameters(each.get("inputSchema", {})):
+        default = f", {compact(schema['default'])} unless said" if "default" in schema else ""
+        about = first_line(schema.get("description"))
+        words = f"  {name}  {what}{'' if needed or default else ', may be left out'}{default}{'  ' + about if about else ''}"
+        out.print(Text(clean(words)), soft_wrap=True)
+    hints = [name for name, value in (each.get("annotations") or {}).items() if value is True]
+    if hints:
+        out.print(Text(clean(f"  says of itself: {', '.join(hints)}"), "dim"), soft_wrap=True)
+
+
+def _show_failure(result: Mapping[str, Any]) -> None:
+    """What a tool that failed says, on stderr."""
+    text = "\n".join(block_text(block) for block in result.get("content", []))
+    err.print(Text.assemble(("tool error  ", "bold red"), text or "it does not say why"), soft_wrap=True)
