@@ -48,14 +48,24 @@ def held() -> dict[str, set[str]]:
         "tasks": {repr(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()},
         "threads": {f"{one.name} {one.ident}" for one in threading.enumerate() if not one.name.startswith("asyncio_")},
         "descriptors": descriptors,
-        "children": {f"{child.pid} {child.status()}" for child in ours.children(recursive=True)},
+        "children": {f"{child.pid}" for child in ours.children(recursive=True)},
     }
+
+
+_others: set[psutil.Process] = set()
+
+
+def children() -> list[psutil.Process]:
+    """The processes that this test has started and that still are; another module's broker is none of them."""
+    return [one for one in psutil.Process().children() if one not in _others]
 
 
 @pytest.fixture(autouse=True)
 async def nothing_is_left_behind() -> AsyncIterator[None]:
     """No task, thread, file descriptor or child that was not there before. What is just ending gets a moment."""
     gc.collect()
+    _others.clear()
+    _others.update(psutil.Process().children())
     before = held()
     yield
     left: dict[str, set[str]] = {}

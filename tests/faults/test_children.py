@@ -16,7 +16,7 @@ import pytest
 from dragoman import CallTimeout, Peer, RpcError, connect
 from dragoman.channel import Broken, Ended
 
-from .conftest import PATIENCE, Serve, child, until
+from .conftest import PATIENCE, Serve, child, children, until
 from .service import Counts
 
 DRAINING = -32001
@@ -45,7 +45,7 @@ async def test_kill_minus_nine_fails_every_call_at_once_with_the_reason() -> Non
     async with connect(child(), stderr=lambda line: None, timeout=None) as peer:
         calls = [asyncio.ensure_future(peer.call("hang")) for _ in range(50)]
         await counted(peer, 50)
-        [process] = psutil.Process().children()
+        [process] = children()
         process.kill()
         async with asyncio.timeout(PATIENCE):
             answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -79,7 +79,7 @@ async def test_a_reconnecting_peer_comes_back_to_a_new_child() -> None:
     async with connect(child(), stderr=lambda line: None, timeout=PATIENCE, reconnect=True, on_state=on_state) as peer:
         call = asyncio.ensure_future(peer.call("hang"))
         await counted(peer, 1)
-        [process] = psutil.Process().children()
+        [process] = children()
         process.kill()
         with pytest.raises(Ended, match="SIGKILL"):
             await call
@@ -145,7 +145,7 @@ async def test_sigterm_to_a_child_during_fifty_calls_gets_fifty_answers(tmp_path
     async with connect(child(), stderr=lambda line: None, timeout=PATIENCE) as peer:
         calls = [asyncio.ensure_future(peer.call("until", [str(gate)])) for _ in range(50)]
         await counted(peer, 50)
-        [process] = psutil.Process().children()
+        [process] = children()
         process.terminate()
         assert (await refused(peer)).code == DRAINING
         gate.touch()

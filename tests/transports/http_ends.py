@@ -42,7 +42,7 @@ class Scripted:
         self._exchange, self._attach = exchange, attach
         self._documents = documents or {}
         if endpoints is not None:
-            self.http_endpoints = lambda: endpoints
+            self.http_endpoints = lambda at: {at.rstrip("/") + path or "/": one for path, one in endpoints.items()}
 
     def exchange(self, x: Exchange) -> None:
         self.exchanges.put_nowait(x)

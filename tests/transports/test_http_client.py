@@ -165,6 +165,7 @@ class Taker:
 class Pending:
     def __init__(self, taker: Taker, id: bytes) -> None:
         self.abandon: Callable[[], None] | None = None
+        self.extra: object = None
         self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.id = id
         taker.open.append(self)
@@ -609,7 +610,7 @@ async def test_a_notification_that_is_never_confirmed_is_given_up() -> None:
     options = Options(limits=CLIENT.but(call_timeout=0.05))
     async with scripted(silent) as server, dialled(f"http://127.0.0.1:{server.port}/", options) as (channel, _):
         channel.send(NOTE)
-        with pytest.raises(Broken, match=r"did not take the notification within 0\.05 s"):
+        with pytest.raises(Broken, match=r"did not answer within 0\.05 s"):
             await channel.flush()
 
 

@@ -58,6 +58,20 @@ async def started(program: str, opts: Options | None = None) -> Recorder:
 
 # -- children -------------------------------------------------------------------------------------
 
+_before: set[psutil.Process] = set()
+
+
+@pytest.fixture(autouse=True)
+def _others() -> None:
+    """Who is there before a test, such as another module's broker, is none of its children."""
+    _before.clear()
+    _before.update(psutil.Process().children())
+
+
+def children() -> list[psutil.Process]:
+    """The processes that this test has started and that still are."""
+    return [one for one in psutil.Process().children() if one not in _before]
+
 
 @pytest.mark.parametrize("run", RUNNERS)
 def test_there_and_back(run: Callable[..., None]) -> None:
@@ -78,7 +92,7 @@ def test_there_and_back(run: Callable[..., None]) -> None:
         await channel.close()
         await channel.close()
         assert isinstance(end.why, Closed)
-        assert not psutil.Process().children()
+        assert not children()
         assert descriptors() == before
 
     run(main())
@@ -178,7 +192,7 @@ async def test_a_child_that_ignores_everything_is_killed() -> None:
     program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True)\nwhile 1: time.sleep(9)"
     end = await started(program)
     await end.got(1)
-    (child,) = psutil.Process().children()
+    (child,) = children()
     await end.channel.close()
     assert not child.is_running()
     assert isinstance(end.why, Closed)
@@ -200,7 +214,7 @@ async def test_sigterm_comes_before_sigkill() -> None:
 async def test_abort_kills_at_once() -> None:
     end = await started(f"print(1, flush=True)\n{CAT}")
     await end.got(1)
-    (child,) = psutil.Process().children()
+    (child,) = children()
     end.channel.abort(Broken("enough"))
     assert not end.endings
     assert str(await end.over()) == "enough"
@@ -221,7 +235,7 @@ async def test_a_child_that_closes_its_input_is_broken() -> None:
     await end.got(1)
     end.channel.send(b"into the void")
     assert "reads its standard input no more" in str(await end.over())
-    assert not psutil.Process().children()
+    assert not children()
 
 
 async def test_a_child_that_does_not_read_holds_us_back_and_is_cut_off() -> None:
@@ -235,7 +249,7 @@ async def test_a_child_that_does_not_read_holds_us_back_and_is_cut_off() -> None
     with pytest.raises(Broken, match=r"took nothing of what was sent to it for 0\.2 s"):
         await end.channel.flush()
     await end.over()
-    assert not psutil.Process().children()
+    assert not children()
 
 
 async def test_a_child_that_reads_slowly_gets_it_all() -> None:

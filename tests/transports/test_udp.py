@@ -65,6 +65,7 @@ class Call:
 
     def __init__(self) -> None:
         self.abandon: Callable[[], None] | None = None
+        self.extra: object = None
         self.failures: list[Exception] = []
 
     def failed(self, why: Exception) -> None:

@@ -144,15 +144,18 @@ async def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch
     import builtins
     import sys
 
-    for name in [n for n in sys.modules if n.split(".")[0] == "aiohttp" or n == "dragoman.transports.http_client"]:
+    ours = ("http_client", "http_pool", "http_wire")
+    for name in [
+        n for n in sys.modules if n.split(".")[0] == "httptools" or n.removeprefix("dragoman.transports.") in ours
+    ]:
         monkeypatch.delitem(sys.modules, name)
     real = builtins.__import__
 
-    def without_aiohttp(name: str, *rest: object) -> object:
-        if name.split(".")[0] == "aiohttp":
-            raise ModuleNotFoundError("No module named 'aiohttp'", name="aiohttp")
+    def without_httptools(name: str, *rest: object) -> object:
+        if name.split(".")[0] == "httptools":
+            raise ModuleNotFoundError("No module named 'httptools'", name="httptools")
         return real(name, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(builtins, "__import__", without_aiohttp)
-    with pytest.raises(LocalError, match=r"http:// needs aiohttp: pip install 'dragoman\[http\]'"):
+    monkeypatch.setattr(builtins, "__import__", without_httptools)
+    with pytest.raises(LocalError, match=r"http:// needs httptools: pip install 'dragoman\[http\]'"):
         await transports.dial("http://127.0.0.1:1", Options())

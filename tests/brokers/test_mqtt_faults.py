@@ -1,0 +1,372 @@
+"""MQTT when something dies: workers, the broker, the way to it. A broker that is not quite one is a few bytes here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from dragoman import Context, Service, connect, serve
+from dragoman.channel import Broken, Options
+from dragoman.jsonrpc.errors import CallTimeout, LocalError, RpcError
+from dragoman.transports.broker import Letter
+from dragoman.transports.mqtt import MqttPost
+from dragoman.transports.mqtt_link import Published
+from dragoman.transports.urls import parse
+
+from .engines import Engine, name
+from .test_mqtt import PATIENCE, calculator, listener
+from .worker import worker
+
+
+async def victim(url: str) -> Letter:
+    """A worker that dies of the first request it gets: its socket is gone, without a goodbye."""
+    post = MqttPost(parse(url), Options(), serving=True)
+    await post.start()
+    got: asyncio.Queue[Letter] = asyncio.Queue()
+    await post.work(got.put_nowait, 1)
+    async with asyncio.timeout(PATIENCE):
+        letter = await got.get()
+    assert post._link is not None
+    post._closing = True
+    post._link._over("dead")
+    return letter
+
+
+# -- workers --------------------------------------------------------------------------------------
+
+
+async def test_what_a_killed_worker_had_goes_to_the_others(mosquitto: Engine) -> None:
+    """Its will says that it is dead (MQTT 5.0, 3.1.2.5); another takes over its session, with what it had in hand and
+    what the broker had put by for it."""
+    url = f"{mosquitto.url}/{name()}?prefetch=2"
+    api = calculator()
+
+    @api.method
+    async def work(seconds: float, ctx: Context) -> int:
+        return ctx.redelivered
+
+    async with connect(url.partition("?")[0]) as peer, worker(url) as first:
+        calls = [asyncio.create_task(peer.call("work", [60], timeout=PATIENCE)) for _ in range(2)]
+        await asyncio.sleep(0)
+        calls += [asyncio.create_task(peer.call("add", [number, 1], timeout=PATIENCE)) for number in range(3)]
+        async with listener(mosquitto.url, "marker/#") as (link, heard):  # the broker has it all when it has this
+            await link.publish(Published(topic="marker/1", body=b""))
+            await heard.get()
+        async with serve(api, urls=[url]):
+            await first.kill()
+            async with asyncio.timeout(PATIENCE):
+                assert await asyncio.gather(*calls) == [1, 1, 1, 2, 3]
+
+
+async def test_a_worker_with_a_name_comes_back_for_what_it_had(mosquitto: Engine) -> None:
+    """MQTT 5.0, 4.4: "both the Client and Server MUST resend any unacknowledged PUBLISH packets"."""
+    plain = f"{mosquitto.url}/{name()}"
+    url = f"{plain}?client={name('worker')}"
+    api = Service("again")
+
+    @api.method
+    async def count(ctx: Context) -> list[Any]:
+        return [ctx.redelivered, ctx.caller.key]
+
+    await _declare(url)
+    async with connect(plain) as peer:
+        call = asyncio.create_task(peer.call("count", extra={"key": "order-17"}, timeout=PATIENCE))
+        assert (await victim(url)).count == 0
+        async with serve(api, urls=[url]):
+            assert await call == [1, "order-17"]
+
+
+async def _declare(url: str) -> None:
+    """Let a worker with a name be known to the broker."""
+    post = MqttPost(parse(url), Options(), serving=True)
+    await post.start()
+    await post.work(lambda letter: None, 1)
+    assert post._link is not None
+    post._closing = True
+    post._link._over("dead")
+
+
+async def test_what_no_worker_survives_is_answered_and_set_aside(mosquitto: Engine) -> None:
+    topic = name()
+    url = f"{mosquitto.url}/{topic}?client={name('worker')}&deliveries=3"
+    await _declare(url)
+    async with connect(f"{mosquitto.url}/{topic}") as peer:
+        call = asyncio.create_task(peer.call("add", [1, 2], timeout=PATIENCE))
+        assert [(await victim(url)).count for _ in range(3)] == [0, 1, 2]
+        async with listener(mosquitto.url, f"{topic}/dead") as (_, heard), serve(calculator(), urls=[url]):
+            with pytest.raises(RpcError, match="3 deliveries"):
+                await call
+            assert b'"add"' in (await heard.get()).body
+            assert await peer.call("add", [1, 2]) == 3
+
+
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+async def test_a_worker_that_leaves_gives_back_what_it_has_not_begun(version: str, mosquitto: Engine) -> None:
+    """What the broker has put by for it too, though it may be sent only after an acknowledgement."""
+    topic, ran = name(), list[str]()
+    url = f"{mosquitto.url}/{topic}?v={version}&group=all"
+    started, gate = asyncio.Event(), asyncio.Event()
+
+    def named(who: str) -> Service:
+        api = Service(who)
+
+        @api.method
+        async def work(ctx: Context) -> tuple[str, int]:
+            ran.append(who)
+            started.set()
+            await gate.wait()
+            return who, ctx.redelivered
+
+        return api
+
+    async with connect(url) as peer:
+        first = serve(named("first"), urls=f"{url}&prefetch=1")
+        async with first:
+            calls = [asyncio.create_task(peer.call("work", timeout=PATIENCE)) for _ in range(40)]
+            await started.wait()
+            async with serve(named("second"), urls=url):
+                leaving = asyncio.create_task(first.close())
+                await asyncio.sleep(0)
+                gate.set()
+                await leaving
+                async with asyncio.timeout(PATIENCE):
+                    answers = await asyncio.gather(*calls)
+    assert len(ran) == 40
+    assert "second" in ran
+    assert {count for _, count in answers} == {0}
+
+
+# -- the broker -----------------------------------------------------------------------------------
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not true():  # noqa: ASYNC110 - what is waited for is counted elsewhere
+            await asyncio.sleep(0.02)
+
+
+async def test_restarts_under_load(mosquitto: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    """Five restarts, two of them hard: every call ends, within its deadline, and soon all is at work again."""
+    mosquitto.control()
+    url = f"{mosquitto.url}/{name()}"
+    ends: dict[str, int] = {}
+    back: list[float] = []
+    over = False
+    loop = asyncio.get_running_loop()
+
+    async def load(peer: Any) -> None:
+        while not over:
+            try:
+                assert await peer.call("add", [1, 2], timeout=10) == 3
+                end = "answered"
+            except (Broken, CallTimeout) as fault:
+                end = type(fault).__name__
+            ends[end] = ends.get(end, 0) + 1
+
+    async with serve(calculator(), urls=url), serve(calculator(), urls=url), connect(url) as peer:
+        callers = [asyncio.create_task(load(peer)) for _ in range(8)]
+        for turn in range(5):
+            before = ends.get("answered", 0)
+            await until(lambda before=before: ends.get("answered", 0) > before + 20)  # type: ignore[misc]
+            await mosquitto.restart(hard=turn % 2 == 1)
+            since, before = loop.time(), ends.get("answered", 0)
+            await until(lambda before=before: ends.get("answered", 0) > before + 20)  # type: ignore[misc]
+            back.append(loop.time() - since)
+        over = True
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*callers)
+    with capsys.disabled():
+        print(f"\nmqtt, 5 restarts: {ends}, at work again after {max(back):.1f} s at most")
+    assert set(ends) <= {"answered", "CallTimeout", "Unroutable"}
+
+
+async def test_a_call_outlives_a_restart(mosquitto: Engine) -> None:
+    """The broker keeps the sessions of both; the worker does not run what it is at once more."""
+    mosquitto.control()
+    url = f"{mosquitto.url}/{name()}"
+    began, gate, runs = asyncio.Event(), asyncio.Event(), list[int]()
+    api = Service("patient")
+
+    @api.method
+    async def wait(ctx: Context) -> str:
+        runs.append(ctx.redelivered)
+        began.set()
+        await gate.wait()
+        return "done"
+
+    async with serve(api, urls=url), connect(url) as peer:
+        call = asyncio.create_task(peer.call("wait", timeout=PATIENCE))
+        await began.wait()
+        await mosquitto.stop()
+        gate.set()
+        await asyncio.sleep(0)
+        await mosquitto.start()
+        assert await call == "done"
+    assert runs == [0]
+
+
+async def test_a_broker_that_hangs_is_noticed(mosquitto: Engine) -> None:
+    """Half-open: the sockets stay, nothing comes; a PINGREQ without PINGRESP ends it (MQTT 5.0, 3.1.2.10)."""
+    mosquitto.control()
+    post = MqttPost(parse(f"{mosquitto.url}/{name()}?keepalive=1"), Options(), serving=False)
+    await post.start()
+    states: asyncio.Queue[bool] = asyncio.Queue()
+    post.on_state = lambda online, why: states.put_nowait(online)
+    await post.mailbox(lambda letter: None)
+    mosquitto.freeze()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            assert await states.get() is False
+            with pytest.raises(ConnectionError):
+                await post.request(Letter(body=b"x"), None)
+    finally:
+        mosquitto.thaw()
+    async with asyncio.timeout(PATIENCE):
+        assert await states.get() is True
+    await post.close()
+
+
+async def test_a_call_to_a_broker_that_is_away_ends_in_its_time(mosquitto: Engine) -> None:
+    mosquitto.control()
+    url = f"{mosquitto.url}/{name()}"
+    async with serve(calculator(), urls=url), connect(url) as peer:
+        await mosquitto.kill()
+        try:
+            with pytest.raises(CallTimeout):
+                await peer.call("add", [1, 2], timeout=0.5)
+        finally:
+            await mosquitto.start()
+        assert await peer.call("add", [1, 2], timeout=PATIENCE) == 3
+
+
+# -- the way to it --------------------------------------------------------------------------------
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def between(talk: Talk) -> AsyncIterator[str]:
+    """Something that listens in the broker's place."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            await talk(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def packet(reader: asyncio.StreamReader) -> bytes:
+    """One packet of MQTT, whole."""
+    head = await reader.readexactly(1)
+    length = shift = 0
+    while True:
+        byte = await reader.readexactly(1)
+        head += byte
+        length |= (byte[0] & 127) << shift
+        shift += 7
+        if byte[0] < 128:
+            return head + await reader.readexactly(length)
+
+
+def through(engine: Engine, seen: list[bytes], refuse_5: bytes | None = None) -> Talk:
+    """On to the real broker; `seen` gets what the client says. `refuse_5`: what it is told when it asks for MQTT 5."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await packet(reader)
+        if refuse_5 is not None and first[8] == 5:  # CONNECT: 10, length, "\x00\x04MQTT", version
+            writer.write(refuse_5)
+            await writer.drain()
+            return
+        theirs, ours = await asyncio.open_connection(*engine.address)
+        ours.write(first)
+
+        async def back() -> None:
+            while data := await theirs.read(65536):
+                writer.write(data)
+
+        answers = asyncio.create_task(back())
+        try:
+            while True:
+                said = await packet(reader)
+                seen.append(said)
+                ours.write(said)
+        finally:
+            answers.cancel()
+            ours.close()
+
+    return talk
+
+
+@pytest.mark.parametrize("refusal", [b"\x20\x02\x00\x01", b"\x20\x03\x00\x84\x00", b""], ids=["3.1.1", "5", "closes"])
+async def test_a_broker_that_knows_no_5_gets_311(refusal: bytes, mosquitto: Engine) -> None:
+    """MQTT 5.0, 3.1.2.2: 0x84; MQTT 3.1.1, 3.2.2.3: 1; some just close."""
+    async with between(through(mosquitto, [], refusal)) as url:
+        url = f"{url}/{name()}"
+        async with serve(calculator(), urls=url), connect(url) as peer:
+            assert await peer.call("add", [1, 2]) == 3
+
+
+@pytest.mark.parametrize("said", [b"\x20\x03\x00\x87\x00", b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+async def test_what_is_no_broker_or_refuses_is_said(said: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await packet(reader)
+        writer.write(said)
+        await writer.drain()
+
+    async with between(talk) as url:
+        with pytest.raises(Broken, match="Cannot connect to mqtt://"):
+            async with connect(f"{url}/lamp"):
+                pass
+        with pytest.raises(LocalError, match="Cannot listen on mqtt://"):
+            async with serve(calculator(), urls=f"{url}/lamp"):
+                pass
+
+
+@pytest.mark.parametrize(("acks", "order"), [("ordered", [1, 2, 3]), ("any", [3, 2, 1])])
+async def test_acknowledgements_go_in_order(acks: str, order: list[int], mosquitto: Engine) -> None:
+    """MQTT 5.0, 4.6: "The Client MUST send PUBACK packets in the order in which the corresponding PUBLISH packets were
+    received", though the last was done first. `?acks=any` is for brokers that take them as they come."""
+    seen: list[bytes] = []
+    gates = [asyncio.Event() for _ in range(3)]
+    began: asyncio.Queue[int] = asyncio.Queue()
+    api = Service("slow")
+
+    @api.method
+    async def wait(which: int) -> None:
+        began.put_nowait(which)
+        await gates[which].wait()
+
+    topic = name()
+    async with (
+        between(through(mosquitto, seen)) as far,
+        serve(api, urls=f"{far}/{topic}?acks={acks}"),
+        connect(f"{mosquitto.url}/{topic}") as peer,
+    ):
+        calls = []
+        for which in range(3):
+            calls.append(asyncio.create_task(peer.call("wait", [which])))
+            await began.get()
+        for which in (2, 1, 0):
+            gates[which].set()
+            await calls[which]
+        await until(lambda: len([one for one in seen if one[0] == 0x40]) == 3)
+    assert [one[3] for one in seen if one[0] == 0x40][:3] == order

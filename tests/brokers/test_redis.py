@@ -1,0 +1,599 @@
+"""`redis://` as a wire: what stands in Redis is looked at, and written, with the bare library."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from dragoman import Context, Service, connect, serve
+from dragoman.bus import open_bus, redis_line
+from dragoman.channel import Broken
+from dragoman.jsonrpc.errors import LocalError
+from dragoman.mcp import Client, Server
+from dragoman.transports.broker import Refused, Unroutable
+from tests.calculator import calculator
+from tests.wire_cases import all_cases, check
+
+from .engines import Engine, engine, free_port, name
+
+PATIENCE = 20.0
+FILES = {"cert-file": "server.pem", "key-file": "server.pem", "ca-cert-file": "ca.pem"}
+SUBTRACT = b'{"jsonrpc":"2.0","method":"subtract","params":[42,23],"id":1}'
+
+
+@pytest.fixture
+async def raw(redis: Engine) -> AsyncIterator[Redis]:
+    """The bare library."""
+    async with Redis.from_url(redis.url, protocol=2) as client:
+        yield client
+
+
+async def until(true: Callable[[], Awaitable[Any]]) -> None:
+    """Look again and again until it is so."""
+    async with asyncio.timeout(PATIENCE):
+        while not await true():  # noqa: ASYNC110 - what is waited for is in Redis
+            await asyncio.sleep(0.02)
+
+
+class Caller:
+    """A caller made of nothing but Redis commands, as docs/wires/redis.md describes them."""
+
+    def __init__(self, raw: Redis, queue: str) -> None:
+        self.raw, self.queue = raw, queue
+        self.box = f"{queue}:to:test"
+        self.last = "0"
+        self.count = 0
+
+    async def open(self) -> None:
+        await self.raw.xadd(self.box, {"made": ""}, maxlen=0, approximate=False)
+
+    async def send(self, message: bytes, **head: Any) -> str:
+        self.count += 1
+        words = json.dumps({"to": self.box, "id": str(self.count)} | head)
+        await self.raw.xadd(self.queue, {"head": words, "body": message})
+        return str(self.count)
+
+    async def next(self) -> tuple[str, bytes]:
+        """Correlation and body of the next answer."""
+        found: Any = await self.raw.xread({self.box: self.last}, count=1, block=int(PATIENCE * 1000))
+        assert found, "no answer"
+        entry, fields = found[0][1][0]
+        self.last = entry.decode()
+        return json.loads(fields[b"head"])["id"], fields[b"body"]
+
+    async def ask(self, message: bytes, answered: bool) -> bytes | None:
+        """The answer; None once a later call shows that nothing is owed."""
+        mine = await self.send(message)
+        marker = await self.send(b'{"jsonrpc":"2.0","method":"get_data","id":"marker"}')
+        answers: dict[str, bytes] = {}
+        while marker not in answers or (answered and mine not in answers):
+            id, body = await self.next()
+            if b'"method":"$/progress"' not in body:
+                assert id not in answers
+                answers[id] = body
+        return answers.get(mine)
+
+
+@asynccontextmanager
+async def served(service: Service, redis: Engine, raw: Redis, tail: str = "") -> AsyncIterator[Caller]:
+    queue = name()
+    async with serve(service, urls=f"{redis.url}/{queue}{tail}"):
+        caller = Caller(raw, queue)
+        await caller.open()
+        yield caller
+
+
+async def test_every_wire_case(redis: Engine, raw: Redis) -> None:
+    faults = []
+    cases = all_cases()
+    assert len(cases) > 600
+    async with served(calculator(), redis, raw) as caller:
+        for case in cases:
+            answer = await caller.ask(case.message, case.answered)
+            try:
+                check(case, answer)
+            except AssertionError as fault:
+                faults.append(str(fault))
+        assert not faults, f"{len(faults)} of {len(cases)}:\n" + "\n".join(faults[:20])
+        await until(lambda: empty(raw, caller.queue))
+
+
+async def empty(raw: Redis, queue: str) -> bool:
+    """Everything was acknowledged and deleted."""
+    pending: Any = await raw.xpending(queue, "workers")
+    return await raw.xlen(queue) == 0 and pending["pending"] == 0
+
+
+# -- nobody, too many, too long -------------------------------------------------------------------
+
+
+async def test_without_a_stream_a_call_fails_at_once(redis: Engine) -> None:
+    async with connect(f"{redis.url}/{name()}", timeout=PATIENCE) as peer:
+        with pytest.raises(Unroutable, match="nobody serves"):
+            await peer.call("subtract", [42, 23])
+        with pytest.raises(Unroutable):
+            await peer.notify("subtract", [42, 23])
+
+
+async def test_without_a_worker_a_call_waits(redis: Engine) -> None:
+    url = f"{redis.url}/{name()}"
+    async with serve(calculator(), urls=url):
+        pass
+    async with connect(url, timeout=PATIENCE) as peer:
+        call = asyncio.ensure_future(peer.call("subtract", [42, 23]))
+        await asyncio.sleep(0)
+        async with serve(calculator(), urls=url):
+            assert await call == 19
+
+
+async def test_a_full_queue_takes_no_more(redis: Engine, raw: Redis) -> None:
+    queue = name()
+    await raw.xgroup_create(queue, "workers", "0", mkstream=True)
+    for _ in range(3):
+        await raw.xadd(queue, {"head": "{}", "body": "{}"})
+    async with connect(f"{redis.url}/{queue}?max=3", timeout=PATIENCE) as peer:
+        with pytest.raises(Refused, match=r"full: it holds 3 requests"):
+            await peer.call("subtract", [42, 23])
+    assert await raw.xlen(queue) == 3
+
+
+async def test_what_is_longer_than_redis_takes_is_refused_with_the_numbers(redis: Engine, raw: Redis) -> None:
+    before: Any = await raw.config_get("proto-max-bulk-len")
+    await raw.config_set("proto-max-bulk-len", 1024 * 1024)
+    try:
+        url = f"{redis.url}/{name()}"
+        async with serve(calculator(), urls=url), connect(url, timeout=PATIENCE) as peer:
+            with pytest.raises(LocalError, match=r"2\d{6} bytes; Redis takes 1048576"):
+                await peer.call("echo", ["x" * 2_000_000])
+            assert await peer.call("subtract", [42, 23]) == 19
+    finally:
+        await raw.config_set("proto-max-bulk-len", before["proto-max-bulk-len"])
+
+
+async def test_an_answer_goes_to_a_mailbox_of_the_queue_and_nowhere_else(redis: Engine, raw: Redis) -> None:
+    other = name("other")
+    await raw.xadd(other, {"made": ""}, maxlen=0, approximate=False)
+    async with served(calculator(), redis, raw) as caller:
+        await caller.send(SUBTRACT, to=other)
+        assert (await caller.ask(SUBTRACT, True)) is not None
+        await caller.send(SUBTRACT, to=f"{caller.queue}:to:gone")
+        assert (await caller.ask(SUBTRACT, True)) is not None
+        await until(lambda: empty(raw, caller.queue))
+        assert await raw.exists(f"{caller.queue}:to:gone") == 0
+    assert await raw.xlen(other) == 0
+
+
+async def test_a_mailbox_ends_with_its_caller(redis: Engine, raw: Redis) -> None:
+    async with served(calculator(), redis, raw) as caller:
+        async with connect(f"{redis.url}/{caller.queue}", timeout=PATIENCE) as peer:
+            await peer.call("subtract", [42, 23])
+            boxes = [key async for key in raw.scan_iter(f"{caller.queue}:to:*") if not key.endswith(b":test")]
+            assert len(boxes) == 1
+            assert 0 < await raw.pttl(boxes[0]) <= 60_000
+        assert await raw.exists(boxes[0]) == 0
+
+
+# -- workers that die -----------------------------------------------------------------------------
+
+
+def told(seen: list[int]) -> Service:
+    """A service that notes how often what it runs was delivered before."""
+    service = Service("told")
+
+    @service.method(inline=True)
+    def subtract(minuend: int, subtrahend: int, context: Context) -> int:
+        seen.append(context.redelivered)
+        return minuend - subtrahend
+
+    return service
+
+
+async def test_the_entries_of_a_silent_worker_are_taken_over(redis: Engine, raw: Redis) -> None:
+    queue, seen = name(), list[int]()
+    caller = Caller(raw, queue)
+    await caller.open()
+    await raw.xgroup_create(queue, "workers", "0", mkstream=True)
+    await caller.send(SUBTRACT)
+    await raw.xreadgroup("workers", "ghost", {queue: ">"})
+    async with serve(told(seen), urls=f"{redis.url}/{queue}?idle=1"):
+        assert json.loads((await caller.next())[1])["result"] == 19
+        await until(lambda: empty(raw, queue))
+    assert seen == [1]
+
+
+WORKER = """
+import asyncio, sys
+from dragoman import Service, serve
+service = Service("worker")
+
+@service.method
+async def hold() -> str:
+    print("held", flush=True)
+    await asyncio.sleep(600)
+
+async def main():
+    async with serve(service, urls=sys.argv[1]):
+        print("serving", flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_worker_loses_nothing(redis: Engine, raw: Redis, tmp_path: Path) -> None:
+    url = f"{redis.url}/{name()}?idle=1"
+    (tmp_path / "worker.py").write_text(WORKER)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, str(tmp_path / "worker.py"), url, stdout=asyncio.subprocess.PIPE
+    )
+    assert child.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        assert await child.stdout.readline() == b"serving\n"
+        async with connect(url, timeout=PATIENCE) as peer:
+            call = asyncio.ensure_future(peer.call("hold"))
+            assert await child.stdout.readline() == b"held\n"
+            child.kill()
+            await child.wait()
+            service = Service("other")
+
+            @service.method
+            async def hold(context: Context) -> int:
+                return context.redelivered
+
+            async with serve(service, urls=url):
+                assert await call == 1
+
+
+async def test_a_busy_worker_keeps_what_it_has(redis: Engine, raw: Redis) -> None:
+    """Twice the idle time in one handler: the other worker does not get it."""
+    url, runs = f"{redis.url}/{name()}?idle=1", list[int]()
+    service = Service("slow")
+
+    @service.method
+    async def slow(context: Context) -> str:
+        runs.append(context.redelivered)
+        await asyncio.sleep(2.5)
+        return "done"
+
+    async with serve(service, urls=url), serve(service, urls=url), connect(url, timeout=PATIENCE) as peer:
+        assert await peer.call("slow") == "done"
+    assert runs == [0]
+
+
+async def test_poison_is_given_up_and_set_aside(redis: Engine, raw: Redis) -> None:
+    queue, seen = name(), list[int]()
+    caller = Caller(raw, queue)
+    await caller.open()
+    await raw.xgroup_create(queue, "workers", "0", mkstream=True)
+    await caller.send(SUBTRACT)
+    found: Any = await raw.xreadgroup("workers", "ghost", {queue: ">"})
+    await raw.xclaim(queue, "workers", "ghost", 0, [found[0][1][0][0]], idle=5000, retrycount=5)
+    async with serve(told(seen), urls=f"{redis.url}/{queue}?idle=1"):
+        answer = json.loads((await caller.next())[1])
+        assert answer["error"]["code"] == -32603
+        assert answer["id"] == 1
+        await until(lambda: empty(raw, queue))
+    dead: Any = await raw.xrange(f"{queue}:dead")
+    assert [fields[b"body"] for _, fields in dead] == [SUBTRACT]
+    assert seen == []
+
+
+@pytest.mark.parametrize("entry", [{"body": "no JSON"}, {"head": "no JSON", "body": SUBTRACT}, {"other": "x"}])
+async def test_what_is_no_request_and_names_nobody_is_set_aside(
+    entry: dict[Any, Any], redis: Engine, raw: Redis
+) -> None:
+    async with served(calculator(), redis, raw) as caller:
+        await raw.xadd(caller.queue, entry)
+        await until(lambda: raw.xlen(f"{caller.queue}:dead"))
+        await until(lambda: empty(raw, caller.queue))
+        assert json.loads(await caller.ask(SUBTRACT, True) or b"")["result"] == 19
+
+
+async def test_a_worker_that_leaves_gives_back_what_it_has_not_begun(redis: Engine, raw: Redis) -> None:
+    url, ran = f"{redis.url}/{name()}", list[str]()
+    started, gate = asyncio.Event(), asyncio.Event()
+
+    def named(who: str) -> Service:
+        service = Service(who)
+
+        @service.method
+        async def work(context: Context) -> tuple[str, int]:
+            ran.append(who)
+            started.set()
+            await gate.wait()
+            return who, context.redelivered
+
+        return service
+
+    async with connect(url, timeout=PATIENCE) as peer:
+        async with serve(named("first"), urls=f"{url}?prefetch=1"):
+            calls = [asyncio.ensure_future(peer.call("work")) for _ in range(3)]
+            await started.wait()
+            gate.set()
+        async with serve(named("second"), urls=url):
+            async with asyncio.timeout(PATIENCE):
+                answers = await asyncio.gather(*calls)
+    assert len(ran) == 3
+    assert [count for _, count in answers] == [0, 0, 0]
+    consumers: Any = await raw.xinfo_consumers(url.rpartition("/")[2], "workers")
+    assert consumers == []
+
+
+# -- control --------------------------------------------------------------------------------------
+
+
+async def test_a_cancel_reaches_the_worker_that_has_the_call(redis: Engine, raw: Redis) -> None:
+    url = f"{redis.url}/{name()}"
+    began, ended = asyncio.Event(), asyncio.Event()
+    service = Service("patient")
+
+    @service.method
+    async def wait() -> None:
+        began.set()
+        try:
+            await asyncio.sleep(600)
+        finally:
+            ended.set()
+
+    async with serve(service, urls=url), connect(url, timeout=PATIENCE) as peer:
+        call = asyncio.ensure_future(peer.call("wait"))
+        async with asyncio.timeout(PATIENCE):
+            await began.wait()
+            call.cancel()
+            await ended.wait()
+        await until(lambda: empty(raw, url.rpartition("/")[2]))
+
+
+async def test_a_broadcast_reaches_every_worker(redis: Engine) -> None:
+    url = f"{redis.url}/{name()}"
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    def named(who: str) -> Service:
+        service = Service(who)
+
+        @service.method(inline=True)
+        def news(text: str) -> None:
+            heard.put_nowait(who + text)
+
+        return service
+
+    async with serve(named("a"), urls=url), serve(named("b"), urls=url), connect(url) as peer:
+        await peer.notify("news", ["!"], broadcast=True)
+        async with asyncio.timeout(PATIENCE):
+            assert sorted([await heard.get(), await heard.get()]) == ["a!", "b!"]
+            await peer.notify("news", ["?"])
+            assert (await heard.get())[1] == "?"
+    assert heard.empty()
+
+
+async def test_a_request_after_its_deadline_is_not_run(redis: Engine, raw: Redis) -> None:
+    seen = list[int]()
+    async with served(told(seen), redis, raw) as caller:
+        await caller.send(SUBTRACT, headers={"deadline": "1000"})
+        marker = await caller.send(SUBTRACT)
+        assert (await caller.next())[0] == marker
+        await until(lambda: empty(raw, caller.queue))
+    assert seen == [0]
+
+
+async def test_what_was_answered_is_answered_again_and_not_run_again(redis: Engine, raw: Redis) -> None:
+    """Two workers that share a store: the second is sent the first's answer."""
+    seen = list[int]()
+    queue = name()
+    caller = Caller(raw, queue)
+    await caller.open()
+    for _ in range(2):
+        async with serve(told(seen), urls=f"{redis.url}/{queue}", bus=redis.url):
+            await caller.send(SUBTRACT, id="same", headers={"key": "same"}, count=len(seen))
+            id, body = await caller.next()
+            assert (id, json.loads(body)["result"]) == ("same", 19)
+    assert seen == [0]
+
+
+# -- Redis goes and comes -------------------------------------------------------------------------
+
+
+async def test_calls_outlive_a_restart(redis: Engine) -> None:
+    """One call at work, one made while Redis is away: both are answered, since it keeps what it has (AOF)."""
+    redis.control()
+    url = f"{redis.url}/{name()}"
+    began, gate = asyncio.Event(), asyncio.Event()
+    service = Service("patient")
+
+    @service.method
+    async def wait() -> str:
+        began.set()
+        await gate.wait()
+        return "done"
+
+    async with serve(service, urls=url), connect(url, timeout=PATIENCE) as peer:
+        first = asyncio.ensure_future(peer.call("wait"))
+        await began.wait()
+        await redis.kill()
+        second = asyncio.ensure_future(peer.call("wait"))
+        gate.set()
+        await asyncio.sleep(0)
+        await redis.start()
+        assert (await first, await second) == ("done", "done")
+
+
+async def test_a_flush_is_repaired(redis: Engine, raw: Redis) -> None:
+    url = f"{redis.url}/9/{name()}"
+    async with serve(calculator(), urls=url), connect(url, timeout=PATIENCE) as peer:
+
+        async def works() -> bool:
+            try:
+                return bool(await peer.call("subtract", [42, 23], timeout=3) == 19)
+            except (Broken, TimeoutError):
+                return False
+
+        assert await works()
+        async with Redis.from_url(f"{redis.url}/9") as ninth:
+            await ninth.flushdb()
+        await until(works)
+
+
+async def test_calls_that_redis_has_lost_end_in_an_error(redis: Engine, raw: Redis) -> None:
+    url = f"{redis.url}/8/{name()}"
+    began, gate = asyncio.Event(), asyncio.Event()
+    service = Service("patient")
+
+    @service.method
+    async def wait() -> None:
+        began.set()
+        await gate.wait()
+
+    async with serve(service, urls=url), connect(url, timeout=PATIENCE) as peer:
+        call = asyncio.ensure_future(peer.call("wait"))
+        await began.wait()
+        async with Redis.from_url(f"{redis.url}/8") as eighth:
+            await eighth.flushdb()
+        with pytest.raises(Broken, match="lost"):
+            await call
+        gate.set()
+
+
+async def test_a_server_that_hangs_is_noticed(redis: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half-open: the sockets stay, nothing comes. What was in flight is answered once it goes on."""
+    redis.control()
+    monkeypatch.setattr(redis_line, "PATIENCE", 2.5)
+    bus = await open_bus(redis.url)
+    states: asyncio.Queue[bool] = asyncio.Queue()
+    bus.on_state = states.put_nowait
+    redis.freeze()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            assert await states.get() is False
+    finally:
+        redis.thaw()
+    async with asyncio.timeout(PATIENCE):
+        assert await states.get() is True
+    await bus.close()
+
+
+async def test_restarts_under_load(redis: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    """Five restarts, two of them hard: every call ends, and with an answer, since everything is on the disk."""
+    redis.control()
+    url = f"{redis.url}/{name()}"
+    ends: dict[str, int] = {}
+    back: list[float] = []
+    over = False
+    loop = asyncio.get_running_loop()
+
+    async def load(peer: Any) -> None:
+        while not over:
+            try:
+                assert await peer.call("subtract", [42, 23]) == 19
+                end = "answered"
+            except (Broken, TimeoutError) as fault:
+                end = type(fault).__name__
+            ends[end] = ends.get(end, 0) + 1
+
+    async with serve(calculator(), urls=url), serve(calculator(), urls=url), connect(url, timeout=PATIENCE) as peer:
+        callers = [asyncio.ensure_future(load(peer)) for _ in range(8)]
+        for turn in range(5):
+            before = ends.get("answered", 0)
+
+            async def went_on(before: int = before) -> bool:
+                return ends.get("answered", 0) > before + 20
+
+            await until(went_on)
+            await redis.restart(hard=turn % 2 == 1)
+            since, before = loop.time(), ends.get("answered", 0)
+            await until(lambda before=before: went_on(before))  # type: ignore[misc]
+            back.append(loop.time() - since)
+        over = True
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*callers)
+    with capsys.disabled():
+        print(f"\nredis, 5 restarts: {ends}, at work again after {max(back):.1f} s at most")
+    assert set(ends) == {"answered"}
+
+
+# -- around it ------------------------------------------------------------------------------------
+
+
+async def test_mcp(redis: Engine) -> None:
+    url = f"{redis.url}/{name()}"
+    server = Server("calculator", version="1.0.0")
+
+    @server.tool
+    def subtract(minuend: int, subtrahend: int) -> int:
+        return minuend - subtrahend
+
+    async with serve(server, urls=url), Client(url) as client:
+        assert (await client.call_tool("subtract", {"minuend": 42, "subtrahend": 23}, result=int)) == 19
+
+
+async def test_tls(tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
+    tls_port = free_port()
+
+    def recipe(program: str, folder: Path, port: int) -> tuple[list[str], dict[str, str], str]:
+        words = f"--port {port} --tls-port {tls_port} --tls-auth-clients no --save ''".split()
+        files = [f"--tls-{kind}={tmp_path}/{name}" for kind, name in FILES.items()]
+        return [program, *words, *(part for file in files for part in file.split("="))], {}, ""
+
+    try:
+        with engine("redis", "redis-server", recipe) as one:
+            one.control()
+            url = f"rediss://localhost:{tls_port}/calculator"
+            trusting = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+            async with serve(calculator(), urls=url, tls=trusting), connect(url, tls=trusting) as peer:
+                assert await peer.call("subtract", [42, 23]) == 19
+                assert peer.channel is not None
+                assert peer.channel.caller.tls
+            with pytest.raises(Broken, match="Cannot connect to rediss://"):
+                async with connect(url):
+                    pass
+    except RuntimeError as why:
+        pytest.skip(f"this redis-server has no TLS: {str(why)[-200:]}")
+
+
+async def test_wrong_urls(redis: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    host, port = redis.address
+    for tail, words in (
+        ("", "name who is called"),
+        ("/db/calculator", "database's number"),
+        ("/calculator?quux=1", "quux"),
+        ("/calculator?idle=0", "idle"),
+    ):
+        with pytest.raises(LocalError, match=words):
+            async with connect(f"redis://u:secret-word@{host}:{port}{tail}"):
+                pass
+    with pytest.raises(Broken, match="Cannot connect to redis://") as wrong:
+        async with connect(f"redis://u:secret-word@{host}:{port}/calculator"):
+            pass
+    with pytest.raises(Broken, match=r"redis://127\.0\.0\.1:1/calculator: connection refused"):
+        async with connect("redis://127.0.0.1:1/calculator"):
+            pass
+    with pytest.raises(LocalError, match="Cannot listen on"):
+        async with serve(calculator(), urls="redis://u:secret-word@127.0.0.1:1/calculator"):
+            pass
+    assert "secret-word" not in str(wrong.value) + caplog.text
+
+
+async def test_a_key_of_another_kind(redis: Engine, raw: Redis) -> None:
+    queue = name()
+    await raw.set(queue, "text")
+    with pytest.raises(LocalError, match="WRONGTYPE"):
+        async with serve(calculator(), urls=f"{redis.url}/{queue}"):
+            pass
+    async with connect(f"{redis.url}/{queue}", timeout=PATIENCE) as peer:
+        with pytest.raises(Refused, match="WRONGTYPE"):
+            await peer.call("subtract", [42, 23])
+    await raw.delete(queue)

@@ -1,0 +1,127 @@
+"""The caller: so many calls a second, come what may, and how each of them ended.
+
+Two thirds of what it sends are calls of `charge`, which must not be run twice by somebody who does not know it, a quarter
+calls of `look`, which may, the rest notifications (`note`). A notification counts as accepted once `notify` has returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from typing import Any
+
+from msgspec import Struct
+
+from dragoman import RpcError
+from dragoman.rpc.peer import Peer
+
+RATE = 200.0
+WORK = 0.1
+"""Seconds that a run takes at most; half of it on average."""
+DEADLINE = 30.0
+
+
+class Call(Struct):
+    """One call."""
+
+    method: str
+    key: str
+    start: float
+    end: float = 0.0
+    outcome: str = ""
+    """"answered", or the kind of its error; empty while it is out."""
+
+
+class Load:
+    """Calls at a steady rate, until `stop`."""
+
+    def __init__(self, peer: Peer, *, seed: int, rate: float = RATE, deadline: float = DEADLINE) -> None:
+        self.calls: list[Call] = []
+        self.answered = 0
+        self.errors: Counter[str] = Counter()
+        self.deadline = deadline
+        self._peer = peer
+        self._random = random.Random(seed)
+        self._rate = rate
+        self._stopped = asyncio.Event()
+        self._out: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Condition()
+        self._clock = asyncio.create_task(self._tick())
+
+    async def _tick(self) -> None:
+        start = time.monotonic()
+        while not self._stopped.is_set():
+            due = int((time.monotonic() - start) * self._rate)
+            while len(self.calls) < due:
+                self._begin()
+            await asyncio.sleep(1 / self._rate)
+
+    def _begin(self) -> None:
+        dice = self._random.random()
+        method = "charge" if dice < 2 / 3 else "look" if dice < 11 / 12 else "note"
+        call = Call(method, str(len(self.calls)), time.monotonic())
+        self.calls.append(call)
+        task = asyncio.create_task(self._one(call, self._random.uniform(0, WORK)))
+        self._out.add(task)
+        task.add_done_callback(self._out.discard)
+
+    async def _one(self, call: Call, seconds: float) -> None:
+        try:
+            if call.method == "note":
+                await self._peer.notify("note", [call.key])
+            else:
+                await self._peer.call(call.method, [call.key, seconds], timeout=self.deadline)
+            call.outcome = "answered"
+            self.answered += 1
+        except Exception as fault:  # whatever it is, it is how this call ended
+            call.outcome = _kind(fault)
+            self.errors[call.outcome] += 1
+        call.end = time.monotonic()
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def more(self, answers: int, patience: float = 120.0) -> None:
+        """Wait for so many further answers."""
+        until = self.answered + answers
+        async with asyncio.timeout(patience), self._changed:
+            await self._changed.wait_for(lambda: self.answered >= until)
+
+    async def refused(self, patience: float = 120.0) -> None:
+        """Wait for the first call that ends in an error."""
+        async with asyncio.timeout(patience), self._changed:
+            await self._changed.wait_for(lambda: self.errors)
+
+    async def first_since(self, moment: float, patience: float = 120.0) -> float:
+        """When the first call that began after `moment` was answered."""
+        begun = len(self.calls)
+        while begun and self.calls[begun - 1].start >= moment:
+            begun -= 1
+
+        def ends() -> list[float]:
+            return [call.end for call in self.calls[begun:] if call.outcome == "answered" and call.method != "note"]
+
+        async with asyncio.timeout(patience), self._changed:
+            await self._changed.wait_for(ends)
+        return min(ends())
+
+    async def stop(self) -> None:
+        """Make no more calls and wait until every call has ended; what has no end long after its deadline is left."""
+        self._stopped.set()
+        await self._clock
+        if self._out:
+            await asyncio.wait(self._out, timeout=self.deadline + 30)
+
+    async def abandon(self) -> None:
+        """End it where a test has failed."""
+        tasks: list[asyncio.Task[Any]] = [self._clock, *self._out]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+def _kind(fault: Exception) -> str:
+    if isinstance(fault, RpcError):
+        return f"{type(fault).__name__}({fault.code}): {fault.message}"
+    return f"{type(fault).__name__}: {str(fault)[:60]}" if type(fault) is not TimeoutError else "TimeoutError"

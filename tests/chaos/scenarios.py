@@ -1,0 +1,113 @@
+"""Who is killed when."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from dragoman import connect
+from tests.brokers.engines import Engine
+
+from .ledger import read
+from .load import DEADLINE, RATE, Load
+from .nursery import Nursery, nursery
+from .tally import Tally, tally
+
+SETTLED = 30.0
+"""Seconds after the last call within which accepted notifications must have been run."""
+Watch = Callable[[str], None]
+"""Told how far it is, by scenarios that take long."""
+
+
+@asynccontextmanager
+async def scene(
+    url: str,
+    folder: Path,
+    *,
+    workers: int,
+    seed: int,
+    rate: float = RATE,
+    deadline: float = DEADLINE,
+    by: str = "",
+) -> AsyncIterator[tuple[Nursery, Load]]:
+    """Workers that serve a URL and a caller that calls there, or `by` another way to the same place."""
+    async with nursery(folder) as nest:
+        for _ in range(workers):
+            await nest.start(url)
+        await nest.serving()
+        async with connect(by or url, timeout=deadline) as peer:
+            load = Load(peer, seed=seed, rate=rate, deadline=deadline)
+            try:
+                yield nest, load
+            finally:
+                await load.abandon()
+
+
+async def settled(nest: Nursery, load: Load) -> None:
+    """Wait for what was accepted and owes no answer."""
+    until = time.monotonic() + SETTLED
+    accepted = {call.key for call in load.calls if call.method == "note" and call.outcome == "answered"}
+    while not accepted <= read(nest.ledger).done.get("note", {}).keys() and time.monotonic() < until:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+
+
+async def kill_workers(
+    url: str, folder: Path, *, kills: int, seed: int, workers: int = 4, watch: Watch | None = None
+) -> Tally:
+    """`kill -9` of one worker after the other, at times of all at once; each is replaced at once."""
+    dice = random.Random(seed)
+    start = time.monotonic()
+    async with scene(url, folder, workers=workers, seed=seed) as (nest, load):
+        done = 0
+        while done < kills:
+            await load.more(dice.randrange(10, 60))
+            victims = min(workers if dice.random() < 0.05 else 1, kills - done)
+            for pid in dice.sample(nest.living, victims):
+                nest.kill(pid)
+            done += victims
+            for _ in range(victims):
+                await nest.start(url)
+            if watch is not None and done % 100 < victims:
+                watch(
+                    f"{done} kills in {time.monotonic() - start:.0f} s, {load.answered} answered, {dict(load.errors)}"
+                )
+        await nest.serving()
+        await load.stop()
+        await settled(nest, load)
+        return tally(f"kill -9 of workers, seed {seed}", done, time.monotonic() - start, load, read(nest.ledger))
+
+
+async def restart_broker(
+    engine: Engine,
+    url: str,
+    folder: Path,
+    *,
+    times: int,
+    seed: int,
+    hard: bool | None = None,
+    workers: int = 2,
+    watch: Watch | None = None,
+) -> Tally:
+    """The broker is killed (`hard`), or ends in good order, or both in turn (None), and comes back."""
+    engine.control()
+    dice = random.Random(seed)
+    start = time.monotonic()
+    back: list[float] = []
+    async with scene(url, folder, workers=workers, seed=seed) as (nest, load):
+        for n in range(times):
+            await load.more(dice.randrange(50, 200))
+            await engine.restart(hard=n % 2 == 1 if hard is None else hard)
+            there = time.monotonic()
+            back.append(await load.first_since(there) - there)
+            if watch is not None and (n + 1) % 10 == 0:
+                watch(
+                    f"{n + 1} restarts in {time.monotonic() - start:.0f} s, {load.answered} answered, {dict(load.errors)}"
+                )
+        await load.stop()
+        await settled(nest, load)
+        title = f"{engine.scheme}: restarts of the broker, seed {seed}"
+        return tally(title, times, time.monotonic() - start, load, read(nest.ledger), back)

@@ -1,0 +1,97 @@
+"""What was counted, and how it is printed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct, field
+
+from .ledger import Runs
+from .load import Load
+
+SLACK = 2.0
+"""Seconds after its deadline within which a call must have ended: two cores are shared with the broker and its workers."""
+
+
+class Tally(Struct, kw_only=True):
+    """One run of a scenario."""
+
+    title: str
+    blows: int
+    """Kills or restarts."""
+    seconds: float
+    calls: int
+    answered: int
+    accepted: int
+    """Notifications that the broker had confirmed."""
+    errors: dict[str, int]
+    pending: int
+    """Calls that never ended."""
+    late: int
+    """Calls that ended more than `SLACK` after their deadline."""
+    longest: float
+    """Seconds that the longest call took to its end, whatever that was."""
+    runs: int
+    marked: int
+    twice: int
+    """Keys that were run more than once."""
+    unmarked: list[str]
+    """Calls that must not be run twice, and were, by two who could not know."""
+    overtaken: list[str]
+    """The same, of which the one that knew began first."""
+    lost: list[str]
+    """Accepted notifications that nobody ever ran."""
+    unanswered: list[str] = field(default_factory=list)
+    """Calls that were answered, though nobody ran them to the end."""
+    reconnections: list[float] = field(default_factory=list)
+    """Seconds from the broker's return to the first answer of a call begun after it."""
+
+    def __str__(self) -> str:
+        ended = f"errors {self.errors or 'none'}, never ended {self.pending}, ended after the deadline {self.late}"
+        charged = f"of `charge` twice unmarked {len(self.unmarked)}, marked before unmarked {len(self.overtaken)}"
+        lines = [
+            f"{self.title}: {self.blows} in {self.seconds:.0f} s",
+            f"  calls {self.calls}, answered {self.answered}, notifications accepted {self.accepted}, {ended}",
+            f"  runs {self.runs}, of which marked {self.marked}; keys run twice {self.twice}, {charged}",
+            f"  accepted and lost {len(self.lost)}; longest time to an end {self.longest:.2f} s",
+        ]
+        if self.reconnections:
+            times = sorted(self.reconnections)
+            lines.append(
+                f"  reconnection: median {times[len(times) // 2]:.2f} s, longest {times[-1]:.2f} s, {len(times)} times"
+            )
+        return "\n".join(lines)
+
+
+def tally(title: str, blows: int, seconds: float, load: Load, runs: Runs, reconnections: Sequence[float] = ()) -> Tally:
+    """Count."""
+    notes = [call for call in load.calls if call.method == "note"]
+    calls = [call for call in load.calls if call.method != "note"]
+    ended = [call for call in calls if call.outcome]
+    accepted = [call for call in notes if call.outcome == "answered"]
+    heard = runs.begun.get("note", {})
+    return Tally(
+        title=title,
+        blows=blows,
+        seconds=seconds,
+        calls=len(calls),
+        answered=sum(call.outcome == "answered" for call in calls),
+        accepted=len(accepted),
+        errors=dict(Counter(call.outcome for call in load.calls if call.outcome not in ("", "answered"))),
+        pending=sum(not call.outcome for call in load.calls),
+        late=sum(call.end - call.start > load.deadline + SLACK for call in ended),
+        longest=max((call.end - call.start for call in ended), default=0.0),
+        runs=runs.total(),
+        marked=runs.marked(),
+        twice=runs.twice(),
+        unmarked=runs.unmarked("charge"),
+        overtaken=runs.overtaken("charge"),
+        lost=[call.key for call in accepted if call.key not in heard],
+        unanswered=[
+            call.key
+            for call in calls
+            if call.outcome == "answered" and not runs.done.get(call.method, {}).get(call.key)
+        ],
+        reconnections=list(reconnections),
+    )

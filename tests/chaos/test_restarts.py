@@ -1,0 +1,38 @@
+"""The broker restarts under 200 calls a second, in good order and killed, in turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.brokers.engines import Engine
+
+from .scenarios import restart_broker
+from .tally import Tally
+from .test_kills import nothing_is_lost
+from .wires import WIRES
+
+BACK = 5.0
+"""Seconds from the broker's return to the first answer."""
+
+
+def as_promised(found: Tally, keeps: bool) -> None:
+    """What holds after restarts."""
+    if keeps:
+        nothing_is_lost(found)
+    else:
+        print(f"\n{found}")
+        assert found.pending == 0
+        assert found.late == 0
+        assert found.unmarked == []
+        assert all(kind.startswith(("Broken: ", "Unroutable: ")) for kind in found.errors)
+    assert max(found.reconnections) < BACK
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_restarts(wire: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    one = WIRES[wire]
+    engine: Engine = request.getfixturevalue(one.fixture)
+    found = await restart_broker(engine, engine.url + one.path(), tmp_path, times=one.restarts, seed=2)
+    as_promised(found, one.keeps)

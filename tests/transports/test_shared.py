@@ -1,0 +1,57 @@
+"""Who of several processes gives way to whom: `Crowd`, which they all see."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from dragoman.transports.shared import ABSENT, PATIENCE, Crowd
+
+
+@pytest.fixture
+def crowds() -> Iterator[list[Crowd]]:
+    """Three places in one memory; the third is empty."""
+    with tempfile.TemporaryFile() as file:
+        file.write(ABSENT.to_bytes(8, "little", signed=True) * 3)
+        file.flush()
+        yield [Crowd(file.fileno(), place) for place in range(2)]
+
+
+def test_who_carries_more_gives_way(crowds: list[Crowd]) -> None:
+    one, other = crowds
+    carried = [0, 0]
+    one.join(lambda: carried[0])
+    assert not one.gives_way()  # alone
+    other.join(lambda: carried[1])
+    assert not one.gives_way()  # as many
+    carried[0] = 1
+    assert one.gives_way()
+    assert not other.gives_way()
+    carried[1] = 5
+    assert other.gives_way()
+    assert not one.gives_way()
+
+
+def test_patience_ends_until_something_changes(crowds: list[Crowd]) -> None:
+    one, other = crowds
+    carried = [9, 0]
+    one.join(lambda: carried[0])
+    other.join(lambda: carried[1])
+    assert [one.gives_way() for _ in range(PATIENCE + 3)] == [True] * PATIENCE + [False] * 3
+    carried[1] = 1
+    assert not other.gives_way()  # it lives
+    assert one.gives_way()
+
+
+def test_several_doors_of_one_process_count_together(crowds: list[Crowd]) -> None:
+    one, other = crowds
+    first, second = lambda: 2, lambda: 3
+    one.join(first)
+    one.join(second)
+    other.join(lambda: 4)
+    assert one.gives_way()
+    one.leave(second)
+    assert not one.gives_way()
+    one.leave(second)  # once more does no harm
