@@ -1,0 +1,136 @@
+# mypy: ignore-errors
+"""The official Python SDK 2 as a server: `python mcp2_server.py stdio | http PORT`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import warnings
+from typing import Annotated
+
+import mcp.types as types
+from mcp.server.mcpserver import Context, Elicit, ListRoots, MCPServer, Resolve, Sample
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import Completion, CreateMessageResult, ListRootsResult, SamplingMessage, TextContent
+from pydantic import BaseModel
+
+warnings.simplefilter("ignore")
+app = MCPServer("sdk2", version="1.0.0")
+running = asyncio.Event()
+stops = []
+NOTE = "note://today"
+PAUSE = 0.02  # seconds: a client may lose progress that comes together with the answer
+
+
+class Name(BaseModel):
+    name: str
+
+
+def which_name() -> Elicit[Name]:
+    return Elicit("What is your name?", Name)
+
+
+def which_answer() -> Sample:
+    return Sample([SamplingMessage(role="user", content=TextContent(type="text", text="6 x 7?"))], max_tokens=10)
+
+
+def which_roots() -> ListRoots:
+    return ListRoots()
+
+
+@app.tool()
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@app.tool()
+def fail() -> str:
+    raise ToolError("out of stock")
+
+
+@app.tool()
+async def steps(count: int, ctx: Context) -> str:
+    for n in range(count):
+        await ctx.report_progress(n + 1, count)
+        await ctx.info(f"step {n + 1}")
+        await asyncio.sleep(PAUSE)
+    return "done"
+
+
+@app.tool()
+async def wait() -> str:
+    running.set()
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        stops.append(True)
+        raise
+    return "waited"
+
+
+@app.tool()
+async def started() -> str:
+    await running.wait()
+    return "yes"
+
+
+@app.tool()
+async def stopped() -> str:
+    for _ in range(100):
+        if stops:
+            break
+        await asyncio.sleep(0.05)
+    return str(len(stops))
+
+
+@app.tool()
+async def ask_name(answer: Annotated[Name, Resolve(which_name)]) -> str:
+    return f"Hello, {answer.name}!"
+
+
+@app.tool()
+async def ask_model(answer: Annotated[CreateMessageResult, Resolve(which_answer)]) -> str:
+    return f"Model: {answer.content.text}"
+
+
+@app.tool()
+async def ask_roots(answer: Annotated[ListRootsResult, Resolve(which_roots)]) -> str:
+    return "Roots: " + ", ".join(str(root.uri) for root in answer.roots)
+
+
+@app.tool()
+async def touch(ctx: Context) -> str:
+    if ctx.protocol_version >= "2026":
+        await ctx.notify_resource_updated(NOTE)
+    else:
+        await ctx.session.send_resource_updated(NOTE)
+    return "touched"
+
+
+@app.resource(NOTE)
+def note() -> str:
+    return "Buy milk"
+
+
+@app.prompt()
+def greet(who: str) -> str:
+    return f"Greet {who}"
+
+
+@app.completion()
+async def complete(ref, argument, context) -> Completion:
+    return Completion(values=[name for name in ("Ann", "Anton", "Bob") if name.startswith(argument.value)])
+
+
+async def nothing(ctx, params) -> types.EmptyResult:
+    return types.EmptyResult()
+
+
+# The server class has no public way to take these two; its own conformance server does it like this.
+app._lowlevel_server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, nothing)
+app._lowlevel_server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, nothing)
+
+if sys.argv[1] == "http":
+    app.run("streamable-http", host="127.0.0.1", port=int(sys.argv[2]))
+else:
+    app.run("stdio")

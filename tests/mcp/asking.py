@@ -1,0 +1,203 @@
+"""A server of handlers that ask, and a client's end of the wire as bytes: for tests of asking and telling."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET, Raw, structs
+
+from dragoman.channel import Caller, ChannelError
+from dragoman.jsonrpc.errors import InvalidParams
+from dragoman.jsonrpc.limits import CLIENT
+from dragoman.jsonrpc.messages import Malformed, Notification, Request
+from dragoman.mcp import rows
+from dragoman.mcp.ask import ask, ask_blocking, input_required, verify
+from dragoman.mcp.dialect import MCP
+from dragoman.mcp.lifecycle import EVERYTHING, Admitted, Session, admit
+from dragoman.mcp.params import CallToolResult
+from dragoman.mcp.results import finish, stamp
+from dragoman.mcp.revisions import R2025_11, R2026_07, Revision
+from dragoman.mcp.seal import Seal
+from dragoman.mcp.subscriptions import Subscriptions
+from dragoman.mcp.types import (
+    ClientCapabilities,
+    Implementation,
+    ResourcesCapability,
+    ServerCapabilities,
+    TextContent,
+    ToolsCapability,
+)
+from dragoman.rpc.context import Context
+from dragoman.rpc.host import Host
+from dragoman.rpc.peer import Peer
+from dragoman.rpc.service import Method, Service
+from dragoman.transports.memory import pair
+
+EVERY: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {}}
+KEY = "a-key-that-is-long-enough"
+
+
+class Asker:
+    """What a handler gets."""
+
+    def __init__(self, rpc: Context, admitted: Admitted, server: Stand) -> None:
+        self.rpc, self.admitted, self.server = rpc, admitted, server
+
+    async def ask(self, *questions: Any, **options: Any) -> Any:
+        return await ask(self, *questions, **options)
+
+    def ask_blocking(self, *questions: Any) -> Any:
+        return ask_blocking(self, *questions)
+
+
+class Stand:
+    """A server: tools that take their context alone, and subscriptions."""
+
+    def __init__(self, **options: Any) -> None:
+        self.once = options.pop("once", False)
+        self.who: str | None = None
+        self.seal = Seal(options.pop("keys", KEY), **options)
+        self.info = Implementation("stand", "1")
+        self.stamp = stamp(self.info)
+        self.service = Service("stand", discover=False)
+        self.service.answers = structs.replace(self.service.answers, dialect=MCP)
+        self.service.router = self._route
+        self.host = Host(self.service)
+        self.tools: dict[str, Method] = {}
+        self.resources = {"test://one", "test://two", "file:///dir"}
+        self.catalog = self
+        self.subscriptions = Subscriptions(self)
+        self.peers: list[Peer] = []
+        self._rows = rows.methods(self)  # type: ignore[arg-type]
+        self.instructions = None
+        self.on_roots_changed: list[Any] = []
+
+    def capabilities(self, revision: Revision) -> ServerCapabilities:
+        return ServerCapabilities(tools=ToolsCapability(True), resources=ResourcesCapability(True, True))
+
+    def resource(self, uri: str, revision: Revision) -> None:
+        if uri not in self.resources:
+            raise InvalidParams("Resource not found", {"uri": uri})
+
+    def tool(self, function: Callable[[Asker], Any]) -> None:
+        """Register a tool under its function's name."""
+        asynchronous = asyncio.iscoroutinefunction(function)
+
+        def result(value: Any, admitted: Admitted) -> Raw:
+            text = value if isinstance(value, str) else json.dumps(value)
+            return finish(CallToolResult(content=[TextContent(text)]), admitted.revision, self.stamp)
+
+        def asked(error: BaseException, admitted: Admitted) -> Raw:
+            if (found := input_required(error)) is None:
+                raise error
+            return finish(found.result(), admitted.revision, self.stamp)
+
+        async def run(admitted: Admitted, context: Context) -> Raw:
+            try:
+                return result(await function(Asker(context, admitted, self)), admitted)
+            except BaseException as error:
+                return asked(error, admitted)
+
+        async def run_in_thread(admitted: Admitted, context: Context) -> Raw:
+            try:
+                work = context._site.thread(context, function, (Asker(context, admitted, self),))
+                context.where = "thread"
+                return result(await work, admitted)
+            except BaseException as error:
+                return asked(error, admitted)
+
+        self.tools[function.__name__] = rows.method(
+            function.__name__, run if asynchronous else run_in_thread, kind="async"
+        )
+
+    def _route(self, message: Any, caller: Caller, peer: Any) -> tuple[Method | None, Any]:
+        admitted = admit(message, None if peer is None else peer.state, EVERYTHING, principal=self.who)
+        if admitted is None:
+            return None, message
+        if isinstance(message, Notification):
+            return self._rows.get(message.method), Notification(message.method, admitted)
+        method = self._rows.get(message.method)
+        if message.method in ("tools/call", "prompts/get"):
+            verify(admitted, admitted.method, admitted.principal, self)
+            method = self.tools[admitted.params.name]
+        return method, Request(message.method, admitted, message.id)
+
+    # -- its faces
+
+    async def call(self, message: dict[str, Any]) -> Any:
+        """One exchange."""
+        answer = await self.host.answer(json.dumps(message).encode())
+        return None if answer is None else json.loads(answer)
+
+    def wire(self, revision: Revision | None = None, capabilities: Any = None) -> Wire:
+        """A channel to this server; with a revision, in a session that is begun."""
+        near, far = pair(CLIENT)
+        peer = Peer(self.host, dialect=MCP)
+        self.peers.append(peer)
+        peer.attach(near)
+        if revision is not None:
+            client = Implementation("client", "1")
+            declared = _declared(EVERY if capabilities is None else capabilities)
+            peer.state = Session(revision, client, declared, initialized=True)
+            self.subscriptions.join(peer)
+        return Wire(far)
+
+
+def _declared(capabilities: Any) -> ClientCapabilities:
+    import msgspec
+
+    return msgspec.convert(capabilities, ClientCapabilities)
+
+
+class Wire:
+    """The client's end, as messages."""
+
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+        self.got: asyncio.Queue[Any] = asyncio.Queue()
+        channel.open(self)
+
+    def received(self, message: bytes) -> None:
+        self.got.put_nowait(json.loads(message))
+
+    def refused(self, malformed: Malformed) -> None: ...
+    def resumed(self) -> None: ...
+    def finished(self) -> None: ...
+    def ended(self, why: ChannelError) -> None: ...
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.channel.send(json.dumps({"jsonrpc": "2.0"} | message).encode())
+
+    async def next(self) -> Any:
+        return await asyncio.wait_for(self.got.get(), 10)
+
+    async def quiet(self) -> bool:
+        """Whether nothing is on its way: a call that is answered at once overtakes nothing."""
+        self.send({"id": "quiet", "method": "tools/list-that-is-not-there"})
+        return bool((await self.next())["id"] == "quiet")
+
+
+def meta(capabilities: Any = None, revision: Revision = R2026_07) -> dict[str, Any]:
+    """The envelope of a stateless request."""
+    return {
+        "io.modelcontextprotocol/protocolVersion": revision.date,
+        "io.modelcontextprotocol/clientCapabilities": EVERY if capabilities is None else capabilities,
+    }
+
+
+def request(name: str, *, id: int = 1, capabilities: Any = None, **more: Any) -> dict[str, Any]:
+    """A stateless `tools/call`."""
+    params = {"name": name, "arguments": {}, "_meta": meta(capabilities), **more}
+    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+
+
+def text(answer: Any) -> str:
+    """The text of a tool's result."""
+    found: str = answer["result"]["content"][0]["text"]
+    return found
+
+
+__all__ = ["EVERY", "KEY", "R2025_11", "UNSET", "Asker", "Stand", "Wire", "meta", "request", "text"]

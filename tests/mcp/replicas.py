@@ -1,0 +1,120 @@
+"""Several servers that serve the same behind a balancer that goes round: for the tests of replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from dragoman.bus import Bus
+from dragoman.bus.memory import MemoryBus
+from dragoman.channel import Options
+from dragoman.mcp.http_options import HttpOptions
+from dragoman.mcp.revisions import R2025_11, Revision
+from dragoman.mcp.server import Server
+from tests.transports.http_cases import Answered
+from tests.transports.http_ends import face
+
+from .http_tools import Stage, tools
+from .http_wire import Place, Sitting
+
+KEYS = ("a key that all replicas have",)
+_names = itertools.count()
+
+
+class Ring:
+    """Replicas. `ask` and `stream` go to one after the other."""
+
+    def __init__(self, places: Sequence[Place], stages: Sequence[Stage], buses: Sequence[Bus]) -> None:
+        self.places, self.stages, self.buses = list(places), list(stages), list(buses)
+        self._turn = itertools.cycle(range(len(places)))
+
+    @property
+    def servers(self) -> list[Server]:
+        return [place.server for place in self.places]
+
+    def next(self) -> Place:
+        """Whose turn it is."""
+        return self.places[next(self._turn)]
+
+    def ask(
+        self,
+        raw: bytes = b"",
+        headers: Mapping[str, str | None] | None = None,
+        *,
+        method: str = "POST",
+        path: str = "/mcp",
+    ) -> Awaitable[Answered]:
+        """As `Place.ask`, wherever it goes."""
+        return self.next().ask(raw, headers, method=method, path=path)
+
+    def stream(
+        self,
+        raw: bytes = b"",
+        headers: Mapping[str, str | None] | None = None,
+        *,
+        method: str = "POST",
+        path: str = "/mcp",
+    ) -> Any:
+        """As `Place.stream`."""
+        return self.next().stream(raw, headers, method=method, path=path)
+
+    async def begin(self, revision: Revision = R2025_11, capabilities: Any = None) -> Sitting:
+        """A session, begun at one replica, initialized at the next."""
+        return await Place.begin(self, revision, capabilities)  # type: ignore[arg-type]
+
+    def at(self, number: int, sitting: Sitting) -> Sitting:
+        """The same session, all of it at one replica."""
+        return Sitting(self.places[number], sitting.id, sitting.revision)
+
+
+@asynccontextmanager
+async def ring(
+    count: int = 3,
+    *,
+    kind: str = "native",
+    make: Callable[..., tuple[Server, Stage]] = tools,
+    join: Callable[[], Awaitable[Bus]] | None = None,
+    http: HttpOptions | None = None,
+    keys: Any = KEYS,
+    **more: Any,
+) -> AsyncIterator[Ring]:
+    """Replicas in one process, each with a bus of its own; by default the memory's."""
+    name = f"ring{next(_names)}"
+    async with AsyncExitStack() as stack:
+        buses: list[Bus] = []
+        places: list[Place] = []
+        stages: list[Stage] = []
+        for _ in range(count):
+            bus: Bus = MemoryBus(name) if join is None else await join()
+            stack.push_async_callback(bus.close)
+            buses.append(bus)
+        for bus in buses:
+            server, stage = make(http=http, keys=keys, **more)
+            await server.join(bus)
+            port = await stack.enter_async_context(face(kind, {"/mcp": server}, Options()))
+            stack.push_async_callback(server.stop)
+            places.append(Place(port, server))
+            stages.append(stage)
+        yield Ring(places, stages, buses)
+
+
+def text(message: Any) -> str:
+    """The text of a tool's result."""
+    found: str = message["result"]["content"][0]["text"]
+    return found
+
+
+def accepted(id: Any, **content: Any) -> bytes:
+    """The answer to an elicitation."""
+    result = {"action": "accept", "content": content}
+    return json.dumps({"jsonrpc": "2.0", "id": id, "result": result}).encode()
+
+
+async def settled() -> None:
+    """Let what is on its way within the process arrive."""
+    for _ in range(50):
+        await asyncio.sleep(0)
