@@ -11,6 +11,7 @@ with the text in a fence below it. `python -m tests.pages` writes the fences ane
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,10 +23,10 @@ MARK = re.compile(r"^<!-- snippet: (\S+)(?: \[(\w+)\])? -->\n(?:```.*?^```\n)?",
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-LANGUAGES = {".py": "python", ".console": "console"}
+LANGUAGES = {".py": "python", ".console": "console", ".json": "json"}
 PLAIN = ("text", "mermaid", "make")
 """Languages of fences that show no snippet: `make` has targets of the Makefile, which are checked."""
-OTHERS = {"figures.md", "decisions.md", "rough-edges.md"}
+OTHERS = {"figures.md", "decisions.md", "rough-edges.md", "interop.md"}
 """Pages of docs/ that are written elsewhere, and may have their own ways."""
 
 
@@ -41,10 +42,10 @@ class Mark(Struct, frozen=True):
         whole = (ROOT / self.path).read_text()
         if self.part is None:
             return whole
-        found = re.search(rf"^# \[{self.part}\]\n(.*?)^# \[/{self.part}\]$", whole, re.MULTILINE | re.DOTALL)
+        found = re.search(rf"^ *# \[{self.part}\]\n(.*?)^ *# \[/{self.part}\]$", whole, re.MULTILINE | re.DOTALL)
         if found is None:
             raise AssertionError(f"{self.path} has no part [{self.part}]")
-        return found[1].strip("\n") + "\n"
+        return textwrap.dedent(found[1]).strip("\n") + "\n"
 
     @property
     def block(self) -> str:

@@ -6,6 +6,8 @@ Rules of a snippet:
   compared with the placeholder put back.
 - In Python, `print(...)  # text` says what is printed: the texts must come out in this order ("..." at
   the end: any rest). Nothing may be written to stderr, warnings included.
+- A broker's URL with its usual port, redis://127.0.0.1:6379 and the like (`BROKERS`), leads to one that the tests
+  have started; without one the snippet is skipped.
 - `# served: TARGET URL...` in the part that is not shown asks for a running `dragoman serve`.
 - A `.console` file is a session: `$ command`, then what it prints ("..." stands for anything in a line,
   and alone on a line for any lines). `dragoman serve` goes on while the rest is run.
@@ -23,6 +25,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -34,6 +37,8 @@ ADDRESS = re.compile(r"127\.0\.0\.1:(\d+)")
 URL = re.compile(r"[a-z]+://127\.0\.0\.1:\d+")
 EXPECTED = re.compile(r"print\(.*\)  # (.*)")
 SERVED = re.compile(r"^# served: (.*)$", re.MULTILINE)
+BROKERS = {"5672": "rabbitmq", "1883": "mosquitto", "4222": "nats", "6379": "redis"}
+"""The ports that mean a broker, and the fixtures of `tests.brokers.engines` that start it."""
 LINES = 20.0
 """Seconds for a command; what hangs is killed."""
 
@@ -48,11 +53,12 @@ def environment() -> dict[str, str]:
 
 
 def folder(source: Path, place: Path, ports: Mapping[str, str]) -> Path:
-    """A copy of the files beside `source`, with the calculator of the examples and real ports."""
+    """A copy of the files beside `source`, with what the examples serve, and real ports."""
     work = place / "work"
     work.mkdir()
-    for path in [*EXAMPLES.glob("calculator.py"), *source.parent.iterdir()]:
-        if path.suffix in (".py", ".jsonl"):
+    served = [path for name in ("calculator.py", "weather.py", "mcp_*.py") for path in EXAMPLES.glob(name)]
+    for path in [*served, *source.parent.iterdir()]:
+        if path.suffix in (".py", ".json", ".jsonl"):
             (work / path.name).write_text(replaced(path.read_text(), ports))
     return work
 
@@ -86,7 +92,7 @@ def free_ports(names: Sequence[str]) -> Iterator[dict[str, str]]:
 @contextmanager
 def serving(words: Sequence[str], work: Path, ports: dict[str, str]) -> Iterator[None]:
     """`dragoman serve` while the block runs; its real ports go into `ports`."""
-    real = [ADDRESS.sub("127.0.0.1:0", word) for word in words]
+    real = [anywhere(word, ports) for word in words]
     command = [sys.executable, "-m", "dragoman", "serve", *real, "--json"]
     process = subprocess.Popen(
         command, cwd=work, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -101,6 +107,11 @@ def serving(words: Sequence[str], work: Path, ports: dict[str, str]) -> Iterator
     finally:
         _stop(process)
     assert process.returncode == 0
+
+
+def anywhere(text: str, ports: Mapping[str, str]) -> str:
+    """The text with brokers where they are, and every other address on any free port."""
+    return ADDRESS.sub(lambda found: f"127.0.0.1:{ports.get(found[1], 0) if found[1] in BROKERS else 0}", text)
 
 
 def note_ports(words: Sequence[str], urls: Sequence[str], ports: dict[str, str]) -> None:
@@ -119,14 +130,21 @@ def _stop(process: subprocess.Popen[str]) -> None:
         process.communicate()
 
 
-def run_python(path: Path, place: Path, served: Sequence[str] = ()) -> str:
-    """Run a Python snippet; its output, checked against what its comments say."""
+def brokers(text: str) -> dict[str, str]:
+    """The ports of brokers in a text, with the fixture of each."""
+    return {port: BROKERS[port] for port in dict.fromkeys(ADDRESS.findall(text)) if port in BROKERS}
+
+
+def run_python(
+    path: Path, place: Path, served: Sequence[str] = (), engines: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Run a Python snippet; its output, checked against what its comments say. `engines`: real ports of brokers."""
     text = path.read_text()
     asked = SERVED.search(text)
     served = asked[1].split() if asked else served
-    own = [port for port in dict.fromkeys(ADDRESS.findall(text)) if port != "0"]
+    own = [port for port in dict.fromkeys(ADDRESS.findall(text)) if port != "0" and port not in engines]
     with ExitStack() as stack:
-        ports = stack.enter_context(free_ports(own))
+        ports = stack.enter_context(free_ports(own)) | dict(engines)
         if served:
             scratch = place / "served"
             scratch.mkdir()
@@ -157,9 +175,9 @@ def check_output(expected: Sequence[str], out: str, name: str) -> None:
 class Session:
     """A `.console` file, run line by line."""
 
-    def __init__(self, path: Path, place: Path) -> None:
+    def __init__(self, path: Path, place: Path, engines: Mapping[str, str] = MappingProxyType({})) -> None:
         self.name = path.name
-        self.ports: dict[str, str] = {}
+        self.ports: dict[str, str] = dict(engines)
         self.work = folder(path, place, {})
         self.status = 0
         self._processes: list[subprocess.Popen[str]] = []
@@ -206,7 +224,7 @@ class Session:
 
     def _serve(self, command: str, expected: list[str]) -> None:
         process = subprocess.Popen(
-            ["bash", "-c", "exec " + ADDRESS.sub("127.0.0.1:0", command)],
+            ["bash", "-c", "exec " + anywhere(command, self.ports)],
             cwd=self.work,
             env=environment(),
             stdout=subprocess.PIPE,

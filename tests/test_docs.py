@@ -8,20 +8,24 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import Struct
 
 import dragoman
-from dragoman import Limits, connect, http_app, serve, sync
+from dragoman import Limits, connect, http_app, mcp, serve, sync
 from dragoman.channel import Options
 from dragoman.cli.app import COMMANDS
 from dragoman.jsonrpc.limits import CLIENT, KIB, MIB
+from tests.brokers.engines import mosquitto, nats, rabbitmq, redis
 from tests.pages import FENCE, LANGUAGES, PLAIN, Mark, anchors, links, marks, pages, refreshed
-from tests.snippets import EXAMPLES, ROOT, SNIPPETS, Session, environment, run_python
+from tests.snippets import EXAMPLES, ROOT, SNIPPETS, Session, brokers, environment, run_python
 
+FIXTURES = (mosquitto, nats, rabbitmq, redis)
+"""The brokers of snippets, started when asked for."""
 PAGES = pages()
 DOCS = ROOT / "docs"
 FILES = sorted(path for path in SNIPPETS.rglob("*") if path.suffix in LANGUAGES)
@@ -70,13 +74,19 @@ def test_every_snippet_is_shown(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.suffix == ".py"], ids=named)
-def test_a_snippet_runs(path: Path, tmp_path: Path) -> None:
-    run_python(path, tmp_path)
+def test_a_snippet_runs(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    run_python(path, tmp_path, engines=started(path, request))
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.suffix == ".console"], ids=named)
-def test_a_session_prints_what_it_shows(path: Path, tmp_path: Path) -> None:
-    Session(path, tmp_path).run()
+def test_a_session_prints_what_it_shows(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    Session(path, tmp_path, started(path, request)).run()
+
+
+def started(path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The real ports of the brokers that a file speaks of."""
+    found = brokers(path.read_text())
+    return {port: str(request.getfixturevalue(fixture).address[1]) for port, fixture in found.items()}
 
 
 def test_both_readmes_show_and_offer_the_same() -> None:
@@ -99,7 +109,7 @@ def text_links(text: str) -> set[str]:
 
 def test_the_examples_are_as_short_as_the_readme_says() -> None:
     """Ten lines for a server, six for a client."""
-    for name, most in (("calculator.py", 10), ("client.py", 6)):
+    for name, most in (("calculator.py", 10), ("client.py", 6), ("weather.py", 10), ("mcp_client.py", 6)):
         lines = [line for line in (EXAMPLES / name).read_text().splitlines() if line.strip()]
         assert len(lines) <= most, f"{name} has {len(lines)} lines"
         assert Mark(f"examples/{name}", None) in marks((ROOT / "README.md").read_text())
@@ -130,7 +140,7 @@ def test_every_page_is_reached_from_the_index() -> None:
 # -- names ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", ["dragoman", "dragoman.jsonrpc", "dragoman.sync"])
+@pytest.mark.parametrize("module", ["dragoman", "dragoman.jsonrpc", "dragoman.mcp", "dragoman.sync"])
 def test_public_names_are_documented(module: str) -> None:
     words = every_word()
     found = importlib.import_module(module)
@@ -138,7 +148,7 @@ def test_public_names_are_documented(module: str) -> None:
         value = getattr(found, name)
         if module != "dragoman.sync" or name == "connect":
             assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", words), f"no page mentions `{name}` of {module}"
-        if isinstance(value, type) or callable(value):
+        if isinstance(value, type) or (callable(value) and not isinstance(value, Struct)):
             assert (value.__doc__ or "").strip(), f"{module}.{name} has no docstring"
 
 
@@ -171,6 +181,45 @@ def test_the_context_is_documented() -> None:
     for name in vars(dragoman.Context):
         if not name.startswith("_") and name != "where":
             assert re.search(rf"^\| `{name}\b", text, re.MULTILINE), f"services.md says nothing of Context.{name}"
+
+
+def says(page: str, names: Iterable[str]) -> list[str]:
+    """The names of which a page of docs/mcp/ says nothing."""
+    text = (DOCS / "mcp" / page).read_text()
+    return [name for name in names if not re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", text)]
+
+
+def test_the_faces_of_mcp_are_documented() -> None:
+    assert not says("running.md", [*options(mcp.Server), *mcp.HttpOptions.__struct_fields__])
+    assert not says("tools.md", options(mcp.Server.add_tool))
+    assert not says("resources.md", options(mcp.Server.add_resource))
+    assert not says("prompts.md", options(mcp.Server.add_prompt))
+    assert not says("client.md", [*options(mcp.Client), *options(mcp.Client.call_tool), *options(mcp.Client.subscribe)])
+    methods = [name for name, value in vars(mcp.Client).items() if callable(value) and not name.startswith("_")]
+    assert not says("client.md", {*methods} - {"close"})
+    inside = {"admitted", "server"}
+    assert not says("context.md", {name for name in dir(mcp.Context) if not name.startswith("_")} - inside)
+    for name, default in ((name, getattr(mcp.HttpOptions(), name)) for name in mcp.HttpOptions.__struct_fields__):
+        row = re.search(rf"^\| .*`{name}`.* \| (.*) \|$", (DOCS / "mcp" / "running.md").read_text(), re.MULTILINE)
+        assert row is not None
+        shown = [f"{default:g} s", f"{default:,}", f"{default}", f"{default / MIB:g} MiB"]
+        assert any(re.search(rf"(^|, ){re.escape(one)}($|,)", row[1]) for one in shown), (name, row[1])
+
+
+def test_the_revisions_are_those_of_the_code() -> None:
+    text = (DOCS / "mcp" / "index.md").read_text()
+    heads = re.search(r"^\| \| (\d{4}-.*) \|$", text, re.MULTILINE)
+    assert heads is not None
+    assert heads[1].split(" | ") == list(mcp.REVISIONS)
+    rows = {row[0]: row[1:] for row in (line.strip("| ").split(" | ") for line in text.splitlines()) if len(row) == 6}
+    for number, revision in enumerate(mcp.REVISIONS.values()):
+        said = {name: cells[number] for name, cells in rows.items()}
+        assert (said["batches"] == "yes") is revision.batches
+        assert (said["begins with"] == "`initialize`") is revision.stateful
+        assert (said["sampling, roots, elicitation travel as"] == "calls") is revision.server_calls
+        assert (said["wrong arguments of a tool"] == "`isError`") is revision.argument_results
+        assert said["a broken answer is resumed"].startswith("yes") is revision.resumable
+        assert (said["structured content, output schemas, titles, resource links"] == "yes") is revision.structured
 
 
 # -- the command ----------------------------------------------------------------------------------

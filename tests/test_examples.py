@@ -6,12 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.snippets import EXAMPLES, run_python
+from tests.brokers.engines import mosquitto, nats, rabbitmq, redis
+from tests.snippets import EXAMPLES, brokers, run_python
 
-NEEDS = {"client.py": ("calculator:api", "http://127.0.0.1:8000")}
+FIXTURES = (mosquitto, nats, rabbitmq, redis)
+"""The brokers of examples, started when asked for."""
+NEEDS = {
+    "client.py": ("calculator:api", "http://127.0.0.1:8000"),
+    "mcp_client.py": ("weather:app", "http://127.0.0.1:8000/mcp"),
+}
 """What a client calls, for those without a server of their own."""
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
-def test_an_example_runs_and_ends(name: str, tmp_path: Path) -> None:
-    run_python(EXAMPLES / name, tmp_path, NEEDS.get(name, ()))
+def test_an_example_runs_and_ends(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    asked = brokers((EXAMPLES / name).read_text())
+    engines = {port: str(request.getfixturevalue(fixture).address[1]) for port, fixture in asked.items()}
+    run_python(EXAMPLES / name, tmp_path, NEEDS.get(name, ()), engines)

@@ -11,9 +11,9 @@ import pytest
 from msgspec import UNSET
 
 from dragoman.cli.arguments import params_of
-from dragoman.cli.call import told
 from dragoman.cli.ends import Usage, ending_of, readable
 from dragoman.cli.options import Link, Wire, limits_of
+from dragoman.cli.progress import told
 from dragoman.cli.reach import place_of
 from dragoman.cli.terminal import clean, laid_out
 from dragoman.jsonrpc.errors import CallTimeout, LocalError, RpcError

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
 from dragoman import connect
+from dragoman.cli.brokers import BROKERS, broker_rounds, play_over
 from dragoman.cli.rounds import Exchanged, Round, mistakes, play, rounds
+from tests.brokers.engines import Engine, free_port, redis
 
 from .conftest import Command
+
+__all__ = ["redis"]
 
 
 def test_demo_as_json(command: Command) -> None:
@@ -29,6 +36,7 @@ def test_demo_as_json(command: Command) -> None:
         assert row["median_ms"] > 0
         assert (row["called_back"] is None) is (row["wire"] in ("udp", "http"))
     assert [call["fine"] for call in found["wrong_calls"]] == [True] * 4
+    assert [(era["fine"], len(era["messages"])) for era in found["mcp"]] == [(True, 5), (True, 2)]
 
 
 def test_demo_as_text(command: Command) -> None:
@@ -40,6 +48,8 @@ def test_demo_as_text(command: Command) -> None:
     assert '→ {"jsonrpc": "2.0", "method": "substract"' in done.out
     assert '"code":-32602' in done.out
     assert 'then "done"' in done.out
+    assert '"method":"initialize"' in done.out
+    assert '"resultType":"complete"' in done.out
 
 
 async def test_a_wire_that_fails_says_so() -> None:
@@ -73,3 +83,67 @@ async def test_the_calculator_as_a_child() -> None:
         assert await peer.call("slow", [0.01, 2], on_progress=told.append) == "done"
         assert await asyncio.wait_for(peer.call("get_data"), 10) == ["hello", 5]
     assert [value["percentage"] for value in told] == [0, 50]
+
+
+async def test_a_broker_is_started_and_ended(tmp_path: Path) -> None:
+    for broker in BROKERS:
+        if not broker.program:
+            continue
+        nobody = msgspec.structs.replace(broker, port=free_port())
+        row = next(row for row in broker_rounds() if row.wire == broker.name)
+        await play_over(nobody, row, tmp_path, lambda: None)
+        if shutil.which(broker.program, path=f"{os.environ['PATH']}:/usr/sbin") is None:
+            assert row.state == "skipped"
+            continue
+        assert (row.state, row.answer, row.note) == ("fine", 19, "")
+        assert row.median is not None
+        assert row.promise in ("at least once", "at most once")
+        port = urlsplit(row.url).port
+        assert port != nobody.port
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_broker_that_runs_is_taken(tmp_path: Path, redis: Engine) -> None:
+    broker = next(one for one in BROKERS if one.scheme == "redis")
+    here = msgspec.structs.replace(broker, port=redis.address[1], program="")
+    row = next(row for row in broker_rounds() if row.wire == broker.name)
+    await play_over(here, row, tmp_path, lambda: None)
+    assert (row.state, urlsplit(row.url).port) == ("fine", redis.address[1])
+
+
+async def test_a_broker_that_is_missing_is_named_with_how_to_get_it(tmp_path: Path) -> None:
+    for broker, row in zip(BROKERS, broker_rounds(), strict=True):
+        nobody = msgspec.structs.replace(broker, port=free_port(), program="")
+        await play_over(nobody, row, tmp_path, lambda: None)
+        assert row.state == "skipped"
+        assert row.note == f"no broker answers at 127.0.0.1:{nobody.port}; {broker.get}"
+
+
+async def test_something_else_at_the_port_is_no_broker(tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"-NOAUTH Authentication required.\r\n")
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        gone.release()
+
+    gone = asyncio.Semaphore(0)
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        for broker, row in zip(BROKERS, broker_rounds(), strict=True):
+            await play_over(msgspec.structs.replace(broker, port=port, program=""), row, tmp_path, lambda: None)
+            assert row.state == "skipped"
+            await gone.acquire()
+
+
+def test_demo_over_brokers(command: Command) -> None:
+    done = command.run("demo", "--brokers", "--json")
+    assert (done.status, done.err) == (0, "")
+    rows = {row["wire"]: row for row in done.json["rounds"]}
+    for broker in BROKERS:
+        row = rows[broker.name]
+        assert row["promise"] == broker.promise
+        assert row["state"] in ("fine", "skipped"), row
+        assert broker.get in row["note"] or row["median_ms"] > 0
