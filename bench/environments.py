@@ -21,8 +21,9 @@ PYTHON_PEERS = {
     "fastapi-jsonrpc": ["fastapi-jsonrpc", "uvicorn", "httptools", "uvloop"],
     "pylsp-jsonrpc": ["python-lsp-jsonrpc"],
     "pygls": ["pygls"],
+    "mcp": ["mcp>=2", "uvicorn", "httptools", "uvloop"],
 }
-NODE_PEERS = ["jayson", "vscode-jsonrpc"]
+NODE_PEERS = ["jayson", "vscode-jsonrpc", "@modelcontextprotocol/server", "@modelcontextprotocol/client"]
 INSTALL_TIME = 180.0
 
 
@@ -78,7 +79,7 @@ def node_program() -> str:
     if node is None or npm is None:
         raise Missing("node and npm are not on the PATH")
     folder = CACHE / "node"
-    ready = folder / ".ready"
+    ready = folder / f".ready-{len(NODE_PEERS)}"
     if not ready.exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

@@ -37,7 +37,8 @@ def cores() -> tuple[int | None, int | None]:
 class Contestant:
     """A program to measure. `peer` names its environment; empty for our own interpreter.
 
-    In `argv` PORT and SOCKET are replaced. `calls` is how many make one sample.
+    In `argv` PORT and SOCKET are replaced. `calls` is how many make one sample. `mcp`: what the load calls there,
+    as `mcp_load` says; None: JSON-RPC's own `method` and `params`.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Contestant:
     method: str = "subtract"
     params: str = "[42,23]"
     echo: bool = False
+    mcp: Mapping[str, Any] | None = None
     pid: int = 0
     figure: Figure = field(init=False)
 
@@ -174,9 +176,9 @@ class Referee:
     # -- over a wire ----------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def generator(self) -> Iterator[Talker]:
+    def generator(self, program: str = "bench.load") -> Iterator[Talker]:
         """The load generator."""
-        load = Talker([sys.executable, "-m", "bench.load"], self.load_core, {})
+        load = Talker([sys.executable, "-m", program], self.load_core, {})
         try:
             yield load
         finally:
@@ -212,11 +214,11 @@ class Referee:
     ) -> None:
         """Fill the figures of servers, in microseconds of the server's CPU for one call."""
         with contextlib.ExitStack() as ends:
-            load = ends.enter_context(self.generator())
+            load = ends.enter_context(self.generator("bench.load" if contestants[0].mcp is None else "bench.mcp_load"))
             opened: dict[str, dict[str, Any]] = {}
             for one in contestants:
                 order: dict[str, Any] = {"do": "open", "name": one.name, "framing": framing, "connections": connections}
-                order |= {"echo": one.echo, "method": one.method, "params": one.params}
+                order |= {"echo": one.echo, "method": one.method, "params": one.params, "mcp": one.mcp}
                 try:
                     if wire == "stdio":
                         argv, env = self.command(one)

@@ -6,7 +6,23 @@ from collections.abc import Callable
 
 from bench.figures import Row
 from bench.referee import Referee
-from bench.rows import flat, http, idle, imports, in_process, memory, stdio, stream, websocket
+from bench.rows import (
+    flat,
+    http,
+    idle,
+    imports,
+    in_process,
+    mcp_http,
+    mcp_more,
+    memory,
+    mqtt,
+    nats,
+    redis,
+    stdio,
+    stream,
+    websocket,
+    workers,
+)
 
 FAMILIES: dict[str, Callable[[Referee], list[Row]]] = {
     "dispatch": in_process.dispatch,
@@ -22,4 +38,18 @@ FAMILIES: dict[str, Callable[[Referee], list[Row]]] = {
     "idle": idle.idle,
     "imports": imports.imports,
     "flat": flat.flat,
+    "mcp-http": mcp_http.native,
+    "mcp-asgi": mcp_http.asgi,
+    "mcp-sessions": mcp_http.sessions,
+    "mcp-aborted": mcp_http.aborted,
+    "mcp-stdio": mcp_more.stdio,
+    "mcp-memory": mcp_more.memory,
+    "mcp-client": mcp_more.client,
+    "mcp-tools": mcp_more.tools,
+    "mcp-idle": mcp_more.idle,
+    "mcp-imports": mcp_more.imports,
+    "workers": workers.workers,
+    "redis": redis.redis,
+    "mqtt": mqtt.mqtt,
+    "nats": nats.nats,
 }

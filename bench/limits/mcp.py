@@ -1,0 +1,159 @@
+"""The limit of MCP's `tools/call`: msgspec by hand, no check at all. Arguments: `http PORT [uvloop]`, `asgi PORT`, `stdio`,
+`serve PORT` (as http; it also answers what a client asks before it calls)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Literal, cast
+
+import httptools
+import msgspec
+from msgspec import Raw, Struct
+
+from bench.limits.loops import run
+from bench.limits.rpc import subtract
+
+
+class Envelope(Struct):
+    """A request with its params and id undecoded."""
+
+    jsonrpc: Literal["2.0"]
+    method: str
+    id: Raw = Raw()
+    params: Raw = Raw(b"{}")
+
+
+class Params(Struct):
+    """Of `tools/call`, but for `_meta`."""
+
+    name: str
+    arguments: Raw
+
+
+class Arguments(Struct):
+    """What `subtract` takes."""
+
+    minuend: int
+    subtrahend: int
+
+
+class Text(Struct, tag_field="type", tag="text"):
+    """A text block."""
+
+    text: str
+
+
+class Value(Struct):
+    """A structured result."""
+
+    result: int
+
+
+class Result(Struct, rename="camel"):
+    """Of `tools/call`."""
+
+    content: list[Text]
+    structured_content: Value
+    result_type: str = "complete"
+
+
+class Answer(Struct):
+    """A response."""
+
+    id: Raw
+    result: Result
+    jsonrpc: str = "2.0"
+
+
+TOOLS = {"subtract": (msgspec.json.Decoder(Arguments).decode, subtract)}
+ENVELOPE = msgspec.json.Decoder(Envelope).decode
+PARAMS = msgspec.json.Decoder(Params).decode
+ENCODE = msgspec.json.Encoder().encode
+SCHEMA = {"type": "object", "properties": {"minuend": {"type": "integer"}, "subtrahend": {"type": "integer"}}}
+HINTS = {"resultType": "complete", "ttlMs": 600_000, "cacheScope": "public"}
+ABOUT = {
+    "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **HINTS},
+    "tools/list": {"tools": [{"name": "subtract", "inputSchema": SCHEMA}], **HINTS},
+}
+
+
+def answer(raw: bytes) -> bytes:
+    """One request's answer."""
+    envelope = ENVELOPE(raw)
+    if envelope.method in ABOUT:
+        return ENCODE({"jsonrpc": "2.0", "id": envelope.id, "result": ABOUT[envelope.method]})
+    params = PARAMS(envelope.params)
+    arguments, function = TOOLS[params.name]
+    args = arguments(params.arguments)
+    value = function(args.minuend, args.subtrahend)
+    return ENCODE(Answer(envelope.id, Result([Text(str(value))], Value(value))))
+
+
+class Front(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self) -> None:
+        self.parser = httptools.HttpRequestParser(self)
+        self.body: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.parser.feed_data(data)
+
+    def on_body(self, body: bytes) -> None:
+        """httptools: a part of the body."""
+        self.body.append(body)
+
+    def on_message_complete(self) -> None:
+        """httptools: the request is whole."""
+        out = answer(b"".join(self.body))
+        self.body.clear()
+        self.transport.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(out), out)
+        )
+
+
+async def listen(port: int) -> None:
+    """Until killed."""
+    server = await asyncio.get_running_loop().create_server(Front, "127.0.0.1", port, backlog=1024)
+    await server.serve_forever()
+
+
+Event = MutableMapping[str, Any]
+
+
+async def app(scope: Event, receive: Callable[[], Awaitable[Event]], send: Callable[[Event], Awaitable[None]]) -> None:
+    """A raw ASGI app: read the body, answer it."""
+    body, more = b"", True
+    while more:
+        event = await receive()
+        body += event.get("body", b"")
+        more = event.get("more_body", False)
+    out = answer(body)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(out))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": out})
+
+
+def lines() -> None:
+    """A blocking loop over standard input and output."""
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    while line := source.readline():
+        sink.write(answer(line) + b"\n")
+        sink.flush()
+
+
+if __name__ == "__main__":
+    task, *words = sys.argv[1:]
+    if task == "stdio":
+        lines()
+    elif task == "asgi":
+        from bench.limits.asgi import run as uvicorn
+
+        uvicorn(app, int(words[0]))
+    else:
+        run(listen(int(words[0])), uvloop=words[1:] == ["uvloop"])
