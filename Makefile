@@ -1,6 +1,6 @@
 # The two commands that do everything on a fresh machine: `make demo` and `make test`.
-# JOBS: how many tests run at once. Those of ALONE restart RabbitMQ, so they have the machine to themselves, and a second
-# try each when it stood still. tests/chaos is run by hand: `python -m pytest tests/chaos`.
+# JOBS: how many tests run at once. Those of ALONE kill workers and restart brokers under load, and have the machine to
+# themselves; what failed of them is tried once more, by name.
 PYTHON ?= python3
 JOBS ?= 2
 VENV := .venv
@@ -19,11 +19,11 @@ demo: $(READY)  ## a calculator on every wire, called in both directions
 	$(BIN)/dragoman demo
 
 PYTEST = $(BIN)/python $(if $(COVER),-m coverage run) -m pytest
-ALONE = tests/brokers/test_amqp.py tests/brokers/test_amqp_faults.py
+ALONE = tests/brokers/test_amqp.py tests/brokers/test_amqp_faults.py tests/chaos
 
 test: $(READY)  ## every test; COVER=1 counts what they reach
 	$(if $(COVER),$(BIN)/python -m coverage erase)
-	$(PYTEST) -n $(JOBS) $(if $(ARGS),$(ARGS),--ignore=tests/chaos $(ALONE:%=--ignore=%))
+	$(PYTEST) -n $(JOBS) $(if $(ARGS),$(ARGS),$(ALONE:%=--ignore=%))
 	$(if $(ARGS),,$(PYTEST) $(ALONE) || $(PYTEST) $(ALONE) --last-failed)
 
 lint: $(READY)
