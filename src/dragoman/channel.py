@@ -94,6 +94,14 @@ class Outgoing(Protocol):
     extra: Any
     """What the caller gave for the channel alone (HTTP headers of this one call); None for nothing."""
 
+    @property
+    def left(self) -> float | None:
+        """Seconds for which the answer is waited for; None: for ever."""
+
+    @property
+    def settled(self) -> bool:
+        """The answer has come, or nobody waits for it any more."""
+
     def failed(self, why: Exception) -> None:
         """This call alone gets no answer (refused, HTTP status without JSON-RPC, late)."""
 
@@ -129,7 +137,11 @@ class Channel(Protocol):
 
 
 class Exchange(Protocol):
-    """One message in, its answer out."""
+    """One message in, its answer out.
+
+    Where its caller has an address that stays (a broker's mailbox, `caller.remote`) it has `tell(message)` as well, which
+    is `stream` at any time, after the answer too.
+    """
 
     request: bytes
     caller: Caller

@@ -63,12 +63,12 @@ def connect(
 ) -> Connecting:
     """Connect to a URL, or start a command and talk to it: `async with connect(...) as peer`, or `await connect(...)`.
 
-    `target`: a URL (tcp:, tls:, unix:, udp:, http(s):, ws(s):, memory:, stdio:), or a command as a list
-    or a string. `service`: what the far end may call. `timeout`: seconds per call (None: for ever).
-    `dialect`: how cancelling and progress are said. `reconnect`: come back with growing pauses when the
-    channel is lost (`on_state(state, why)` is told); calls in flight fail, except those of methods named
-    in `idempotent`, which are sent again. `errors`: declared RpcErrors to raise by their code. `v1`:
-    speak JSON-RPC 1.0. The other options: `channel.Options` and `jsonrpc.Leniency`.
+    `target`: a URL (tcp:, tls:, unix:, udp:, http(s):, ws(s):, memory:, stdio:, or a broker's: amqp(s):, mqtt(s):,
+    nats(s):, redis(s):), or a command as a list or a string. `service`: what the far end may call. `timeout`: seconds
+    per call (None: for ever). `dialect`: how cancelling and progress are said. `reconnect`: come back with growing
+    pauses when the channel is lost (`on_state(state, why)` is told); calls in flight fail, except those of methods
+    named in `idempotent`, which are sent again. `errors`: declared RpcErrors to raise by their code. `v1`: speak
+    JSON-RPC 1.0. The other options: `channel.Options` and `jsonrpc.Leniency`.
 
     Entering raises Broken when nobody answers there, LocalError for a target that makes no sense.
     """

@@ -29,9 +29,7 @@ import msgspec
 
 from .bus.hub import Hub, hold
 from .jsonrpc.errors import LocalError
-from .transports.shared import ABSENT
-from .transports.sockets import bind, bind_unix, door_of
-from .transports.urls import masked, parse, scheme_of
+from .transports.shared import ABSENT, Doors
 from .worker import DRAIN, GRACE, READY, VARIABLE, Employment
 
 FIRST_PAUSE = 0.1
@@ -48,12 +46,6 @@ START_TIME = 60.0
 USAGE = 2
 """The exit status of a program that was started wrongly: trying again would not help."""
 
-STREAMS = ("http", "https", "ws", "wss", "tcp", "tls")
-NOT_SHARED = {
-    "stdio": "a process has one standard input, which workers cannot share",
-    "memory": "what is in one process's memory cannot be shared by several",
-}
-
 Say: TypeAlias = Callable[[str, bool], object]
 """Tells people one line; True where something went wrong."""
 
@@ -69,19 +61,20 @@ async def run_workers(
     changes: AsyncIterator[str] | None = None,
     say: Say | None = None,
 ) -> int:
-    """Run so many processes of `command` that serve at `urls`, until SIGTERM or SIGINT, or until it is cancelled. Returns the exit status: 0
-    after a drain, 128 and the signal's number after a second signal, 2 when the command was wrong from the start, 1
-    when it gave up.
+    """Run so many processes of `command` that serve at `urls`, until SIGTERM or SIGINT, or until it is cancelled.
+
+    Returns the exit status: 0 after a drain, 128 and the signal's number after a second signal, 2 when the command
+    was wrong from the start, 1 when it gave up.
 
     `bus`: the URL of the bus that they share; None: one that is held here. `mode`: the permissions of Unix sockets.
-    `env`: more of the workers' environment. `changes`: each item is a
-    reason to reload; with it, a program that cannot start waits for the next one.
+    `env`: more of the workers' environment. `changes`: each item is a reason to reload; with it, a program that cannot
+    start waits for the next one.
 
     LocalError for a URL that cannot be listened on, or not by several processes.
     """
     if workers < 1:
         raise LocalError(f"{workers} workers serve nobody: at least 1")
-    doors = await _open(urls, mode)
+    doors = await Doors.open(urls, mode)
     hub, folder = None, None
     try:
         if bus is None:
@@ -106,56 +99,6 @@ async def _leave(hub: Hub | None, folder: str | None) -> None:
 
 def _to_stderr(text: str, grave: bool) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201  (unless whoever runs it says otherwise)
-
-
-# -- the sockets ----------------------------------------------------------------------------------
-
-
-class _Doors:
-    """The sockets that all workers share."""
-
-    def __init__(self) -> None:
-        self.sockets: dict[str, list[socket.socket]] = {}
-        self.removals: list[Callable[[], None]] = []
-
-    def numbers(self) -> dict[str, list[int]]:
-        """Their descriptors, by URL."""
-        return {url: [door.fileno() for door in doors] for url, doors in self.sockets.items()}
-
-    def close(self) -> None:
-        """Keep the machine's queue open no longer than there are workers."""
-        for remove in self.removals:
-            remove()
-        self.removals.clear()
-        for doors in self.sockets.values():
-            for door in doors:
-                door.close()
-        self.sockets.clear()
-
-
-async def _open(urls: Sequence[str], mode: int) -> _Doors:
-    """Bind what can be bound once for all; wires to a broker need no socket."""
-    found = _Doors()
-    try:
-        for url in urls:
-            scheme = scheme_of(url)
-            if scheme in NOT_SHARED:
-                raise LocalError(f"{masked(url)} and several workers do not go together: {NOT_SHARED[scheme]}")
-            place = door_of(url)
-            if place in found.sockets:
-                raise LocalError(f"{masked(place)} stands twice; each URL needs an address of its own")
-            if scheme in STREAMS:
-                found.sockets[place] = await bind(parse(url), socket.SOCK_STREAM)
-            elif scheme == "udp":
-                found.sockets[place] = await bind(parse(url), socket.SOCK_DGRAM)
-            elif scheme == "unix":
-                door, remove = bind_unix(parse(url), mode)
-                found.sockets[place] = [door]
-                found.removals.append(remove)
-    except BaseException:
-        found.close()
-        raise
-    return found
 
 
 # -- one worker -----------------------------------------------------------------------------------
@@ -241,7 +184,7 @@ class _Place:
 class Supervisor:
     """Keeps every place filled."""
 
-    def __init__(self, command: Sequence[str], doors: _Doors, env: Mapping[str, str], say: Say) -> None:
+    def __init__(self, command: Sequence[str], doors: Doors, env: Mapping[str, str], say: Say) -> None:
         self._command = list(command)
         self._doors = doors
         self._env = env

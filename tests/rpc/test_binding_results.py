@@ -16,7 +16,8 @@ from annotated_types import Gt, MaxLen, MinLen
 from msgspec import Meta, Raw, Struct
 
 from dragoman.jsonrpc.errors import BadAnswer, LocalError
-from dragoman.rpc.binding import bind, result_decoder, to_json
+from dragoman.rpc.binding import bind
+from dragoman.rpc.results import result_decoder, to_json
 from tests.rpc.hinted import Special2, binding_of, faults, take
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from dragoman import Context, Service
 from dragoman.rpc.host import Host
-from dragoman.rpc.service import may_wait
+from dragoman.rpc.method import may_wait
 
 VARIABLE: ContextVar[int] = ContextVar("VARIABLE", default=0)
 

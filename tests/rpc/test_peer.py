@@ -27,11 +27,12 @@ from dragoman import (
     connect,
     serve,
 )
-from dragoman.channel import Options
+from dragoman.channel import Caller, ChannelError, Options, Outgoing, Receiver
 from dragoman.jsonrpc.errors import PLAIN
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.host import Host
 from dragoman.rpc.middleware import Call, Next
+from dragoman.rpc.trace import traced_channel
 from dragoman.transports.memory import pair
 
 URL = "memory:test-peer"
@@ -284,19 +285,40 @@ async def test_progress_in_its_order_from_the_loop_and_from_a_thread(bench: Benc
 
 
 async def test_progress_resets_the_idle_clock_but_not_the_absolute_one(bench: Bench) -> None:
-    api = bench.api
+    step = asyncio.Event()
 
-    @api.method
-    async def dripping(count: int, ctx: Context) -> str:
-        for step in range(count):
-            await ctx.progress(step)
-            await asyncio.sleep(0.03)
-        return "done"
+    @bench.api.method
+    async def dripping(ctx: Context) -> None:
+        while True:
+            await step.wait()
+            step.clear()
+            await ctx.progress("drip")
 
-    async with joined(api) as peer:
-        assert await peer.call("dripping", [8], timeout=0.12) == "done"
+    async with joined(bench.api) as peer:
+
+        async def moved(total: float | None) -> float:
+            """By how many seconds a step puts the end of a call off."""
+            told = asyncio.Event()
+            calling = asyncio.create_task(
+                peer.call("dripping", timeout=20, total=total, on_progress=lambda _: told.set())
+            )
+            await until(lambda: bool(peer.conversation.awaited))
+            (pending,) = peer.conversation.awaited.values()
+            assert pending.left is not None
+            before = peer.loop.time() + pending.left
+            await asyncio.sleep(0.2)
+            step.set()
+            await told.wait()
+            assert pending.left is not None
+            after = peer.loop.time() + pending.left
+            calling.cancel()
+            await asyncio.wait([calling])
+            return after - before
+
+        assert await moved(None) > 0.15
+        assert abs(await moved(20)) < 0.1
         with pytest.raises(CallTimeout, match="total"):
-            await peer.call("dripping", [1000], timeout=0.2, total=0.25)
+            await peer.call("dripping", timeout=20, total=0.05)
 
 
 async def test_the_handlers_clock_ends_a_call_with_an_error() -> None:
@@ -332,15 +354,15 @@ async def test_clocks_stand_still_while_the_far_end_asks(bench: Bench) -> None:
 
     @me.method
     async def slow_person() -> str:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.8)
         return "yes"
 
-    @bench.api.method(timeout=0.1)
+    @bench.api.method(timeout=0.5)
     async def asking(ctx: Context) -> Any:
         return await ctx.call("slow_person")
 
     async with joined(bench.api, service=me) as peer:
-        assert await peer.call("asking", timeout=0.1) == "yes"
+        assert await peer.call("asking", timeout=0.5) == "yes"
 
 
 async def test_300_handlers_call_back_on_the_one_channel_they_were_called_on(bench: Bench) -> None:
@@ -847,3 +869,87 @@ async def test_a_closed_peer_gives_its_threads_back(bench: Bench) -> None:
         pool: Any = peer.host.pool
     with pytest.raises(RuntimeError, match="shutdown"):
         pool.submit(print)
+
+
+class Posting:
+    """A channel whose far end only answers, by hand."""
+
+    duplex = False
+    writable = True
+
+    def __init__(self) -> None:
+        self.caller = Caller()
+        self.sent: list[tuple[bytes, Outgoing | None]] = []
+        self.receiver: Receiver
+
+    def open(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+
+    def send(self, message: bytes, call: Outgoing | None = None) -> None:
+        self.sent.append((message, call))
+
+    async def flush(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        self.receiver.ended(Closed("closed"))
+
+    def abort(self, why: ChannelError) -> None:
+        self.receiver.ended(why)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b'{"jsonrpc":"2.0","resu',
+        b'{"jsonrpc":"2.0","method":"subtract","params":[3,1],"id":5}',
+        b'{"jsonrpc":"2.0","method":"hold","params":[1],"id":5}',
+        b'{"jsonrpc":"2.0","method":"nothing","id":5}',
+        b"[1]",
+    ],
+)
+async def test_who_only_answers_is_not_answered(bench: Bench, reply: bytes) -> None:
+    bench.gate.set()
+    posting = Posting()
+    async with Peer(Host(bench.api)) as peer:
+        peer.attach(posting)
+        posting.receiver.received(reply)
+        await asyncio.wait([peer.inbox.idle()])
+    assert posting.sent == []
+
+
+@pytest.mark.parametrize("traced", [False, True])
+async def test_a_wire_may_ask_how_long_an_answer_is_waited_for(bench: Bench, traced: bool) -> None:
+    posting = Posting()
+    async with Peer(Host(bench.api)) as peer:
+        peer.attach(traced_channel(posting, lambda event: None) if traced else posting)
+        calls = [
+            asyncio.create_task(peer.call("x", timeout=timeout, total=total))
+            for timeout, total in [(20, None), (20, 10), (None, 10), (None, None)]
+        ]
+        await until(lambda: len(posting.sent) == 4)
+        sent = [call for _, call in posting.sent if call is not None]
+        assert [one.left and round(one.left) for one in sent] == [20, 10, 10, None]
+        assert [one.settled for one in sent] == [False] * 4
+        posting.receiver.received(b'{"jsonrpc":"2.0","result":1,"id":1}')
+        assert [one.settled for one in sent] == [True, False, False, False]
+        assert await calls[0] == 1
+
+        async def many() -> None:
+            async with peer.batch(timeout=30) as batch:
+                batch.call("x")
+                batch.call("y")
+
+        calls.append(asyncio.create_task(many()))
+        await until(lambda: len(posting.sent) == 5)
+        both = posting.sent[-1][1]
+        assert both is not None
+        assert both.left is not None
+        assert round(both.left) == 30
+        posting.receiver.received(b'{"jsonrpc":"2.0","result":1,"id":5}')
+        assert not both.settled
+        posting.receiver.received(b'{"jsonrpc":"2.0","result":1,"id":6}')
+        assert both.settled
+        await calls[4]
+    ends = await asyncio.gather(*calls[1:4], return_exceptions=True)
+    assert [type(end) for end in ends] == [Closed] * 3

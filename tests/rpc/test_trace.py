@@ -170,7 +170,7 @@ async def test_a_post_that_fails_is_told() -> None:
     kind, _, method, _, outcome = told(outs[-1])
     assert (kind, method) == ("failed", "subtract")
     assert outcome is not None
-    assert outcome.startswith("failed: cannot connect to 127.0.0.1:1")
+    assert outcome.startswith("failed: Cannot connect to http://127.0.0.1:1: ")
 
 
 async def test_the_end_of_the_channel_fails_what_is_open() -> None:

@@ -66,6 +66,8 @@ class Call:
     def __init__(self) -> None:
         self.abandon: Callable[[], None] | None = None
         self.extra: object = None
+        self.left: float | None = None
+        self.settled = False
         self.failures: list[Exception] = []
 
     def failed(self, why: Exception) -> None:

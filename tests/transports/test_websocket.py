@@ -249,7 +249,7 @@ async def test_headers_of_the_calling_end() -> None:
     assert [one["authorization"] for one in seen] == ["Basic dXNlcjpwYXNz", "Bearer token", "Basic bWU6c2VjcmV0"]
     assert (seen[0]["x-a"], seen[0]["host"]) == ("1", "other.example")
     assert "sec-websocket-extensions" not in seen[0]
-    with pytest.raises(LocalError, match="one line"):
+    with pytest.raises(LocalError, match="has a line break"):
         await dial("ws://127.0.0.1:1", Options(headers={"X": "a\r\nB: c"}))
 
 

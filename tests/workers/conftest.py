@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
+import psutil
 import pytest
 import pytest_asyncio
 
@@ -119,6 +120,7 @@ class Supervised:
         self.out, self.err = Lines(process.stdout), Lines(process.stderr)
         self.urls: list[str] = []
         self.pids: dict[int, int] = {}
+        self._workers: list[psutil.Process] = []
 
     async def ready(self, count: int) -> list[int]:
         """Wait until so many more workers are ready; their process ids."""
@@ -127,6 +129,8 @@ class Supervised:
             match = await self.err.until(r"worker (\d+) \(pid (\d+)\) is ready")
             self.pids[int(match[1])] = int(match[2])
             found.append(int(match[2]))
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._workers.append(psutil.Process(int(match[2])))
         return found
 
     def signal(self, number: int) -> None:
@@ -141,11 +145,9 @@ class Supervised:
         """Kill it; its workers see that and end, those that block are killed too."""
         self.process.kill()
         self.process.wait()
-        for pid in self.pids.values():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        for worker in self._workers:
+            with contextlib.suppress(psutil.NoSuchProcess):  # nor is it another with the number of one that is gone
+                worker.kill()
         self.out.close()
         self.err.close()
 

@@ -16,7 +16,7 @@ import trustme
 from dragoman import ChannelError, RpcError, connect
 from dragoman.rpc.peer import Peer
 
-from .conftest import Starter, alive, gone, one_for_each
+from .conftest import PATIENCE, Starter, alive, gone, one_for_each
 
 
 async def test_every_wire_is_shared(starter: Starter, peers: list[Peer]) -> None:
@@ -265,7 +265,7 @@ async def test_sigterm_drains_every_worker(starter: Starter, peers: list[Peer], 
     await run.err.until("draining")
     refused = 0
     for peer in found.values():
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while await refusal(peer) != -32001:
                 pass
             refused += 1

@@ -122,7 +122,7 @@ def decode(raw: bytes, *, limits: Limits = SERVER, lenient: Leniency = STRICT) -
     """
     message = read(raw, limits, lenient)
     if type(message) is not Malformed and (fault := unholdable(raw)) is not None:
-        return Malformed("parse", fault)
+        return _unreadable(raw, fault)
     return message
 
 
@@ -210,9 +210,9 @@ def _slow(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
 
 def _looked_at(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
     if (fault := _no_json(raw)) is not None:
-        return Malformed("parse", f"Parse error: {fault}")
+        return _unreadable(raw, f"Parse error: {fault}")
     if (fault := unholdable(raw)) is not None:
-        return Malformed("parse", fault)
+        return _unreadable(raw, fault)
     if raw.lstrip(_SPACE)[:1] != b"[":
         return _element(raw, limits, lenient)
     elements = _elements(raw)
@@ -227,6 +227,17 @@ def _looked_at(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
     return Batch(
         tuple(message or _element(element, limits, lenient) for message, element in zip(shapes, elements, strict=True))
     )
+
+
+def _unreadable(raw: bytes, reason: str) -> Malformed:
+    """What holds a value that cannot be read; of what looks like a response, with the call that it would answer."""
+    try:
+        loose = _loose(raw)
+        if loose.method is UNSET and loose.id is not UNSET and (loose.result is not UNSET or loose.error is not UNSET):
+            return Malformed("parse", reason, spoils=_id(loose.id, "2.0")[0])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    return Malformed("parse", reason)
 
 
 def _no_json(raw: bytes) -> str | None:

@@ -90,6 +90,7 @@ class Malformed(Struct, frozen=True, gc=False):
 
     `kind` is "parse" (-32700), "invalid" (-32600) or "too_large" (`refusal` has the numbers).
     `answerable` is False for what looks like a response: a response is never answered.
+    `spoils` is the id of the call that a text would have answered, were it not for a value in it that cannot be read.
     """
 
     kind: Literal["parse", "invalid", "too_large"]
@@ -98,6 +99,7 @@ class Malformed(Struct, frozen=True, gc=False):
     answerable: bool = True
     version: Version = "2.0"
     refusal: Refusal | None = None
+    spoils: Any = None
 
 
 @final

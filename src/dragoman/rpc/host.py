@@ -6,7 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,18 +15,17 @@ from ..channel import Caller, Channel, Document, Exchange, Gate
 from ..jsonrpc.codec import failure, read
 from ..jsonrpc.errors import Refusal, RpcError
 from ..jsonrpc.limits import Limits
-from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Message, Notification, Request, Result, Single
+from ..jsonrpc.messages import NULL, Batch, Malformed, Message, Notification, Request, Single
 from .clock import Clock
 from .context import Context
 from .gathering import Gathering
 from .here import InPlace
+from .method import Method
 from .run import Deliver, Run
-from .service import Method, Service
+from .service import Service
 
 if TYPE_CHECKING:
     from .peer import Peer
-
-Refuse: TypeAlias = Callable[[bytes | None, Refusal | None], None]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -107,13 +107,24 @@ class Host:
     def take(self, x: Exchange, message: Message) -> None:
         """Answer one exchange whose message was read already."""
         refusal = self.gate.refusal()
-        if refusal is None and type(message) is Request:
-            self._one(x, message)
-            return
-        if refusal is not None and isinstance(message, Request | Notification | Batch):
+        kind = type(message)
+        if refusal is None and (kind is Request or kind is Notification):
+            self._start(message, x, x.respond)  # type: ignore[arg-type]
+        elif refusal is not None and kind in (Request, Notification, Batch):
             id = message.id if isinstance(message, Request) else NULL
-            owed = not isinstance(message, Notification)
-            x.respond(failure(id, self.service.answers.dialect.error(refusal)) if owed else None, refusal)
+            error = self.service.answers.dialect.error(refusal)
+            x.respond(None if kind is Notification else failure(id, error), refusal)
+        elif isinstance(message, Malformed):
+            x.respond(self.service.answers.malformed(message), message.refusal)
+        elif isinstance(message, Batch):
+            self._batch(message, x)
+        else:
+            x.respond(None)
+
+    def _batch(self, batch: Batch, x: Exchange) -> None:
+        answers = self.service.answers
+        if not answers.dialect.batches:
+            x.respond(answers.no_batch(), Refusal("unfit", "no batches"))
             return
         runs: list[Run] = []
 
@@ -121,75 +132,49 @@ class Host:
             for run in tuple(runs):
                 run.drop()
 
-        x.gone = gone
-
         def start(single: Single, deliver: Deliver) -> None:
-            self._start(single, x, deliver, runs)
+            if isinstance(single, Request | Notification):
+                self._start(single, x, deliver, runs)
+            else:
+                deliver(answers.malformed(single) if isinstance(single, Malformed) else None)
 
-        if type(message) is Batch and not self.service.answers.dialect.batches:
-            x.respond(self.service.answers.no_batch(), Refusal("unfit", "no batches"))
-        elif type(message) is Batch:
-            limits = self.service.limits
-            Gathering(message.messages, start, limits, lambda found, size: x.respond(self._joined(found, size))).step()
-        elif isinstance(message, Malformed):
-            x.respond(self.service.answers.malformed(message), message.refusal)
-        else:
-            self._start(message, x, x.respond, runs, x.respond)
+        def done(found: list[bytes], size: int) -> None:
+            x.respond(answers.batch(found, size) if found else None)
 
-    def _one(self, x: Exchange, message: Request) -> None:
-        """The short way: one request that stands alone, while there are places."""
+        x.gone = gone
+        Gathering(batch.messages, start, self.service.limits, done).step()
+
+    def _start(
+        self, message: Request | Notification, x: Exchange, deliver: Deliver, runs: list[Run] | None = None
+    ) -> None:
+        """One call. `runs`: those of the batch that it is of, None where it stands alone."""
         service = self.service
+        answers = service.answers
         try:
-            method, message = service.route(message, x.caller)  # type: ignore[assignment]
+            method, message = service.route(message, x.caller)
         except RpcError as error:
-            x.respond(service.answers.failed(message, error), Refusal("unfit", error.message))
+            answer = answers.failed(message, error)
+            deliver(answer) if runs is not None else x.respond(answer, Refusal("unfit", error.message))
             return
         if method is None:
-            x.respond(service.answers.unknown(message))
+            deliver(answers.unknown(message))
             return
         if method.in_place:
             site = InPlace(x.caller, None, x.stream)
             answer = service.quick(method, message, Context(message, site, method.kind))
             site.over = True
-            x.respond(answer)
+            deliver(answer)
             return
-        run = Run(self, method, message, x.caller, x.respond, dialect=service.answers.dialect, via=x.stream)
-        self.gate.enter()
-        x.gone = run.drop
-        run.start()
-
-    def _joined(self, answers: list[bytes], size: int) -> bytes | None:
-        return self.service.answers.batch(answers, size) if answers else None
-
-    def _start(
-        self, message: Single, x: Exchange, deliver: Deliver, runs: list[Run], refuse: Refuse | None = None
-    ) -> None:
-        if isinstance(message, Malformed):
-            deliver(self.service.answers.malformed(message))
-            return
-        if isinstance(message, Result | Failure):
-            deliver(None)
-            return
-        service = self.service
-        try:
-            method, message = service.route(message, x.caller)
-        except RpcError as error:
-            answer = service.answers.failed(message, error)
-            deliver(answer) if refuse is None else refuse(answer, Refusal("unfit", error.message))
-            return
-        if method is None:
-            deliver(service.answers.unknown(message))
-            return
-        run = Run(self, method, message, x.caller, deliver, dialect=service.answers.dialect, via=x.stream)
-        if method.in_place:
-            deliver(service.quick(method, message, run.context))
-            return
-        if (refusal := self.gate.full()) is not None:  # draining was looked at when the exchange came
-            deliver(run._error(refusal))
+        run = Run(self, method, message, x.caller, deliver, dialect=answers.dialect, via=x.stream)
+        if runs is None:
+            x.gone = run.drop
+        elif (refusal := self.gate.full()) is None:  # draining was looked at when the exchange came
+            runs.append(run)
+            run.release = partial(runs.remove, run)
+        else:
+            deliver(run.refused(refusal))
             return
         self.gate.enter()
-        runs.append(run)
-        run.release = lambda: runs.remove(run)
         run.start()
 
     def attach(self, channel: Channel) -> None:

@@ -19,12 +19,12 @@ from ..jsonrpc.conversation import Conversation
 from ..jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Notification, Request, Result, Single
-from .binding import to_json
 from .context import Context
 from .gathering import Gathering
 from .here import InPlace
 from .host import Host
 from .outgoing import Pending
+from .results import to_json
 from .run import Deliver, Run, Speak
 
 if TYPE_CHECKING:
@@ -127,8 +127,9 @@ class Inbox:
 
     def refused(self, malformed: Malformed) -> None:
         """What is no message: answered when it can be; a senseless response fails its call at once."""
-        if malformed.kind == "too_large" and self.mute:  # where nothing is asked of us it can only be an answer
+        if malformed.kind == "too_large" and self.peer.alone:  # to him who dialled it is an answer, or part of his call
             self.peer.fail_the_only(BadAnswer(malformed.reason))
+        if self.spoilt(malformed):
             return
         if malformed.answerable:
             self.answer(self.host.service.answers.malformed(malformed, self.dialect))
@@ -141,6 +142,13 @@ class Inbox:
         elif nameless(malformed.id):
             self.peer.fail_the_only(error)
 
+    def spoilt(self, malformed: Malformed) -> bool:
+        """Fail the call of ours that this would have answered, could it be read; False where it shows none."""
+        pending = self.conversation.resolve(malformed.spoils)
+        if pending is not None:
+            pending.fail(BadAnswer(malformed.reason))
+        return pending is not None
+
     def resumed(self) -> None:
         """The wire takes more: start what waits."""
         self._unread = 0
@@ -151,6 +159,9 @@ class Inbox:
         self.half_closed = True
         for pending in self.conversation.abandon():
             pending.fail(Ended("the far end closed its sending side before it answered"))
+        for run in tuple(self.conversation.owed.values()):
+            if run.method.stream:  # it has no end of its own, and nobody could cancel it any more
+                self._end(run, None)
         self._settled()
 
     def ended(self, why: ChannelError) -> None:
@@ -181,6 +192,7 @@ class Inbox:
             self._notification(message, via, caller)
         elif isinstance(message, Malformed):
             if message.answerable:
+                self.spoilt(message)
                 deliver(self.host.service.answers.malformed(message, self.dialect))
                 return
             self.refused(message)
@@ -349,7 +361,7 @@ class Inbox:
     def answer(self, answer: bytes | None, count: int = 1) -> None:
         """Send an answer, when there is one and anybody to send it to; `count`: how many of a batch it holds."""
         channel = self.channel
-        if answer is None or channel is None or self.mute:
+        if answer is None or channel is None or self.mute or not channel.duplex:  # there the far end only answers
             return
         if not channel.writable:
             self._unread += count
@@ -390,10 +402,13 @@ class Inbox:
         """Answer what is owed with a refusal: what waits is never started, what runs is stopped."""
         conversation = self.conversation
         for run in (*conversation.waiting, *conversation.owed.values()):
-            if conversation.withdraw(run):
-                self.host.gate.leave()
-            run.end(refusal)
+            self._end(run, refusal)
         self._settled()
+
+    def _end(self, run: Run, refusal: Refusal | None) -> None:
+        if self.conversation.withdraw(run):
+            self.host.gate.leave()
+        run.end(refusal)
 
     def _cancelled(self, message: Notification) -> bool:
         """The far end takes a call of its back; one that waits is never started. False when it names none."""
@@ -410,9 +425,7 @@ class Inbox:
             logger.debug(
                 "call %r of %s was cancelled by it: %.200r", text, self.remote, bytes(members.get("reason", b""))
             )
-        if self.conversation.withdraw(run):
-            self.host.gate.leave()
-        run.end(_CANCELLED if self.dialect.cancelled_answer else None)
+        self._end(run, _CANCELLED if self.dialect.cancelled_answer else None)
         self._settled()
         return True
 

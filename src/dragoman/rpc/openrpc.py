@@ -12,8 +12,9 @@ from typing import Any, Protocol, get_type_hints
 
 from ..jsonrpc.errors import LocalError, RpcError
 from .annotations import translate_result
-from .binding import Binding, Parameter, described
+from .binding import Binding
 from .hooks import schemas
+from .parameters import Parameter, described
 from .signatures import tidy
 
 VERSION = "1.3.2"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,14 @@ from msgspec import UNSET
 from ..channel import ChannelError, Closed
 from ..jsonrpc.codec import join
 from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError
-from .binding import result_decoder
 from .middleware import Call, chain
+from .results import result_decoder
 
 if TYPE_CHECKING:
     from .peer import Peer
     from .run import Speak
+
+logger = logging.getLogger("dragoman")
 
 _anything = msgspec.json.Decoder().decode
 
@@ -58,6 +61,17 @@ class Pending:
         self.future: asyncio.Future[Any] = peer.loop.create_future()
 
     @property
+    def left(self) -> float | None:
+        """Seconds until its time is up."""
+        left = self.peer.host.clock.left(self)
+        return None if left is None else max(left, 0.0)
+
+    @property
+    def settled(self) -> bool:
+        """Nobody waits for an answer."""
+        return self.future.done()
+
+    @property
     def late(self) -> bool:
         """Whether it timed out."""
         done = self.future.done() and not self.future.cancelled()
@@ -84,8 +98,41 @@ class Pending:
         if not self.future.done():
             self.future.set_exception(why)
 
+    # -- its time
+
+    def wait(self, seconds: float | None) -> None:
+        """Its time begins now: so many seconds (None: any number), and in all no longer than until `until`."""
+        if self.until is not None:
+            left = max(self.until - self.peer.loop.time(), 0)
+            seconds = left if seconds is None else min(seconds, left)
+        if seconds is not None:
+            self.peer.host.clock.set(self, seconds)
+
+    def progressed(self, value: Any) -> None:
+        """The far end says how far it is."""
+        if self.timeout is not None:
+            self.wait(self.timeout)
+        if self.on_progress is not None:
+            try:
+                self.on_progress(value)
+            except Exception:
+                logger.exception("on_progress of %r failed", self.method)
+
     def expired(self) -> None:
-        self.peer._overdue(self)
+        """Time is up, unless the far end has asked us something since, which may be about this call: people are slow.
+
+        What it asked before does not count: that may be what waits for this very call.
+        """
+        now = self.peer.loop.time()
+        newest = next(reversed(self.peer.conversation.owed.values()), None)
+        asked = newest is not None and newest.after >= self.id
+        if (self.until is None or now < self.until) and asked and self.timeout is not None:
+            self.wait(self.timeout)
+            return
+        self.peer._abandon(self)
+        allowed = self.timeout if self.until is None or now < self.until - 0.01 else "its total time"
+        text = f"{allowed} s" if isinstance(allowed, int | float) else allowed
+        self.fail(CallTimeout(f"{self.method}: no answer within {text}"))
 
 
 class Outbatch:
@@ -98,6 +145,16 @@ class Outbatch:
         self.extra: Any = None
         self.via: Speak | None = None
         self.pendings = pendings
+
+    @property
+    def left(self) -> float | None:
+        """The time of one is that of all."""
+        return self.pendings[0].left
+
+    @property
+    def settled(self) -> bool:
+        """None of them waits for an answer."""
+        return all(pending.settled for pending in self.pendings)
 
     def failed(self, why: Exception) -> None:
         for pending in self.pendings:
@@ -215,7 +272,7 @@ class OutgoingBatch:
                 await peer._ready(self._timeout)
             for pending in self._pendings:
                 peer.conversation.awaited[pending.id] = pending
-                peer._rearm(pending, self._timeout)
+                pending.wait(self._timeout)
             peer._transmit(raw, out if self._pendings else None)
             if self._pendings:
                 await asyncio.wait([pending.future for pending in self._pendings])

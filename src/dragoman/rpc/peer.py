@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import typing
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypeVar, overload
@@ -21,24 +20,17 @@ from msgspec import UNSET, Raw
 from ..channel import Caller, Channel, ChannelError, Closed, Ended
 from ..jsonrpc.codec import Call as WireCall
 from ..jsonrpc.codec import Leniency
-from ..jsonrpc.errors import (
-    LSP,
-    BadAnswer,
-    CallTimeout,
-    Dialect,
-    LocalError,
-    Refusal,
-    RpcError,
-)
+from ..jsonrpc.errors import LSP, BadAnswer, CallTimeout, Dialect, LocalError, Refusal, RpcError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Failure, Notification, Result
-from .binding import result_decoder, to_json
+from .declared import UNDECLARED, Declared
 from .host import Host
 from .inbox import Inbox, nameless
 from .middleware import Call, Middleware, Next, chain
 from .notifications import Notifications
 from .outgoing import OutgoingBatch, Pending, again
 from .proxy import Proxy, proxy
+from .results import to_json
 from .run import Speak
 
 T = TypeVar("T")
@@ -80,8 +72,7 @@ class Peer:
         self.conversation = self.inbox.conversation
         self.channel: Channel | None = None
         self._why: ChannelError | None = None
-        self._kinds = {error.code: error for error in errors} if errors else None
-        self._data = {error.code: _declared(error) for error in errors} if errors else None
+        self._errors = Declared(errors) if errors else UNDECLARED
         self.middleware = tuple(middleware)
         self._chain = chain(self.middleware, self._last) if middleware else None
         self.listeners: WeakSet[Notifications] | tuple[()] = ()
@@ -150,13 +141,10 @@ class Peer:
     async def _close(self, drain: float | None) -> None:
         self.drain()
         self.closing = True
-        self.on_lost = None
         if self.redialling is not None:
             self.redialling.cancel()
-        online, self._online = self._online, None
-        if online is not None and not online.done():
-            online.set_exception(Closed("the peer was closed"))
-            online.exception()
+        waited = self._online is not None
+        self._give_up(Closed("the peer was closed"))
         channel = self.channel
         if channel is not None:
             seconds = self.limits.drain_timeout if drain is None else drain
@@ -167,7 +155,7 @@ class Peer:
                 self._abandon(pending)
                 pending.fail(Closed("the peer was closed"))
             await channel.close()
-        if self._why is None or self.channel is not None or online is not None:
+        if self._why is None or self.channel is not None or waited:
             self.inbox.ended(Closed("the peer was closed"))
         for pending in self.conversation.abandon():
             pending.fail(Closed("the peer was closed"))
@@ -210,12 +198,16 @@ class Peer:
 
     def given_up(self, why: ChannelError) -> None:
         """There will be no other channel."""
+        self._give_up(why)
+        self.inbox.ended(why)
+
+    def _give_up(self, why: ChannelError) -> None:
+        """Whoever waits for another channel waits no longer."""
         self.on_lost = None
         online, self._online = self._online, None
         if online is not None and not online.done():
             online.set_exception(why)
             online.exception()
-        self.inbox.ended(why)
 
     def _say(self, state: State, why: ChannelError | None) -> None:
         if self.on_state is None:
@@ -238,21 +230,15 @@ class Peer:
         """Progress of a call of ours; False when it is of none."""
         dialect = self.inbox.dialect
         try:
-            progress = _progress(message.params)
+            progress = msgspec.json.decode(message.params)
         except (msgspec.DecodeError, RecursionError, TypeError):
             return False
         token = progress.get(dialect.progress_key) if isinstance(progress, dict) else None
         pending = self.conversation.awaited.get(token) if isinstance(token, int) else None
         if pending is None:
             return False
-        if pending.timeout is not None:
-            self._rearm(pending, pending.timeout)
-        if pending.on_progress is not None:
-            try:
-                value = dialect.progress_value
-                pending.on_progress(progress if value is None else progress.get(value))
-            except Exception:
-                logger.exception("on_progress of %r failed", pending.method)
+        member = dialect.progress_value
+        pending.progressed(progress if member is None else progress.get(member))
         return True
 
     # -- answers to our calls
@@ -268,27 +254,11 @@ class Peer:
                 self.host.clock.drop(pending)
                 pending.settle(message.result)
         elif isinstance(message, Failure):
-            error = self._remote_error(message)
+            error = self._errors.raised_by(message)
             if pending is not None:
                 pending.fail(error)
             elif nameless(message.id):
                 self.fail_the_only(error)
-
-    def _remote_error(self, message: Failure) -> Exception:
-        error = message.error
-        declared = self._data.get(error.code) if self._data is not None else None
-        data = error.data
-        if isinstance(data, Raw):
-            try:
-                data = msgspec.json.decode(data) if declared is None else declared(data)
-            except (msgspec.DecodeError, BadAnswer, RecursionError, UnicodeDecodeError):
-                try:
-                    data = msgspec.json.decode(data)
-                except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                    return BadAnswer("the error's data is no JSON that Python can hold")
-        result = RpcError.of(error.code, error.message, data, kinds=self._kinds)
-        result.name = error.name
-        return result
 
     def fail_the_only(self, error: Exception) -> None:
         """An answer whose id could not be read belongs to the one call, or the one batch, that is out."""
@@ -389,11 +359,8 @@ class Peer:
         pending.on_progress = on_progress
         pending.extra, pending.via = extra, via
         self._send_call(pending, params)
-        if until is not None:
-            pending.until = until
-            self._rearm(pending, timeout)
-        elif timeout is not None:
-            self.host.clock.set(pending, timeout)
+        pending.until = until
+        pending.wait(timeout)
         try:
             self._transmit(pending.message, pending)
             return await pending.future
@@ -465,30 +432,6 @@ class Peer:
             raise CallTimeout(f"nothing could be sent within {timeout} s: {what}") from None
         return self.channel
 
-    def _rearm(self, pending: Pending, timeout: float | None) -> None:
-        seconds = timeout
-        if pending.until is not None:
-            left = max(pending.until - self.loop.time(), 0)
-            seconds = left if timeout is None else min(timeout, left)
-        if seconds is not None:
-            self.host.clock.set(pending, seconds)
-
-    def _overdue(self, pending: Pending) -> None:
-        """Time is up, unless the far end has asked us something since, which may be about this call: people are slow.
-
-        What it asked before does not count: that may be what waits for this very call.
-        """
-        now = self.loop.time()
-        newest = next(reversed(self.conversation.owed.values()), None)
-        asked = newest is not None and newest.after >= pending.id
-        if (pending.until is None or now < pending.until) and asked and pending.timeout is not None:
-            self._rearm(pending, pending.timeout)
-            return
-        self._abandon(pending)
-        allowed = pending.timeout if pending.until is None or now < pending.until - 0.01 else "its total time"
-        text = f"{allowed} s" if isinstance(allowed, int | float) else allowed
-        pending.fail(CallTimeout(f"{pending.method}: no answer within {text}"))
-
     def _abandon(self, pending: Pending) -> None:
         """Tell the far end that nobody waits for this answer any more."""
         if not self.conversation.forget(pending.id):
@@ -552,16 +495,3 @@ class Peer:
         Ends when the peer is closed; raises the channel's ending when it is lost.
         """
         return Notifications(self, method)
-
-
-_progress = msgspec.json.Decoder().decode
-
-
-def _declared(kind: type[RpcError]) -> Callable[[Raw], Any]:
-    """What decodes the data of a declared error. LocalError when its annotation is no type, or one for no JSON."""
-    try:
-        annotation = typing.get_type_hints(kind, include_extras=True).get("data", Any)
-    except NameError as error:
-        raise LocalError(f"errors: the annotations of {kind.__name__} cannot be found: {error}") from error
-    decoder: Callable[[Raw], Any] = result_decoder(annotation)
-    return decoder

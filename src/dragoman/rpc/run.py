@@ -19,9 +19,9 @@ from ..channel import Caller, Closed, busy
 from ..jsonrpc.codec import failure
 from ..jsonrpc.errors import PLAIN, Dialect, LocalError, Refusal
 from ..jsonrpc.messages import Notification, Request
-from .binding import to_json
 from .context import Context
-from .service import Method
+from .method import Method
+from .results import to_json
 
 if TYPE_CHECKING:
     from .host import Host
@@ -182,7 +182,7 @@ class Run:
             return
         if not places.free:
             if self.method.queue is not None and len(places.queue) >= self.method.queue:
-                self._close(self._error(busy(f"concurrency of {self.method.name}", self.method.concurrency or 0)))
+                self._close(self.refused(busy(f"concurrency of {self.method.name}", self.method.concurrency or 0)))
                 return
             turn: asyncio.Future[None] = self.loop.create_future()
             places.queue.append(turn)
@@ -220,7 +220,8 @@ class Run:
         if self.release is not None:
             self.release()
 
-    def _error(self, refusal: Refusal) -> bytes | None:
+    def refused(self, refusal: Refusal) -> bytes | None:
+        """What its caller is told in place of a result; None where he waits for none."""
         if isinstance(self.message, Notification):
             return None
         return failure(self.message.id, self.dialect.error(refusal), self.message.version)
@@ -228,7 +229,9 @@ class Run:
     @property
     def is_here(self) -> bool:
         """Whether the code that asks runs inside this very call."""
-        return self._task is not None and self._task is asyncio.current_task()
+        if self._task is None:  # an eager task is not known before its first step is over
+            return self._begun and not self._over
+        return self._task is asyncio.current_task()
 
     # -- its ends from outside
 
@@ -236,7 +239,7 @@ class Run:
         """Deliver the refusal (None: no answer at all) now and stop the work as far as it can be stopped."""
         self.context.cancelled = True
         self.host.clock.drop(self)
-        self._tell(None if refusal is None else self._error(refusal))
+        self._tell(None if refusal is None else self.refused(refusal))
         if self._task is not None and self._begun:  # before its first step it would end without giving its place back
             self._task.cancel()
         for question in tuple(self._questions or ()):
@@ -262,19 +265,7 @@ class Run:
             return False
         if self.context.where != "thread":
             return self._progress(message, value)
-        if self.peer is None or self._steps >= STEPS:
-            return False
-        value = Raw(to_json(value))
-        self._steps += 1
-        try:
-            self.loop.call_soon_threadsafe(self._step, message, value)
-        except RuntimeError:  # the loop is closed
-            return False
-        return True
-
-    def _step(self, message: Request, value: Any) -> None:
-        self._steps -= 1
-        self._progress(message, value)
+        return self.peer is not None and self._hand_over(self._progress, message, Raw(to_json(value)))
 
     def _progress(self, message: Request, value: Any) -> bool:
         if self._told:
@@ -289,18 +280,7 @@ class Run:
             return False
         if self.context.where != "thread":
             return self._speak(raw)
-        if self._steps >= STEPS:
-            return False
-        self._steps += 1
-        try:
-            self.loop.call_soon_threadsafe(self._spoken, raw)
-        except RuntimeError:  # the loop is closed
-            return False
-        return True
-
-    def _spoken(self, raw: bytes) -> None:
-        self._steps -= 1
-        self._speak(raw)
+        return self._hand_over(self._speak, raw)
 
     def _speak(self, raw: bytes) -> bool:
         if self._told:
@@ -308,6 +288,21 @@ class Run:
         if self.via is not None:
             return self.via(raw)
         return self.peer is not None and self.peer.inbox.tell(raw)
+
+    def _hand_over(self, say: Callable[..., bool], *words: Any) -> bool:
+        """From a thread to the loop; False when too much is on its way already."""
+        if self._steps >= STEPS:
+            return False
+        self._steps += 1
+        try:
+            self.loop.call_soon_threadsafe(self._handed_over, say, words)
+        except RuntimeError:  # the loop is closed
+            return False
+        return True
+
+    def _handed_over(self, say: Callable[..., bool], words: tuple[Any, ...]) -> None:
+        self._steps -= 1
+        say(*words)
 
     async def thread(self, context: Context, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         work = self.host.pool.submit(contextvars.copy_context().run, _unstoppable, function, arguments)

@@ -10,36 +10,23 @@ from __future__ import annotations
 
 import copy
 import logging
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
-from opcode import opmap
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw
 
 from ..channel import Caller
-from ..jsonrpc.codec import (
-    SHORT,
-    STRICT,
-    Answer,
-    Leniency,
-    odd,
-    plain,
-    plain_batch,
-    read,
-)
-from ..jsonrpc.errors import (
-    LocalError,
-    RpcError,
-)
+from ..jsonrpc.codec import SHORT, STRICT, Answer, Leniency, odd, plain, plain_batch, read
+from ..jsonrpc.errors import LocalError, RpcError
 from ..jsonrpc.limits import SERVER, Limits
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result, Single
 from .answers import Answers
 from .binding import Binding, bind
 from .context import Context
 from .here import HERE, inside_a_loop
+from .method import Method, method_of
 from .middleware import Call, Middleware, Next, chain, drive
 from .openrpc import document
 
@@ -51,48 +38,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("dragoman")
 
 
-class Method(Struct, eq=False):
-    """One name of a service and what stands behind it."""
-
-    name: str
-    binding: Binding
-    kind: Literal["inline", "thread", "async"]
-    errors: tuple[type[RpcError], ...] = ()
-    timeout: float | Any | None = UNSET
-    """Seconds a call may take; None for ever; UNSET: the limits' `handler_timeout`."""
-    concurrency: int | None = None
-    """Calls of this method that run at once; None: no limit of its own."""
-    queue: int | None = None
-    """Calls that may wait for one of those; beyond, busy. None: no bound of its own."""
-    idempotent: bool = False
-    deprecated: bool = False
-    description: str = ""
-    middleware: tuple[Middleware, ...] = ()
-    """Of the services it was included from, outermost first."""
-    handler: Next | None = None
-    """The whole chain, when there is middleware."""
-    quick: bool = False
-    """Answered in place: inline, and no middleware."""
-    waits: bool = True
-    """An `async def` that may wait for something; see `may_wait`."""
-    in_place: bool = False
-    """Answered in place where a loop runs: quick, or an `async def` that never waits, and no middleware."""
-    stream: bool = False
-    """A call that lives long, since it sends and sends: it does not count among the calls in flight."""
-
-
 Router: TypeAlias = Callable[[Request | Notification, Caller, Any], tuple[Method | None, Request | Notification]]
 """Finds the method for a message, given who sent it and the `Peer` it came in on (None: an exchange), and may
 replace the message by one whose params are made ready. Raises RpcError to turn the message away."""
-
-
-def may_wait(function: Callable[..., Any]) -> bool:
-    """Whether an `async def` may wait for something. One whose code awaits nothing ends in its first step.
-
-    Where Python has eager tasks it need not be known: there such a task costs no scheduling.
-    """
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return code is None or sys.version_info >= (3, 12) or opmap["SEND"] in code.co_code[::2]
 
 
 class Service:
@@ -196,69 +144,26 @@ class Service:
         JSON can be decoded to.
         """
         if callable(name):
-            self._add(None, name)
+            self._put(method_of(name, None))
             return name
 
         def register(function: F) -> F:
-            self._add(
-                name,
-                function,
-                inline=inline,
-                errors=tuple(errors),
-                timeout=timeout,
-                concurrency=concurrency,
-                queue=queue,
-                idempotent=idempotent,
-                deprecated=deprecated,
+            self._put(
+                method_of(
+                    function,
+                    name,
+                    inline=inline,
+                    errors=tuple(errors),
+                    timeout=timeout,
+                    concurrency=concurrency,
+                    queue=queue,
+                    idempotent=idempotent,
+                    deprecated=deprecated,
+                )
             )
             return function
 
         return register
-
-    def _add(
-        self,
-        name: str | None,
-        function: Callable[..., Any],
-        *,
-        inline: bool = False,
-        errors: tuple[type[RpcError], ...] = (),
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
-        idempotent: bool = False,
-        deprecated: bool = False,
-    ) -> None:
-        name = name or getattr(function, "__name__", "")
-        if not name or name == "<lambda>":
-            raise LocalError(f"{function!r} has no name of its own: give one, @service.method('name')")
-        binding = bind(function, context_type=Context)
-        if inline and binding.kind == "async":
-            raise LocalError(f"{name}: an async def already runs on the loop; inline=True is for plain functions")
-        if queue is not None and concurrency is None:
-            raise LocalError(f"{name}: queue bounds the calls that wait for one of `concurrency` places: give both")
-        if concurrency is not None and concurrency < 1:
-            raise LocalError(f"{name}: concurrency must be at least 1, not {concurrency}")
-        for error in errors:
-            if not (isinstance(error, type) and issubclass(error, RpcError)):
-                raise LocalError(f"{name}: errors lists subclasses of RpcError, not {error!r}")
-        kind: Literal["inline", "thread", "async"] = (
-            "async" if binding.kind == "async" else "inline" if inline else "thread"
-        )
-        self._put(
-            Method(
-                name,
-                binding,
-                kind,
-                errors=errors,
-                timeout=timeout,
-                concurrency=concurrency,
-                queue=queue,
-                idempotent=idempotent,
-                deprecated=deprecated,
-                description=(getattr(function, "__doc__", None) or "").strip(),
-                waits=may_wait(function),
-            )
-        )
 
     def _put(self, method: Method) -> None:
         if method.name.startswith("rpc."):
@@ -296,21 +201,8 @@ class Service:
         Raises LocalError for a name that is taken.
         """
         for method in other._table.values():
-            copy = Method(
-                prefix + method.name,
-                method.binding,
-                method.kind,
-                errors=method.errors,
-                timeout=method.timeout,
-                concurrency=method.concurrency,
-                queue=method.queue,
-                idempotent=method.idempotent,
-                deprecated=method.deprecated,
-                description=method.description,
-                middleware=other.middleware + method.middleware,
-                waits=method.waits,
-            )
-            self._put(copy)
+            around = other.middleware + method.middleware
+            self._put(msgspec.structs.replace(method, name=prefix + method.name, middleware=around))
 
     def use(self, middleware: Middleware) -> Middleware:
         """Add middleware inside what is there already. Usable as a decorator."""

@@ -119,7 +119,7 @@ def _flags(function: Any) -> int:
     code = getattr(core, "__code__", None)
     flags = code.co_flags if isinstance(code, CodeType) else 0
     # inspect.markcoroutinefunction (3.12) leaves this mark on plain functions that return coroutines
-    return flags | _COROUTINE if getattr(core, "_is_coroutine_mark", None) is not None else flags
+    return flags | _COROUTINE if getattr(core, "_is_coroutine_marker", None) is not None else flags
 
 
 def _from_code(function: Any) -> tuple[list[Slot], Any] | None:

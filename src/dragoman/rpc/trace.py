@@ -81,10 +81,18 @@ class _TracedChannel:
 
     def __init__(self, channel: Channel, hook: Hook) -> None:
         self.caller = channel.caller
-        self.duplex = channel.duplex
         self._channel = channel
         self._tap = Tap(_name(channel.caller), _guarded(hook))
         self._receiver: Receiver | None = None
+
+    @property
+    def duplex(self) -> bool:
+        """As the wrapped channel says."""
+        return self._channel.duplex
+
+    @duplex.setter
+    def duplex(self, value: bool) -> None:
+        self._channel.duplex = value
 
     @property
     def writable(self) -> bool:
@@ -167,6 +175,16 @@ class _TracedCall:
         self.ledger = ledger
         self.opened: Open | None = None
 
+    @property
+    def left(self) -> float | None:
+        """As the call."""
+        return self.call.left
+
+    @property
+    def settled(self) -> bool:
+        """As the call."""
+        return self.call.settled
+
     def failed(self, why: Exception) -> None:
         """Report, unless it has been answered, and pass on."""
         if self.opened is not None:
@@ -225,6 +243,8 @@ class _TracedExchange:
         parsed = parse(x.request)
         self._malformed = parsed if isinstance(parsed, Malformed) else None
         self._opened = None if self._malformed else self._tap.inward.passed(x.request, parsed)
+        self._reach: Callable[[bytes], bool] | None = getattr(x, "tell", None)
+        self.tell = None if self._reach is None else self._tell
         x.gone = self._gone
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
@@ -241,7 +261,14 @@ class _TracedExchange:
 
     def stream(self, message: bytes) -> bool:
         """Pass on, and report what was sent."""
-        sent = self._x.stream(message)
+        return self._reported(self._x.stream, message)
+
+    def _tell(self, message: bytes) -> bool:
+        """Likewise, at any time: see `Exchange`."""
+        return self._reach is not None and self._reported(self._reach, message)
+
+    def _reported(self, send: Callable[[bytes], bool], message: bytes) -> bool:
+        sent = send(message)
         if sent:
             self._tap.passed("out", message)
         return sent

@@ -2,8 +2,8 @@
 
 Rules:
 
-- The channel is no connection but a pool of them (kept alive, at most `CONNECTIONS` POSTs at once, further ones wait
-  in order). Dialling connects to nothing yet; a refused POST fails its own call, and the next one tries anew.
+- The channel is no connection but a pool of them (kept alive, at most `http_posts.CONNECTIONS` POSTs at once, further
+  ones wait in order). Dialling connects to nothing yet; a refused POST fails its own call, and the next one tries anew.
 - A body that holds JSON-RPC is the answer whatever the HTTP status (400, 413, 500, 503 carry JSON-RPC errors). What
   holds none fails the call at once, in words: the status, the media type, one line of the body.
 - A POST is never repeated and a redirect never followed: only the caller knows whether a method may run twice.
@@ -18,18 +18,13 @@ from __future__ import annotations
 import logging
 
 from ..channel import Broken, Caller, Channel, ChannelError, Options, Outgoing, Receiver
-from ..jsonrpc.codec import Leniency, decode
-from ..jsonrpc.errors import BadAnswer, RpcError
+from ..jsonrpc.errors import BadAnswer
 from ..jsonrpc.limits import Limits
-from ..jsonrpc.messages import Batch, Failure, Result
 from .http_pool import Pool
-from .http_posts import Lane, Post, Posts, excerpt
+from .http_posts import Lane, Post, Posts
 from .http_wire import Reply
+from .strays import excerpt, holds_response, orphan, unanswered
 from .urls import Url, parse, printable
-
-CONNECTIONS = 100
-"""POSTs of one channel under way at once."""
-_LENIENT = Leniency(accept_v1=True, string_codes=True)
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +49,7 @@ class _HttpChannel:
         self._place = place
         self._limits = limits
         self._pool = pool
-        self._lane = Lane(CONNECTIONS)
+        self._lane = Lane()
         self._posts = Posts(
             str(place), limits, (self._lane,), run=self._run, writable=self._set_writable, release=pool.close
         )
@@ -105,8 +100,10 @@ class _HttpChannel:
         if why is None:
             if self._posts.receiver is not None:
                 self._posts.receiver.received(body)
-            why = _unanswered(body)
-        call.failed(why)  # which the peer ignores where the body has settled the call
+            if call.settled:
+                return None
+            why = unanswered(body)
+        call.failed(why)
         return None
 
     async def _exchange(self, post: Post) -> tuple[Reply, bytes]:
@@ -135,7 +132,7 @@ def _unusable(reply: Reply, body: bytes) -> Broken | BadAnswer | None:
         if not body:
             return BadAnswer(f"{reply.line} without a body, which answers no call")
         return BadAnswer(f"{reply.line} with {reply.kind} that is no JSON-RPC: {excerpt(body)}")
-    if _holds_response(body):
+    if holds_response(body):
         return None
     if 300 <= status < 400:
         target = reply.headers.get("location", "nowhere")
@@ -145,45 +142,8 @@ def _unusable(reply: Reply, body: bytes) -> Broken | BadAnswer | None:
 
 def _refused_note(reply: Reply, body: bytes) -> Exception | None:
     """Why a notification was not taken, or None."""
-    if body and (error := _orphan(body)) is not None:
+    if body and (error := orphan(body)) is not None:
         return error
     if 200 <= reply.status < 300:
         return None
     return _unusable(reply, body) or Broken(reply.line)
-
-
-def _unanswered(body: bytes) -> Exception:
-    """What to tell a call that a JSON-RPC body did not settle: an error without id is meant for it all the same."""
-    return _orphan(body) or BadAnswer(f"the reply's id does not match the call: {excerpt(body)}")
-
-
-def _orphan(body: bytes) -> RpcError | None:
-    """The error of a response with id null: the server could not read the request's id, or did not want to."""
-    if b'"error"' not in body or (b"null" not in body and b'"id"' in body):
-        return None
-    message = decode(body, lenient=_LENIENT)
-    if isinstance(message, Batch) and len(message.messages) == 1:
-        message = message.messages[0]
-    if not isinstance(message, Failure) or not _is_null(message.id) or not _says_so(message, body):
-        return None
-    error = RpcError.of(message.error.code, message.error.message, message.error.data)
-    error.name = message.error.name
-    return error
-
-
-def _holds_response(body: bytes) -> bool:
-    """Whether the body of an HTTP error is JSON-RPC, not just any JSON with an `error` in it."""
-    message = decode(body, lenient=_LENIENT)
-    for element in message.messages if isinstance(message, Batch) else (message,):
-        if isinstance(element, Result | Failure) and _says_so(element, body):
-            return True
-    return False
-
-
-def _says_so(response: Result | Failure, body: bytes) -> bool:
-    """Whether what looks like a response really is one: 1.0 has no version to know it by, but always an id."""
-    return response.version == "2.0" or b'"id"' in body
-
-
-def _is_null(id: object) -> bool:
-    return not isinstance(id, str | int | float) and bytes(id) == b"null"  # type: ignore[call-overload]

@@ -13,49 +13,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import ssl
-from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 from ..channel import Broken, Options
 from ..jsonrpc.errors import LocalError
+from .http_fields import NAME, VALUE, fields
 from .http_wire import Reply, Wire
+from .sockets import cannot_dial, keep_alive
 from .urls import PORTS, Url, printable
 
 CONNECT_TIMEOUT = 10.0
 """Seconds for a connection to come about, TLS included."""
 KEEPALIVE = 15.0
 """Seconds that a connection may be idle and still be used."""
-_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _EYES = 0.25
-
-
-def headers_of(place: Url, options: Options, accept: str) -> dict[str, str]:
-    """The header lines of every request with a body; names in lower case, so that the user's own replace ours.
-
-    `options`: headers, auth (which goes before the URL's user and password). Raises LocalError for a header or a
-    secret that cannot be sent.
-    """
-    headers = {"content-type": "application/json", "accept": accept, "user-agent": "dragoman"}
-    auth = options.auth or place.auth
-    if isinstance(auth, str):
-        headers["authorization"] = f"Bearer {auth}"
-    elif auth is not None:
-        if ":" in auth[0]:
-            raise LocalError("auth: the user of basic authentication has no colon (RFC 7617)")
-        headers["authorization"] = "Basic " + b64encode(":".join(auth).encode()).decode()
-    for name, value in options.headers.items():
-        if not _NAME.fullmatch(name):
-            raise LocalError(f"headers: {printable(name)!r} is no name of an HTTP header")
-        headers[name.lower()] = value
-    for name, value in headers.items():
-        if not _VALUE.fullmatch(value):  # the value may be a secret, so it isn't shown
-            raise LocalError(f"headers: the value of {name} has a line break or a NUL in it")
-    return headers
 
 
 class Pool:
@@ -77,12 +51,12 @@ class Pool:
     )
 
     def __init__(self, place: Url, options: Options, accept: str) -> None:
-        """`accept`: the media types that are understood. Raises what `headers_of` raises, and LocalError for other
-        schemes."""
+        """`accept`: the media types that are understood. `options`: limits, tls, headers, auth. LocalError for what
+        `fields` refuses, and for other schemes."""
         if place.scheme not in ("http", "https"):
             raise LocalError(f"{place}: this wire takes http:// and https://")
-        headers = headers_of(place, options, accept)
-        headers = {"host": _host(place)} | headers
+        headers = {"host": _host(place), "content-type": "application/json", "accept": accept, "user-agent": "dragoman"}
+        headers |= fields(place, options)  # the user's own replace ours
         self._place = place
         self._loop = asyncio.get_running_loop()
         self._target = _target(place.target)
@@ -119,7 +93,7 @@ class Pool:
         kind = self._kind
         if headers:
             for name, value in headers.items():
-                if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
+                if not (NAME.fullmatch(name) and VALUE.fullmatch(value)):
                     raise Broken(
                         f"the header {printable(name)} has characters that no header may have: nothing was sent"
                     )
@@ -147,7 +121,6 @@ class Pool:
 
     async def _connect(self) -> Wire:
         place = self._place
-        where = place.address
         if place.scheme == "https" and self._tls is None:
             self._tls = ssl.create_default_context()
         secure = self._tls is not None
@@ -157,27 +130,17 @@ class Pool:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 transport, made = await self._loop.create_connection(
-                    lambda: Wire(where, self._limit, self._free, self._lost),
+                    lambda: Wire(place.address, self._limit, self._free, self._lost),
                     place.host or "localhost",
                     place.port,
                     ssl=self._tls,
                     server_hostname=place.host if secure else None,
                     **eyes,
                 )
-        except TimeoutError as error:
-            why = f"cannot connect to {where}: no connection within {CONNECT_TIMEOUT:g} s"
-            raise Broken(printable(why)) from error
-        except ssl.SSLError as error:
-            raise Broken(printable(f"TLS with {where} did not come about: {error}")) from error
-        except socket.gaierror as error:
-            raise Broken(printable(f"the host {place.host} was not found: {error.strerror or error}")) from error
-        except (OSError, ValueError) as error:
-            why = f"TLS with {where} did not come about: the connection was closed"
-            if not secure or not isinstance(error, ConnectionError) or isinstance(error, ConnectionRefusedError):
-                why = f"cannot connect to {where}: {getattr(error, 'strerror', None) or error}"
-            raise Broken(printable(why)) from error
+        except (OSError, ValueError) as error:  # TimeoutError is an OSError
+            raise cannot_dial(place, error) from error
         # an event stream may be silent for hours: the system shall notice when the far end is gone
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        keep_alive(transport.get_extra_info("socket"))
         wire: Wire = made
         self._live.add(wire)
         return wire

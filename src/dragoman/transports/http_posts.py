@@ -18,13 +18,11 @@ from typing import Any
 
 from ..channel import Broken, ChannelError, Closed, Outgoing, Receiver
 from ..jsonrpc.limits import Limits
-from .urls import printable
 
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 100
 """POSTs of one lane under way at once."""
-_EXCERPT = 200
 
 
 class Post:
@@ -60,8 +58,8 @@ class Lane:
 
     __slots__ = ("running", "waiting", "width")
 
-    def __init__(self, width: int | None = None) -> None:
-        self.width = CONNECTIONS if width is None else width
+    def __init__(self) -> None:
+        self.width = CONNECTIONS
         self.running: set[Post] = set()
         self.waiting: dict[Post, None] = {}
 
@@ -256,11 +254,3 @@ class Posts:
         """The end of a POST; a notification without an outcome by now was cut off."""
         if post.taken is not None and not post.taken.done():
             self._settle(post, self.ending or Broken(f"{self.name}: the notification was cut off"))
-
-
-def excerpt(body: bytes) -> str:
-    """The beginning of a body in one line that is safe to print."""
-    text = body[:_EXCERPT].decode("utf-8", "replace")
-    if not text.isprintable():
-        text = printable(" ".join(text.split()), 2 * _EXCERPT)
-    return text if len(body) <= _EXCERPT else f"{text}..."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import httptools
 
@@ -259,31 +260,34 @@ class Reply:
 
     async def chunk(self) -> bytes:
         """The next bytes of the body as they come, b"" at its end. Raises Broken, BadAnswer."""
-        while not self._chunks:
-            if self._why is not None:
-                raise self._why
-            if self._over:
-                return b""
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        chunks = self._chunks
-        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        self._chunks = []
-        self._size = 0
-        if self._held and not self._over:
-            self._held = False
-            self._wire.go_on()
-        return data if self._inflate is None else await self._inflated(data)
+        while True:
+            while not self._chunks:
+                if self._why is not None:
+                    raise self._why
+                if self._over:
+                    return b""
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+            chunks = self._chunks
+            data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            self._chunks = []
+            self._size = 0
+            if self._held and not self._over:
+                self._held = False
+                self._wire.go_on()
+            if self._inflate is None:
+                return data
+            if text := self._inflated(data, self._inflate):  # what was compressed may begin with nothing
+                return text
 
-    async def _inflated(self, data: bytes) -> bytes:
-        assert self._inflate is not None
+    def _inflated(self, data: bytes, inflate: Any) -> bytes:
         try:
-            text = self._inflate.decompress(data, _INFLATED)
+            text: bytes = inflate.decompress(data, _INFLATED)
         except zlib.error as error:
             raise Broken(printable(f"the answer of {self._wire.where} broke off: {error}")) from error
-        if rest := self._inflate.unconsumed_tail:
+        if rest := inflate.unconsumed_tail:
             self._chunks.insert(0, rest)
-        return text or await self.chunk()
+        return text
 
     async def body(self, limit: int) -> bytes:
         """The whole body; BadAnswer as soon as it is more than `limit` bytes."""

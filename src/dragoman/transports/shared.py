@@ -1,4 +1,4 @@
-"""Doors that several processes take callers from, and how they share them fairly.
+"""Doors that several processes take callers from: how they are opened, and how they are shared fairly.
 
 Rules:
 
@@ -14,9 +14,11 @@ import logging
 import mmap
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from .sockets import in_words
+from ..jsonrpc.errors import LocalError
+from .sockets import bind, bind_unix, door_of, in_words
+from .urls import masked, parse, scheme_of
 
 log = logging.getLogger("dragoman.wire")
 
@@ -25,6 +27,63 @@ MOMENT = 0.005
 PATIENCE = 20
 """How many moments are given to others who do nothing with them."""
 ABSENT = -1
+
+_STREAMS = ("http", "https", "ws", "wss", "tcp", "tls")
+_NOT_SHARED = {
+    "stdio": "a process has one standard input, which workers cannot share",
+    "memory": "what is in one process's memory cannot be shared by several",
+}
+
+
+class Doors:
+    """The sockets of several URLs, bound once for all processes that will take callers from them."""
+
+    def __init__(self) -> None:
+        self.sockets: dict[str, list[socket.socket]] = {}
+        self._removals: list[Callable[[], None]] = []
+
+    @classmethod
+    async def open(cls, urls: Sequence[str], mode: int) -> Doors:
+        """Bind what can be bound; wires to a broker need no socket. `mode`: the permissions of Unix sockets. LocalError
+        for a URL that cannot be listened on, or not by several processes."""
+        doors = cls()
+        try:
+            for url in urls:
+                await doors._bind(url, mode)
+        except BaseException:
+            doors.close()
+            raise
+        return doors
+
+    async def _bind(self, url: str, mode: int) -> None:
+        scheme = scheme_of(url)
+        if scheme in _NOT_SHARED:
+            raise LocalError(f"{masked(url)} and several workers do not go together: {_NOT_SHARED[scheme]}")
+        place = door_of(url)
+        if place in self.sockets:
+            raise LocalError(f"{masked(place)} stands twice; each URL needs an address of its own")
+        if scheme in _STREAMS:
+            self.sockets[place] = await bind(parse(url), socket.SOCK_STREAM)
+        elif scheme == "udp":
+            self.sockets[place] = await bind(parse(url), socket.SOCK_DGRAM)
+        elif scheme == "unix":
+            door, remove = bind_unix(parse(url), mode)
+            self.sockets[place] = [door]
+            self._removals.append(remove)
+
+    def numbers(self) -> dict[str, list[int]]:
+        """Their descriptors, by URL: see `Options.sockets`."""
+        return {url: [door.fileno() for door in doors] for url, doors in self.sockets.items()}
+
+    def close(self) -> None:
+        """Keep the machine's queue open no longer than there is somebody to take callers from it."""
+        for remove in self._removals:
+            remove()
+        self._removals.clear()
+        for doors in self.sockets.values():
+            for door in doors:
+                door.close()
+        self.sockets.clear()
 
 
 class Crowd:

@@ -1,4 +1,4 @@
-"""What to tell a call whose reply did not settle it, on the wires where one message in has one answer out.
+"""What to make of a reply that did not settle its call, on the wires where one message in has one answer out.
 
 A server that could not read a request, or its id, answers with `"id": null` (specification 5.1). Where the reply
 came for one message, it is clear all the same which call that error is meant for.
@@ -6,11 +6,13 @@ came for one message, it is clear all the same which call that error is meant fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Raw
 
 from ..jsonrpc.codec import Leniency, decode
 from ..jsonrpc.errors import BadAnswer, RpcError
-from ..jsonrpc.messages import Batch, Failure, Result
+from ..jsonrpc.messages import Batch, Failure, Result, Single
 from .urls import printable
 
 _LENIENT = Leniency(accept_v1=True, string_codes=True)
@@ -18,24 +20,46 @@ _EXCERPT = 200
 
 
 def unanswered(body: bytes) -> Exception:
-    """The error for a call whose reply is `body`, which did not settle it."""
+    """What to tell a call whose reply is `body`, which did not settle it."""
     if (error := orphan(body)) is not None:
         return error
-    text = printable(body[:_EXCERPT].decode("utf-8", "replace"), 2 * _EXCERPT)
-    if not isinstance(decode(body, lenient=_LENIENT), Result | Failure | Batch):
-        return BadAnswer(f"the reply is no JSON-RPC answer: {text}")
-    return BadAnswer(f"the reply's id does not match the call: {text}")
+    if not holds_response(body):
+        return BadAnswer(f"the reply is no JSON-RPC answer: {excerpt(body)}")
+    return BadAnswer(f"the reply's id does not match the call: {excerpt(body)}")
 
 
 def orphan(body: bytes) -> RpcError | None:
     """The error of a response with id null, as an exception; None where it is something else."""
     if b'"error"' not in body or (b"null" not in body and b'"id"' in body):
         return None
-    message = decode(body, lenient=_LENIENT)
-    if isinstance(message, Batch) and len(message.messages) == 1:
-        message = message.messages[0]
-    if not isinstance(message, Failure) or not isinstance(message.id, Raw) or bytes(message.id) != b"null":
+    messages = _messages(body)
+    if len(messages) != 1 or not isinstance(failed := messages[0], Failure):
         return None
-    error = RpcError.of(message.error.code, message.error.message, message.error.data)
-    error.name = message.error.name
+    if not isinstance(failed.id, Raw) or bytes(failed.id) != b"null" or not _says_so(failed, body):
+        return None
+    error = RpcError.of(failed.error.code, failed.error.message, failed.error.data)
+    error.name = failed.error.name
     return error
+
+
+def holds_response(body: bytes) -> bool:
+    """Whether a body holds an answer of JSON-RPC, not just any JSON with an `error` in it."""
+    return any(isinstance(one, Result | Failure) and _says_so(one, body) for one in _messages(body))
+
+
+def excerpt(body: bytes) -> str:
+    """The beginning of a body in one line that is safe to print."""
+    text = body[:_EXCERPT].decode("utf-8", "replace")
+    if not text.isprintable():
+        text = printable(" ".join(text.split()), 2 * _EXCERPT)
+    return text if len(body) <= _EXCERPT else f"{text}..."
+
+
+def _messages(body: bytes) -> Sequence[Single]:
+    message = decode(body, lenient=_LENIENT)
+    return message.messages if isinstance(message, Batch) else (message,)
+
+
+def _says_so(response: Result | Failure, body: bytes) -> bool:
+    """Whether what looks like a response really is one: 1.0 has no version to know it by, but always an id."""
+    return response.version == "2.0" or b'"id"' in body

@@ -14,10 +14,9 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from websockets.client import ClientProtocol
@@ -32,6 +31,7 @@ from websockets.uri import WebSocketURI
 from ..channel import Broken, Caller, ChannelError, Closed, Ended, Options, Outgoing, Receiver
 from ..jsonrpc.errors import LocalError
 from . import urls
+from .http_fields import fields
 from .room import room
 from .sockets import cannot_dial, keep_alive
 from .urls import Url, printable
@@ -383,15 +383,6 @@ class _Handshake(asyncio.Protocol):
             self.answered.set_result(None)
 
 
-def authorization(auth: tuple[str, str] | str | None) -> dict[str, str]:
-    """The header for `options.auth`: basic for a pair, bearer for a string."""
-    if auth is None:
-        return {}
-    if isinstance(auth, str):
-        return {"Authorization": f"Bearer {auth}"}
-    return {"Authorization": "Basic " + base64.b64encode(":".join(auth).encode()).decode()}
-
-
 async def dial(url: str, options: Options) -> WebSocket:
     """Connect to a `ws://` or `wss://` URL. Raises Broken when the handshake does not come about; the whole of it
     has `limits.header_timeout`. Redirects and proxies are not followed."""
@@ -406,7 +397,7 @@ async def dial(url: str, options: Options) -> WebSocket:
         logger=_silent,
     )
     request = wire.connect()
-    for name, value in _headers(place, options).items():
+    for name, value in fields(place, options).items():
         if name in request.headers:
             del request.headers[name]
         request.headers[name] = value
@@ -442,15 +433,6 @@ async def _connect(place: Url, options: Options, handshake: _Handshake) -> None:
         await loop.create_connection(lambda: handshake, place.host, place.port)
     if handshake.transport is not None and (sock := handshake.transport.get_extra_info("socket")) is not None:
         keep_alive(sock)
-
-
-def _headers(place: Url, options: Options) -> Mapping[str, str]:
-    auth = options.auth if options.auth is not None else place.auth
-    headers = authorization(auth) | dict(options.headers)
-    for name, value in headers.items():
-        if not (name.isascii() and name.isprintable() and name) or any(mark in value for mark in "\r\n\0"):
-            raise LocalError(f"{name!r} is no header: a name is printable ASCII, a value one line")
-    return headers
 
 
 def _drop(handshake: _Handshake) -> None:

@@ -1,0 +1,34 @@
+"""The header fields that an HTTP or WebSocket client sends of its own accord, checked before anything is sent."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+
+from ..channel import Options
+from ..jsonrpc.errors import LocalError
+from .urls import Url, printable
+
+NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+
+
+def fields(place: Url, options: Options) -> dict[str, str]:
+    """`options.headers`, and the authorization that they, `options.auth` or the URL have, in this order; names in lower
+    case. LocalError for a header or a secret that cannot be sent."""
+    found: dict[str, str] = {}
+    auth = options.auth or place.auth
+    if isinstance(auth, str):
+        found["authorization"] = f"Bearer {auth}"
+    elif auth is not None:
+        if ":" in auth[0]:
+            raise LocalError("auth: the user of basic authentication has no colon (RFC 7617)")
+        found["authorization"] = "Basic " + b64encode(":".join(auth).encode()).decode()
+    for name, value in options.headers.items():
+        if not NAME.fullmatch(name):
+            raise LocalError(f"headers: {printable(name)!r} is no name of an HTTP header")
+        found[name.lower()] = value
+    for name, value in found.items():
+        if not VALUE.fullmatch(value):  # the value may be a secret, so it isn't shown
+            raise LocalError(f"headers: the value of {name} has a line break or a NUL in it")
+    return found
