@@ -1,7 +1,23 @@
-"""The brokers as fixtures: see `engines`."""
+"""The brokers as fixtures, see `engines`; and for tests of every wire (`wires`) the broker and the address of the row."""
 
 from __future__ import annotations
 
-from .engines import mosquitto, nats, rabbitmq, redis
+import pytest
+
+from .engines import Engine, mosquitto, nats, rabbitmq, redis
+from .wires import Wire
 
 __all__ = ["mosquitto", "nats", "rabbitmq", "redis"]
+
+
+@pytest.fixture
+def engine(wire: Wire, request: pytest.FixtureRequest) -> Engine:
+    """The row's broker."""
+    one: Engine = request.getfixturevalue(wire.engine)
+    return one
+
+
+@pytest.fixture
+def url(wire: Wire, engine: Engine) -> str:
+    """An address of its own there."""
+    return wire.url(engine)

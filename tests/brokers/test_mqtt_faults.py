@@ -1,4 +1,4 @@
-"""MQTT when something dies: workers, the broker, the way to it. A broker that is not quite one is a few bytes here."""
+"""MQTT when something dies, as only it does: sessions, wills, the way to the broker. A broker that is not quite one is a few bytes here."""
 
 from __future__ import annotations
 
@@ -18,22 +18,28 @@ from dragoman.transports.mqtt_link import Published
 from dragoman.transports.urls import parse
 
 from .engines import Engine, name
-from .test_mqtt import PATIENCE, calculator, listener
+from .test_mqtt import listener
+from .wires import PATIENCE, calculator, until
 from .worker import worker
 
 
 async def victim(url: str) -> Letter:
     """A worker that dies of the first request it gets: its socket is gone, without a goodbye."""
     post = MqttPost(parse(url), Options(), serving=True)
-    await post.start()
+    await post.open()
     got: asyncio.Queue[Letter] = asyncio.Queue()
     await post.work(got.put_nowait, 1)
     async with asyncio.timeout(PATIENCE):
         letter = await got.get()
+    _die(post)
+    return letter
+
+
+def _die(post: MqttPost) -> None:
+    """What a worker's death looks like to the broker: the socket is gone, without a goodbye."""
     assert post._link is not None
     post._closing = True
     post._link._over("dead")
-    return letter
 
 
 # -- workers --------------------------------------------------------------------------------------
@@ -83,11 +89,9 @@ async def test_a_worker_with_a_name_comes_back_for_what_it_had(mosquitto: Engine
 async def _declare(url: str) -> None:
     """Let a worker with a name be known to the broker."""
     post = MqttPost(parse(url), Options(), serving=True)
-    await post.start()
+    await post.open()
     await post.work(lambda letter: None, 1)
-    assert post._link is not None
-    post._closing = True
-    post._link._over("dead")
+    _die(post)
 
 
 async def test_what_no_worker_survives_is_answered_and_set_aside(mosquitto: Engine) -> None:
@@ -104,143 +108,27 @@ async def test_what_no_worker_survives_is_answered_and_set_aside(mosquitto: Engi
             assert await peer.call("add", [1, 2]) == 3
 
 
-@pytest.mark.parametrize("version", ["5", "3.1.1"])
-async def test_a_worker_that_leaves_gives_back_what_it_has_not_begun(version: str, mosquitto: Engine) -> None:
-    """What the broker has put by for it too, though it may be sent only after an acknowledgement."""
-    topic, ran = name(), list[str]()
-    url = f"{mosquitto.url}/{topic}?v={version}&group=all"
-    started, gate = asyncio.Event(), asyncio.Event()
-
-    def named(who: str) -> Service:
-        api = Service(who)
-
-        @api.method
-        async def work(ctx: Context) -> tuple[str, int]:
-            ran.append(who)
-            started.set()
-            await gate.wait()
-            return who, ctx.redelivered
-
-        return api
-
-    async with connect(url) as peer:
-        first = serve(named("first"), urls=f"{url}&prefetch=1")
-        async with first:
-            calls = [asyncio.create_task(peer.call("work", timeout=PATIENCE)) for _ in range(40)]
-            await started.wait()
-            async with serve(named("second"), urls=url):
-                leaving = asyncio.create_task(first.close())
-                await asyncio.sleep(0)
-                gate.set()
-                await leaving
-                async with asyncio.timeout(PATIENCE):
-                    answers = await asyncio.gather(*calls)
-    assert len(ran) == 40
-    assert "second" in ran
-    assert {count for _, count in answers} == {0}
-
-
-# -- the broker -----------------------------------------------------------------------------------
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110 - what is waited for is counted elsewhere
-            await asyncio.sleep(0.02)
-
-
-async def test_restarts_under_load(mosquitto: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    """Five restarts, two of them hard: every call ends, within its deadline, and soon all is at work again."""
-    mosquitto.control()
-    url = f"{mosquitto.url}/{name()}"
-    ends: dict[str, int] = {}
-    back: list[float] = []
-    over = False
-    loop = asyncio.get_running_loop()
-
-    async def load(peer: Any) -> None:
-        while not over:
-            try:
-                assert await peer.call("add", [1, 2], timeout=10) == 3
-                end = "answered"
-            except (Broken, CallTimeout) as fault:
-                end = type(fault).__name__
-            ends[end] = ends.get(end, 0) + 1
-
-    async with serve(calculator(), urls=url), serve(calculator(), urls=url), connect(url) as peer:
-        callers = [asyncio.create_task(load(peer)) for _ in range(8)]
-        for turn in range(5):
-            before = ends.get("answered", 0)
-            await until(lambda before=before: ends.get("answered", 0) > before + 20)  # type: ignore[misc]
-            await mosquitto.restart(hard=turn % 2 == 1)
-            since, before = loop.time(), ends.get("answered", 0)
-            await until(lambda before=before: ends.get("answered", 0) > before + 20)  # type: ignore[misc]
-            back.append(loop.time() - since)
-        over = True
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.gather(*callers)
-    with capsys.disabled():
-        print(f"\nmqtt, 5 restarts: {ends}, at work again after {max(back):.1f} s at most")
-    assert set(ends) <= {"answered", "CallTimeout", "Unroutable"}
-
-
-async def test_a_call_outlives_a_restart(mosquitto: Engine) -> None:
-    """The broker keeps the sessions of both; the worker does not run what it is at once more."""
-    mosquitto.control()
-    url = f"{mosquitto.url}/{name()}"
-    began, gate, runs = asyncio.Event(), asyncio.Event(), list[int]()
-    api = Service("patient")
+async def test_a_request_whose_deadline_has_passed_is_not_run(mosquitto: Engine) -> None:
+    """The broker drops it by its Message Expiry Interval (MQTT 5.0, 3.3.2.3.3), or the worker by its deadline."""
+    url = f"{mosquitto.url}/devices/{name()}?client={name()}"
+    ran: list[str] = []
+    api = calculator()
 
     @api.method
-    async def wait(ctx: Context) -> str:
-        runs.append(ctx.redelivered)
-        began.set()
-        await gate.wait()
-        return "done"
+    async def mark(text: str) -> None:
+        ran.append(text)
 
-    async with serve(api, urls=url), connect(url) as peer:
-        call = asyncio.create_task(peer.call("wait", timeout=PATIENCE))
-        await began.wait()
-        await mosquitto.stop()
-        gate.set()
-        await asyncio.sleep(0)
-        await mosquitto.start()
-        assert await call == "done"
-    assert runs == [0]
-
-
-async def test_a_broker_that_hangs_is_noticed(mosquitto: Engine) -> None:
-    """Half-open: the sockets stay, nothing comes; a PINGREQ without PINGRESP ends it (MQTT 5.0, 3.1.2.10)."""
-    mosquitto.control()
-    post = MqttPost(parse(f"{mosquitto.url}/{name()}?keepalive=1"), Options(), serving=False)
-    await post.start()
-    states: asyncio.Queue[bool] = asyncio.Queue()
-    post.on_state = lambda online, why: states.put_nowait(online)
-    await post.mailbox(lambda letter: None)
-    mosquitto.freeze()
-    try:
-        async with asyncio.timeout(PATIENCE):
-            assert await states.get() is False
-            with pytest.raises(ConnectionError):
-                await post.request(Letter(body=b"x"), None)
-    finally:
-        mosquitto.thaw()
-    async with asyncio.timeout(PATIENCE):
-        assert await states.get() is True
-    await post.close()
-
-
-async def test_a_call_to_a_broker_that_is_away_ends_in_its_time(mosquitto: Engine) -> None:
-    mosquitto.control()
-    url = f"{mosquitto.url}/{name()}"
-    async with serve(calculator(), urls=url), connect(url) as peer:
-        await mosquitto.kill()
-        try:
-            with pytest.raises(CallTimeout):
-                await peer.call("add", [1, 2], timeout=0.5)
-        finally:
-            await mosquitto.start()
-        assert await peer.call("add", [1, 2], timeout=PATIENCE) == 3
+    await _declare(url)
+    caller = url.partition("?")[0]
+    async with connect(caller) as peer:
+        with pytest.raises(CallTimeout):
+            await peer.call("mark", ["late"], timeout=0.05)
+        waiting = asyncio.create_task(peer.call("mark", ["in time"], timeout=PATIENCE))
+        await peer.notify("mark", ["note"])
+        async with serve(api, urls=[url]):
+            await waiting
+            assert await peer.call("add", [1, 2]) == 3
+    assert sorted(ran) == ["in time", "note"]
 
 
 # -- the way to it --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`redis://` as a wire: what stands in Redis is looked at, and written, with the bare library."""
+"""`redis://`: what only it does. What stands in Redis is looked at, and written, with the bare library."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import ssl
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,18 +16,16 @@ from redis.asyncio import Redis
 
 from dragoman import Context, Service, connect, serve
 from dragoman.bus import open_bus, redis_line
+from dragoman.bus.redis_line import Line, place
 from dragoman.channel import Broken
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.mcp import Client, Server
-from dragoman.transports.broker import Refused, Unroutable
-from tests.calculator import calculator
-from tests.wire_cases import all_cases, check
+from dragoman.transports.broker import Refused
+from dragoman.transports.urls import parse
 
 from .engines import Engine, engine, free_port, name
+from .wires import PATIENCE, SUBTRACT, calculator, too_large_is_refused
 
-PATIENCE = 20.0
 FILES = {"cert-file": "server.pem", "key-file": "server.pem", "ca-cert-file": "ca.pem"}
-SUBTRACT = b'{"jsonrpc":"2.0","method":"subtract","params":[42,23],"id":1}'
 
 
 @pytest.fixture
@@ -93,47 +90,34 @@ async def served(service: Service, redis: Engine, raw: Redis, tail: str = "") ->
         yield caller
 
 
-async def test_every_wire_case(redis: Engine, raw: Redis) -> None:
-    faults = []
-    cases = all_cases()
-    assert len(cases) > 600
-    async with served(calculator(), redis, raw) as caller:
-        for case in cases:
-            answer = await caller.ask(case.message, case.answered)
-            try:
-                check(case, answer)
-            except AssertionError as fault:
-                faults.append(str(fault))
-        assert not faults, f"{len(faults)} of {len(cases)}:\n" + "\n".join(faults[:20])
-        await until(lambda: empty(raw, caller.queue))
-
-
 async def empty(raw: Redis, queue: str) -> bool:
     """Everything was acknowledged and deleted."""
     pending: Any = await raw.xpending(queue, "workers")
     return await raw.xlen(queue) == 0 and pending["pending"] == 0
 
 
+async def test_what_is_done_is_gone(redis: Engine, raw: Redis) -> None:
+    """Acknowledged and deleted: calls, notifications, and what was cancelled."""
+    begun = asyncio.Event()
+    api = calculator()
+
+    @api.method
+    async def hang() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with served(api, redis, raw) as caller, connect(f"{redis.url}/{caller.queue}", timeout=PATIENCE) as peer:
+        await asyncio.gather(*(peer.call("subtract", [n, 1]) for n in range(50)))
+        await peer.notify("update", [1])
+        call = asyncio.create_task(peer.call("hang"))
+        await begun.wait()
+        call.cancel()
+        assert await caller.ask(b"no JSON", True) is not None
+        assert await caller.ask(b'{"jsonrpc":"2.0","method":"update"}', False) is None
+        await until(lambda: empty(raw, caller.queue))
+
+
 # -- nobody, too many, too long -------------------------------------------------------------------
-
-
-async def test_without_a_stream_a_call_fails_at_once(redis: Engine) -> None:
-    async with connect(f"{redis.url}/{name()}", timeout=PATIENCE) as peer:
-        with pytest.raises(Unroutable, match="nobody serves"):
-            await peer.call("subtract", [42, 23])
-        with pytest.raises(Unroutable):
-            await peer.notify("subtract", [42, 23])
-
-
-async def test_without_a_worker_a_call_waits(redis: Engine) -> None:
-    url = f"{redis.url}/{name()}"
-    async with serve(calculator(), urls=url):
-        pass
-    async with connect(url, timeout=PATIENCE) as peer:
-        call = asyncio.ensure_future(peer.call("subtract", [42, 23]))
-        await asyncio.sleep(0)
-        async with serve(calculator(), urls=url):
-            assert await call == 19
 
 
 async def test_a_full_queue_takes_no_more(redis: Engine, raw: Redis) -> None:
@@ -147,15 +131,11 @@ async def test_a_full_queue_takes_no_more(redis: Engine, raw: Redis) -> None:
     assert await raw.xlen(queue) == 3
 
 
-async def test_what_is_longer_than_redis_takes_is_refused_with_the_numbers(redis: Engine, raw: Redis) -> None:
+async def test_too_large_is_refused(redis: Engine, raw: Redis) -> None:
     before: Any = await raw.config_get("proto-max-bulk-len")
     await raw.config_set("proto-max-bulk-len", 1024 * 1024)
     try:
-        url = f"{redis.url}/{name()}"
-        async with serve(calculator(), urls=url), connect(url, timeout=PATIENCE) as peer:
-            with pytest.raises(LocalError, match=r"2\d{6} bytes; Redis takes 1048576"):
-                await peer.call("echo", ["x" * 2_000_000])
-            assert await peer.call("subtract", [42, 23]) == 19
+        await too_large_is_refused(f"{redis.url}/{name()}", 2_000_000, "Redis")
     finally:
         await raw.config_set("proto-max-bulk-len", before["proto-max-bulk-len"])
 
@@ -209,65 +189,6 @@ async def test_the_entries_of_a_silent_worker_are_taken_over(redis: Engine, raw:
         assert json.loads((await caller.next())[1])["result"] == 19
         await until(lambda: empty(raw, queue))
     assert seen == [1]
-
-
-WORKER = """
-import asyncio, sys
-from dragoman import Service, serve
-service = Service("worker")
-
-@service.method
-async def hold() -> str:
-    print("held", flush=True)
-    await asyncio.sleep(600)
-
-async def main():
-    async with serve(service, urls=sys.argv[1]):
-        print("serving", flush=True)
-        await asyncio.sleep(600)
-
-asyncio.run(main())
-"""
-
-
-async def test_a_killed_worker_loses_nothing(redis: Engine, raw: Redis, tmp_path: Path) -> None:
-    url = f"{redis.url}/{name()}?idle=1"
-    (tmp_path / "worker.py").write_text(WORKER)
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, str(tmp_path / "worker.py"), url, stdout=asyncio.subprocess.PIPE
-    )
-    assert child.stdout is not None
-    async with asyncio.timeout(PATIENCE):
-        assert await child.stdout.readline() == b"serving\n"
-        async with connect(url, timeout=PATIENCE) as peer:
-            call = asyncio.ensure_future(peer.call("hold"))
-            assert await child.stdout.readline() == b"held\n"
-            child.kill()
-            await child.wait()
-            service = Service("other")
-
-            @service.method
-            async def hold(context: Context) -> int:
-                return context.redelivered
-
-            async with serve(service, urls=url):
-                assert await call == 1
-
-
-async def test_a_busy_worker_keeps_what_it_has(redis: Engine, raw: Redis) -> None:
-    """Twice the idle time in one handler: the other worker does not get it."""
-    url, runs = f"{redis.url}/{name()}?idle=1", list[int]()
-    service = Service("slow")
-
-    @service.method
-    async def slow(context: Context) -> str:
-        runs.append(context.redelivered)
-        await asyncio.sleep(2.5)
-        return "done"
-
-    async with serve(service, urls=url), serve(service, urls=url), connect(url, timeout=PATIENCE) as peer:
-        assert await peer.call("slow") == "done"
-    assert runs == [0]
 
 
 async def test_poison_is_given_up_and_set_aside(redis: Engine, raw: Redis) -> None:
@@ -329,63 +250,6 @@ async def test_a_worker_that_leaves_gives_back_what_it_has_not_begun(redis: Engi
     assert consumers == []
 
 
-# -- control --------------------------------------------------------------------------------------
-
-
-async def test_a_cancel_reaches_the_worker_that_has_the_call(redis: Engine, raw: Redis) -> None:
-    url = f"{redis.url}/{name()}"
-    began, ended = asyncio.Event(), asyncio.Event()
-    service = Service("patient")
-
-    @service.method
-    async def wait() -> None:
-        began.set()
-        try:
-            await asyncio.sleep(600)
-        finally:
-            ended.set()
-
-    async with serve(service, urls=url), connect(url, timeout=PATIENCE) as peer:
-        call = asyncio.ensure_future(peer.call("wait"))
-        async with asyncio.timeout(PATIENCE):
-            await began.wait()
-            call.cancel()
-            await ended.wait()
-        await until(lambda: empty(raw, url.rpartition("/")[2]))
-
-
-async def test_a_broadcast_reaches_every_worker(redis: Engine) -> None:
-    url = f"{redis.url}/{name()}"
-    heard: asyncio.Queue[str] = asyncio.Queue()
-
-    def named(who: str) -> Service:
-        service = Service(who)
-
-        @service.method(inline=True)
-        def news(text: str) -> None:
-            heard.put_nowait(who + text)
-
-        return service
-
-    async with serve(named("a"), urls=url), serve(named("b"), urls=url), connect(url) as peer:
-        await peer.notify("news", ["!"], broadcast=True)
-        async with asyncio.timeout(PATIENCE):
-            assert sorted([await heard.get(), await heard.get()]) == ["a!", "b!"]
-            await peer.notify("news", ["?"])
-            assert (await heard.get())[1] == "?"
-    assert heard.empty()
-
-
-async def test_a_request_after_its_deadline_is_not_run(redis: Engine, raw: Redis) -> None:
-    seen = list[int]()
-    async with served(told(seen), redis, raw) as caller:
-        await caller.send(SUBTRACT, headers={"deadline": "1000"})
-        marker = await caller.send(SUBTRACT)
-        assert (await caller.next())[0] == marker
-        await until(lambda: empty(raw, caller.queue))
-    assert seen == [0]
-
-
 async def test_what_was_answered_is_answered_again_and_not_run_again(redis: Engine, raw: Redis) -> None:
     """Two workers that share a store: the second is sent the first's answer."""
     seen = list[int]()
@@ -401,30 +265,6 @@ async def test_what_was_answered_is_answered_again_and_not_run_again(redis: Engi
 
 
 # -- Redis goes and comes -------------------------------------------------------------------------
-
-
-async def test_calls_outlive_a_restart(redis: Engine) -> None:
-    """One call at work, one made while Redis is away: both are answered, since it keeps what it has (AOF)."""
-    redis.control()
-    url = f"{redis.url}/{name()}"
-    began, gate = asyncio.Event(), asyncio.Event()
-    service = Service("patient")
-
-    @service.method
-    async def wait() -> str:
-        began.set()
-        await gate.wait()
-        return "done"
-
-    async with serve(service, urls=url), connect(url, timeout=PATIENCE) as peer:
-        first = asyncio.ensure_future(peer.call("wait"))
-        await began.wait()
-        await redis.kill()
-        second = asyncio.ensure_future(peer.call("wait"))
-        gate.set()
-        await asyncio.sleep(0)
-        await redis.start()
-        assert (await first, await second) == ("done", "done")
 
 
 async def test_a_flush_is_repaired(redis: Engine, raw: Redis) -> None:
@@ -463,6 +303,32 @@ async def test_calls_that_redis_has_lost_end_in_an_error(redis: Engine, raw: Red
         gate.set()
 
 
+async def test_a_line_that_is_alive_can_be_asked(redis: Engine, raw: Redis) -> None:
+    """Else who asks again as soon as it is back would turn and turn, and the loop never come to the loss of it."""
+    over = False
+    lost: asyncio.Queue[None] = asyncio.Queue()
+    line = Line(place(parse(redis.url), ""), on_state=lambda up, why: None if up else lost.put_nowait(None))
+    await line.open()
+
+    async def ask() -> None:
+        while not over:
+            await line.back()
+            while line.alive and not over:
+                line.tell("PING")
+                await asyncio.sleep(0)
+
+    asking = asyncio.create_task(ask())
+    async with asyncio.timeout(PATIENCE):
+        for _ in range(5):
+            await line.back()
+            await raw.client_kill_filter(_id=str(await line.ask("CLIENT", "ID")))
+            await lost.get()
+        over = True
+        await line.back()
+        await asking
+    await line.close()
+
+
 async def test_a_server_that_hangs_is_noticed(redis: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half-open: the sockets stay, nothing comes. What was in flight is answered once it goes on."""
     redis.control()
@@ -481,58 +347,7 @@ async def test_a_server_that_hangs_is_noticed(redis: Engine, monkeypatch: pytest
     await bus.close()
 
 
-async def test_restarts_under_load(redis: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    """Five restarts, two of them hard: every call ends, and with an answer, since everything is on the disk."""
-    redis.control()
-    url = f"{redis.url}/{name()}"
-    ends: dict[str, int] = {}
-    back: list[float] = []
-    over = False
-    loop = asyncio.get_running_loop()
-
-    async def load(peer: Any) -> None:
-        while not over:
-            try:
-                assert await peer.call("subtract", [42, 23]) == 19
-                end = "answered"
-            except (Broken, TimeoutError) as fault:
-                end = type(fault).__name__
-            ends[end] = ends.get(end, 0) + 1
-
-    async with serve(calculator(), urls=url), serve(calculator(), urls=url), connect(url, timeout=PATIENCE) as peer:
-        callers = [asyncio.ensure_future(load(peer)) for _ in range(8)]
-        for turn in range(5):
-            before = ends.get("answered", 0)
-
-            async def went_on(before: int = before) -> bool:
-                return ends.get("answered", 0) > before + 20
-
-            await until(went_on)
-            await redis.restart(hard=turn % 2 == 1)
-            since, before = loop.time(), ends.get("answered", 0)
-            await until(lambda before=before: went_on(before))  # type: ignore[misc]
-            back.append(loop.time() - since)
-        over = True
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.gather(*callers)
-    with capsys.disabled():
-        print(f"\nredis, 5 restarts: {ends}, at work again after {max(back):.1f} s at most")
-    assert set(ends) == {"answered"}
-
-
 # -- around it ------------------------------------------------------------------------------------
-
-
-async def test_mcp(redis: Engine) -> None:
-    url = f"{redis.url}/{name()}"
-    server = Server("calculator", version="1.0.0")
-
-    @server.tool
-    def subtract(minuend: int, subtrahend: int) -> int:
-        return minuend - subtrahend
-
-    async with serve(server, urls=url), Client(url) as client:
-        assert (await client.call_tool("subtract", {"minuend": 42, "subtrahend": 23}, result=int)) == 19
 
 
 async def test_tls(tmp_path: Path) -> None:
@@ -563,27 +378,11 @@ async def test_tls(tmp_path: Path) -> None:
         pytest.skip(f"this redis-server has no TLS: {str(why)[-200:]}")
 
 
-async def test_wrong_urls(redis: Engine, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_wrong_password_is_not_shown(redis: Engine, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     host, port = redis.address
-    for tail, words in (
-        ("", "name who is called"),
-        ("/db/calculator", "database's number"),
-        ("/calculator?quux=1", "quux"),
-        ("/calculator?idle=0", "idle"),
-    ):
-        with pytest.raises(LocalError, match=words):
-            async with connect(f"redis://u:secret-word@{host}:{port}{tail}"):
-                pass
     with pytest.raises(Broken, match="Cannot connect to redis://") as wrong:
-        async with connect(f"redis://u:secret-word@{host}:{port}/calculator"):
-            pass
-    with pytest.raises(Broken, match=r"redis://127\.0\.0\.1:1/calculator: connection refused"):
-        async with connect("redis://127.0.0.1:1/calculator"):
-            pass
-    with pytest.raises(LocalError, match="Cannot listen on"):
-        async with serve(calculator(), urls="redis://u:secret-word@127.0.0.1:1/calculator"):
-            pass
+        await connect(f"redis://u:secret-word@{host}:{port}/calculator")
     assert "secret-word" not in str(wrong.value) + caplog.text
 
 

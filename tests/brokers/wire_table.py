@@ -61,9 +61,10 @@ class Asker:
 
 
 async def every_case(url: str, post: Post) -> None:
-    """Serve the calculator at `url` and send it every case through `post`, which is connected and is closed here."""
+    """Serve the calculator at `url` and send it every case through `post`, which is opened and closed here."""
     async with serve(calculator(), urls=[url]):
         try:
+            await post.open()
             asker = Asker(post)
             await asker.begin()
             cases = all_cases()

@@ -32,6 +32,11 @@ def service() -> Service:
         await asyncio.sleep(seconds)
         return Done(os.getpid(), ctx.redelivered)
 
+    @api.method
+    async def hold() -> None:
+        print("held", flush=True)
+        await asyncio.Event().wait()
+
     @api.method(inline=True)
     def add(a: int, b: int) -> int:
         return a + b
@@ -48,6 +53,12 @@ class Worker:
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    async def held(self, count: int) -> None:
+        """Until it is at so many calls of `hold`."""
+        assert self.process.stdout is not None
+        for _ in range(count):
+            assert await self.process.stdout.readline() == b"held\n"
 
     async def kill(self) -> None:
         """`kill -9`."""

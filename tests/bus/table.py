@@ -19,6 +19,7 @@ from typing import TypeAlias
 import pytest
 
 from dragoman.bus import Bus, BusLost, Store
+from tests.brokers.engines import Engine
 
 Open: TypeAlias = Callable[[], Awaitable[Bus]]
 Case: TypeAlias = Callable[[Open], Awaitable[None]]
@@ -186,6 +187,54 @@ BUS: list[Case] = [
     a_closed_end_says_so,
 ]
 """Every bus."""
+
+
+async def a_loss_and_a_return(open: Open, engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """Of an engine that the test may stop: calls raise while it is away, what was stored is there afterwards,
+    subscriptions come back; the log tells of it once for each end."""
+    engine.control()
+    async with ends(open, 2) as (bus, far):
+        states: asyncio.Queue[bool] = asyncio.Queue()
+        far_states: asyncio.Queue[bool] = asyncio.Queue()
+        bus.on_state, far.on_state = states.put_nowait, far_states.put_nowait
+        heard: asyncio.Queue[bytes] = asyncio.Queue()
+        topic, log, it = fresh("topic"), fresh("log"), bus.store
+        await bus.subscribe(topic, heard.put_nowait)
+        if it is not None:
+            assert await it.append(log, b"1", ttl=LONG) == 1
+        await engine.kill()
+        async with asyncio.timeout(PATIENCE):
+            assert await states.get() is False
+            assert await far_states.get() is False
+        assert not bus.alive
+        with pytest.raises(BusLost, match=bus.url):
+            await bus.publish(topic, b"")
+        with pytest.raises(BusLost, match=bus.url):
+            await bus.subscribe(fresh("topic"), print)
+        if it is not None:
+            with pytest.raises(BusLost, match=bus.url):
+                await it.read(log)
+        await engine.start()
+        async with asyncio.timeout(PATIENCE):
+            assert await states.get() is True
+            assert await far_states.get() is True
+        await far.publish(topic, b"again")
+        assert await take(heard, 1) == [b"again"]
+
+        async def there() -> bool:
+            try:
+                return it is None or await it.read(log) == [(1, b"1")]
+            except BusLost:  # JetStream comes a moment later
+                return False
+
+        await until(there)
+        if it is not None:
+            assert await it.append(log, b"2", ttl=LONG) == 2
+            assert await it.delete(log) is True
+        assert states.empty()
+        assert far_states.empty()
+    told = [record for record in caplog.records if "is lost, coming back: " in record.message]
+    assert [record.levelname for record in told] == ["WARNING", "WARNING"]
 
 
 # -- the store ------------------------------------------------------------------------------------

@@ -20,3 +20,7 @@ async def test_what_it_is(rabbitmq: Engine) -> None:
     assert isinstance(bus, Bus)
     assert bus.store is None
     await bus.close()
+
+
+async def test_a_loss_and_a_return(rabbitmq: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    await table.a_loss_and_a_return(lambda: open_bus(rabbitmq.url), rabbitmq, caplog)

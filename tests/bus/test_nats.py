@@ -111,43 +111,8 @@ async def test_nobody_there() -> None:
             await open_bus(f"nats://127.0.0.1/?{tail}")
 
 
-async def test_a_loss_and_a_return(nats: Engine) -> None:
-    """Calls raise while it is away, what was stored is there afterwards, subscriptions come back."""
-    nats.control()
-    async with table.ends(lambda: open_bus(nats.url), 2) as (bus, far):
-        assert bus.store is not None
-        assert far.store is not None
-        states: asyncio.Queue[bool] = asyncio.Queue()
-        far_states: asyncio.Queue[bool] = asyncio.Queue()
-        bus.on_state, far.on_state = states.put_nowait, far_states.put_nowait
-        heard: asyncio.Queue[bytes] = asyncio.Queue()
-        key, topic = table.fresh("key"), table.fresh("topic")
-        await bus.subscribe(topic, heard.put_nowait)
-        await bus.store.put(key, b"1", ttl=table.LONG)
-        await nats.kill()
-        async with asyncio.timeout(table.PATIENCE):
-            assert await states.get() is False
-            assert await far_states.get() is False
-        assert not bus.alive
-        with pytest.raises(BusLost, match="is away"):
-            await bus.publish(topic, b"")
-        with pytest.raises(BusLost, match="is away"):
-            await bus.store.get(key)
-        await nats.start()
-        async with asyncio.timeout(table.PATIENCE):
-            assert await states.get() is True
-            assert await far_states.get() is True
-
-        async def there() -> bool:
-            assert bus.store is not None
-            try:
-                return await bus.store.get(key) == b"1"
-            except BusLost:  # JetStream comes a moment later
-                return False
-
-        await table.until(there)
-        await far.publish(topic, b"again")
-        assert await table.take(heard, 1) == [b"again"]
+async def test_a_loss_and_a_return(nats: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    await table.a_loss_and_a_return(lambda: open_bus(nats.url), nats, caplog)
 
 
 async def for_ever(bus: Bus) -> None:

@@ -73,34 +73,8 @@ async def test_a_wrong_password_is_not_shown(redis: Engine) -> None:
     assert "secret-word" not in str(caught.value)
 
 
-async def test_it_comes_back(redis: Engine) -> None:
-    redis.control()
-    bus = await open_bus(redis.url)
-    assert bus.store is not None
-    states: asyncio.Queue[bool] = asyncio.Queue()
-    bus.on_state = states.put_nowait
-    heard: asyncio.Queue[bytes] = asyncio.Queue()
-    topic, log = table.fresh("topic"), table.fresh("log")
-    await bus.subscribe(topic, heard.put_nowait)
-    await bus.store.append(log, b"1", ttl=table.LONG)
-    await redis.kill()
-    async with asyncio.timeout(table.PATIENCE):
-        assert await states.get() is False
-    assert not bus.alive
-    with pytest.raises(BusLost, match="away"):
-        await bus.publish(topic, b"")
-    with pytest.raises(BusLost, match="away"):
-        await bus.store.get(log)
-    with pytest.raises(BusLost, match="away"):
-        await bus.subscribe(table.fresh("topic"), print)
-    await redis.start()
-    async with asyncio.timeout(table.PATIENCE):
-        assert await states.get() is True
-    await bus.publish(topic, b"again")
-    assert await table.take(heard, 1) == [b"again"]
-    assert await bus.store.append(log, b"2", ttl=table.LONG) == 2  # the scripts are sent again
-    await bus.close()
-    assert states.empty()
+async def test_a_loss_and_a_return(redis: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    await table.a_loss_and_a_return(lambda: open_bus(redis.url), redis, caplog)
 
 
 async def test_calls_in_flight_end_when_it_dies(redis: Engine) -> None:

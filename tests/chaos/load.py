@@ -21,6 +21,9 @@ RATE = 200.0
 WORK = 0.1
 """Seconds that a run takes at most; half of it on average."""
 DEADLINE = 30.0
+MOST = 1_000
+"""Calls that are out at once. Beyond that none are made, lest a machine that is slower than the load be buried under it:
+Mosquitto for one drops what it has confirmed when more than 1,000 messages wait for one worker."""
 
 
 class Call(Struct):
@@ -51,11 +54,12 @@ class Load:
         self._clock = asyncio.create_task(self._tick())
 
     async def _tick(self) -> None:
-        start = time.monotonic()
+        start, made = time.monotonic(), 0
         while not self._stopped.is_set():
             due = int((time.monotonic() - start) * self._rate)
-            while len(self.calls) < due:
+            for _ in range(min(due - made, MOST - len(self._out))):
                 self._begin()
+            made = due
             await asyncio.sleep(1 / self._rate)
 
     def _begin(self) -> None:
@@ -93,14 +97,15 @@ class Load:
         async with asyncio.timeout(patience), self._changed:
             await self._changed.wait_for(lambda: self.errors)
 
-    async def first_since(self, moment: float, patience: float = 120.0) -> float:
-        """When the first call that began after `moment` was answered."""
+    async def first_since(self, moment: float, after: float = 0.0, patience: float = 120.0) -> float:
+        """When the first call that began after `moment` was answered, answers that came before `after` not counted."""
         begun = len(self.calls)
         while begun and self.calls[begun - 1].start >= moment:
             begun -= 1
 
         def ends() -> list[float]:
-            return [call.end for call in self.calls[begun:] if call.outcome == "answered" and call.method != "note"]
+            answered = [call for call in self.calls[begun:] if call.outcome == "answered" and call.method != "note"]
+            return [call.end for call in answered if call.end >= after]
 
         async with asyncio.timeout(patience), self._changed:
             await self._changed.wait_for(ends)

@@ -62,17 +62,17 @@ class Nursery:
         self.living.remove(pid)
         os.kill(pid, signal.SIGKILL)
 
-    async def dead(self, pid: int) -> None:
-        """Wait until a worker that dies by itself is gone."""
+    async def loss(self) -> int:
+        """Wait until one of them dies by itself; which it was."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                try:
-                    os.kill(pid, 0)
-                except ProcessLookupError:
-                    break
+                for pid in self.living:
+                    try:
+                        os.kill(pid, 0)
+                    except ProcessLookupError:
+                        self.living.remove(pid)
+                        return pid
                 await asyncio.sleep(0.01)
-        if pid in self.living:
-            self.living.remove(pid)
 
     async def end(self) -> None:
         """Kill them all."""

@@ -15,10 +15,12 @@ from tests.brokers.engines import Engine
 from .ledger import read
 from .load import DEADLINE, RATE, Load
 from .nursery import Nursery, nursery
-from .tally import Tally, tally
+from .tally import Tally, present, tally
 
 SETTLED = 30.0
 """Seconds after the last call within which accepted notifications must have been run."""
+AWAY = 120.0
+"""Seconds that calls have where brokers restart: a busy machine takes that long to stop one and to start it."""
 Watch = Callable[[str], None]
 """Told how far it is, by scenarios that take long."""
 
@@ -96,13 +98,17 @@ async def restart_broker(
     engine.control()
     dice = random.Random(seed)
     start = time.monotonic()
+    outages: list[tuple[float, float]] = []
     back: list[float] = []
-    async with scene(url, folder, workers=workers, seed=seed) as (nest, load):
+    async with scene(url, folder, workers=workers, seed=seed, deadline=AWAY + DEADLINE) as (nest, load):
         for n in range(times):
             await load.more(dice.randrange(50, 200))
+            gone = time.monotonic()
             await engine.restart(hard=n % 2 == 1 if hard is None else hard)
             there = time.monotonic()
-            back.append(await load.first_since(there) - there)
+            outages.append((gone, there))
+            # one of the calls that waited: those that are made now have to queue up behind them
+            back.append(await load.first_since(gone, after=there) - there)
             if watch is not None and (n + 1) % 10 == 0:
                 watch(
                     f"{n + 1} restarts in {time.monotonic() - start:.0f} s, {load.answered} answered, {dict(load.errors)}"
@@ -110,4 +116,6 @@ async def restart_broker(
         await load.stop()
         await settled(nest, load)
         title = f"{engine.scheme}: restarts of the broker, seed {seed}"
-        return tally(title, times, time.monotonic() - start, load, read(nest.ledger), back)
+        found = tally(title, times, time.monotonic() - start, load, read(nest.ledger), back)
+        found.waited = max(present(call, outages) for call in load.calls if call.outcome)
+        return found

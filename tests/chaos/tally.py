@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from .ledger import Runs
-from .load import Load
+from .load import Call, Load
 
 SLACK = 2.0
 """Seconds after its deadline within which a call must have ended: two cores are shared with the broker and its workers."""
@@ -45,7 +45,9 @@ class Tally(Struct, kw_only=True):
     unanswered: list[str] = field(default_factory=list)
     """Calls that were answered, though nobody ran them to the end."""
     reconnections: list[float] = field(default_factory=list)
-    """Seconds from the broker's return to the first answer of a call begun after it."""
+    """Seconds from the return of the broker, or of a wire, to the first answer to a call that was begun after its loss."""
+    waited: float = 0.0
+    """Seconds that the longest call took of the time in which the broker was there."""
 
     def __str__(self) -> str:
         ended = f"errors {self.errors or 'none'}, never ended {self.pending}, ended after the deadline {self.late}"
@@ -61,6 +63,8 @@ class Tally(Struct, kw_only=True):
             lines.append(
                 f"  reconnection: median {times[len(times) // 2]:.2f} s, longest {times[-1]:.2f} s, {len(times)} times"
             )
+        if self.waited:
+            lines.append(f"  longest time to an end while the broker was there {self.waited:.2f} s")
         return "\n".join(lines)
 
 
@@ -95,3 +99,9 @@ def tally(title: str, blows: int, seconds: float, load: Load, runs: Runs, reconn
         ],
         reconnections=list(reconnections),
     )
+
+
+def present(call: Call, outages: Sequence[tuple[float, float]]) -> float:
+    """Seconds that a call took, without those in which the broker was away."""
+    away = sum(max(0.0, min(call.end, there) - max(call.start, gone)) for gone, there in outages)
+    return call.end - call.start - away

@@ -8,6 +8,7 @@ import pytest
 
 from tests.brokers.engines import Engine
 
+from .load import DEADLINE
 from .scenarios import restart_broker
 from .tally import Tally
 from .test_kills import nothing_is_lost
@@ -28,6 +29,7 @@ def as_promised(found: Tally, keeps: bool) -> None:
         assert found.unmarked == []
         assert all(kind.startswith(("Broken: ", "Unroutable: ")) for kind in found.errors)
     assert max(found.reconnections) < BACK
+    assert found.waited < DEADLINE
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
@@ -22,19 +21,19 @@ from urllib.parse import quote, urlencode
 import aiormq
 from aiormq import spec
 
-from ..transports.broker import asked, credentials, number
+from ..transports.broker import YOUNG, asked, credentials, number
+from ..transports.broker_life import Asides, Trouble, pauses
 from ..transports.sockets import in_words
 from ..transports.urls import Url, parse, printable
 from . import BusLost, Store, Subscription
+from .topics import Topics
 
 log = logging.getLogger("dragoman.wire")
 
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 2.0
+PAUSES = (0.1, 2.0)
+"""The first and the longest pause between two tries to connect."""
 PATIENCE = 10.0
-"""Seconds for dialling, and for leaving in good order."""
-RECOVERY = 5.0
-"""Seconds in which a broker that came back may say that a queue is not there, or takes nothing."""
+"""Seconds for dialling, for an answer, and for leaving in good order."""
 HEARTBEAT = 10
 """Seconds of silence after which a connection is given up (`?heartbeat=`)."""
 EXCHANGE = "dragoman.bus"
@@ -55,6 +54,10 @@ class Turned(ConnectionError):
 
 class Closed(ConnectionError):
     """The line was closed here, or is away just now."""
+
+
+class Silent(ConnectionError):
+    """The broker is there and does not answer what it was asked."""
 
 
 def _faults(fault: BaseException) -> str:
@@ -97,7 +100,7 @@ class Line:
         self._connection: Any = None
         self._keeper: asyncio.Task[None] | None = None
         self._lost: asyncio.Future[str] | None = None
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving = Asides(where.shown)
         self._acks: list[tuple[int, str]] = []
         self._acker: asyncio.Task[None] | None = None
         self._publishing: set[asyncio.Task[Any]] = set()
@@ -105,11 +108,12 @@ class Line:
         self._patience = PATIENCE
         self.prefetch = 0
         self._back: float | None = None
+        self._heard = False
 
     @property
-    def fresh(self) -> bool:
-        """Whether it came back only just: a broker that starts takes connections before it has all its queues."""
-        return self._back is not None and asyncio.get_running_loop().time() - self._back < RECOVERY
+    def young(self) -> bool:
+        """Whether it came back less than `YOUNG` seconds ago."""
+        return self._back is not None and asyncio.get_running_loop().time() - self._back < YOUNG
 
     async def begin(self) -> None:
         """Connect for the first time, and stay connected from now on. Raises ConnectionError."""
@@ -162,6 +166,8 @@ class Line:
             raise Closed("RabbitMQ was lost") from None  # the library ends what waits so
         except (aiormq.exceptions.AMQPError, OSError, RuntimeError) as fault:
             raise ConnectionError(_faults(fault)) from None
+        else:
+            self._heard = True
         finally:
             self._publishing.discard(task)
             self._dropped.discard(task)
@@ -198,47 +204,54 @@ class Line:
         declared = await self._asked(
             self.channel.queue_declare(
                 name, durable=not own, exclusive=own, auto_delete=own, arguments=dict(arguments or {})
-            )
+            ),
+            f"the queue {printable(name)!r}, which may have no leader",
         )
         return str(declared.queue)
 
     async def exchange(self, name: str, kind: str) -> None:
         """Declare a durable exchange."""
-        await self._asked(self.channel.exchange_declare(name, exchange_type=kind, durable=True))
+        await self._asked(
+            self.channel.exchange_declare(name, exchange_type=kind, durable=True), f"the exchange {printable(name)!r}"
+        )
 
     async def bind(self, queue: str, exchange: str, key: str = "") -> None:
         """Let a queue have what comes to an exchange."""
-        await self._asked(self.channel.queue_bind(queue, exchange, routing_key=key))
+        await self._asked(self.channel.queue_bind(queue, exchange, routing_key=key), "a binding")
 
     async def unbind(self, queue: str, exchange: str, key: str) -> None:
         """No longer."""
-        await self._asked(self.channel.queue_unbind(queue, exchange, routing_key=key))
+        await self._asked(self.channel.queue_unbind(queue, exchange, routing_key=key), "a binding")
 
     async def consume(self, queue: str, take: Callable[[Any], None], *, free: bool = False) -> str:
         """Take what comes; `free`: it needs no acknowledgement. Returns the consumer's tag."""
 
         async def consumer(message: Any) -> None:
+            self._heard = True
             take(message)
 
-        return str((await self._asked(self.channel.basic_consume(queue, consumer, no_ack=free))).consumer_tag)
+        about = f"the queue {printable(queue)!r}, which may have no leader"
+        return str((await self._asked(self.channel.basic_consume(queue, consumer, no_ack=free), about)).consumer_tag)
 
     async def cancel(self, tag: str) -> None:
         """Take no more."""
-        await self._asked(self.channel.basic_cancel(tag))
+        await self._asked(self.channel.basic_cancel(tag), "a consumer")
 
     async def limit(self, prefetch: int) -> None:
         """So many unsettled deliveries at most, of each consumer from now on."""
         self.prefetch = prefetch
-        await self._asked(self.channel.basic_qos(prefetch_count=prefetch))
+        await self._asked(self.channel.basic_qos(prefetch_count=prefetch), "the prefetch")
 
     async def delete(self, queue: str) -> None:
         """Take a queue away."""
-        await self._asked(self.channel.queue_delete(queue))
+        await self._asked(self.channel.queue_delete(queue), f"the queue {printable(queue)!r}")
 
-    async def _asked(self, work: Awaitable[Any]) -> Any:
+    async def _asked(self, work: Awaitable[Any], about: str) -> Any:
         try:
             async with asyncio.timeout(self._patience):
                 return await work
+        except TimeoutError:
+            raise Silent(f"it does not answer about {about}") from None
         except (aiormq.exceptions.AMQPError, OSError, RuntimeError) as fault:
             raise ConnectionError(_faults(fault)) from None
         except asyncio.CancelledError:
@@ -264,15 +277,14 @@ class Line:
         self.channel = None
         if self._connection is not None:
             self._leave(self._connection)
-        if self._leaving:
-            await asyncio.wait(tuple(self._leaving))
+        await self._leaving.wait(None)
 
     async def _connect(self) -> None:
         connection = await client(self.where, vhost=self._vhost, tls=self._tls, heartbeat=self.heartbeat)
         self._connection = connection
         self._lost = asyncio.get_running_loop().create_future()
         try:
-            self.channel = channel = await self._asked(connection.channel())
+            self.channel = channel = await self._asked(connection.channel(), "a channel")
             self._acks.clear()
             for part in (connection, channel):
                 part.closing.add_done_callback(self._gone)
@@ -305,19 +317,16 @@ class Line:
             self._leave(connection)
             self._let_go()
             self._say(False, why)
-            pause = FIRST_PAUSE
-            self._patience = LONGEST_PAUSE  # a broker that starts may leave a question unanswered for ever
-            while True:
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            self._patience = 2.0  # a broker that starts may leave a question unanswered for ever
+            for pause in pauses(*PAUSES):
+                await asyncio.sleep(pause)
                 try:
                     await self._connect()
                     break
                 except ConnectionError as fault:
-                    log.debug("RabbitMQ at %s: %s", self.where.address, fault)
-                except TimeoutError:
-                    log.debug("RabbitMQ at %s: no answer in time", self.where.address)
-                    self._patience = min(2 * self._patience, PATIENCE)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                    if isinstance(fault, Silent):
+                        self._patience = min(1.2 * self._patience, PATIENCE)
+                    self._say(False, str(fault))
             self._patience = PATIENCE
             self._back = asyncio.get_running_loop().time()
             self._say(True, "")
@@ -329,13 +338,22 @@ class Line:
             done, _ = await asyncio.wait([self._lost], timeout=self.heartbeat / 2)
             if done:
                 return self._lost.result()
+            asked = asyncio.ensure_future(self.channel.basic_qos(prefetch_count=self.prefetch))
             try:
-                async with asyncio.timeout(self.heartbeat / 2):
-                    await self.channel.basic_qos(prefetch_count=self.prefetch)
-            except TimeoutError:
-                return f"it was silent for {self.heartbeat} s"
-            except (aiormq.exceptions.AMQPError, OSError, RuntimeError) as fault:
-                return _faults(fault)
+                while not done:
+                    self._heard = False
+                    done, _ = await asyncio.wait([self._lost, asked], timeout=self.heartbeat / 2)
+                    if not done and not self._heard:  # who is busy answers late, after all that was asked before
+                        return f"it was silent for {self.heartbeat} s"
+                fault = None if not asked.done() or asked.cancelled() else asked.exception()
+                if self._lost.done():
+                    return self._lost.result()
+                if asked.cancelled():  # the library ends what waits so
+                    return "closed"
+                if fault is not None:
+                    return _faults(fault)
+            finally:
+                asked.cancel()
 
     def _let_go(self) -> None:
         """End what waits on a connection that is gone: the library may leave it waiting for ever."""
@@ -353,9 +371,7 @@ class Line:
             self.on_state(alive, why)
 
     def _leave(self, connection: Any) -> None:
-        task = asyncio.get_running_loop().create_task(_farewell(connection))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._leaving.begin(_farewell(connection))
 
 
 async def _farewell(connection: Any) -> None:
@@ -370,19 +386,6 @@ async def _farewell(connection: Any) -> None:
 # -- the bus --------------------------------------------------------------------------------------
 
 
-class _Subscription:
-    """See `Subscription`."""
-
-    def __init__(self, bus: AmqpBus, topic: str, take: Callable[[bytes], object]) -> None:
-        self.topic = topic
-        self.take = take
-        self._bus = bus
-
-    async def close(self) -> None:
-        """Hear no more."""
-        await self._bus.forget(self)
-
-
 class AmqpBus:
     """See the module and `bus.Bus`."""
 
@@ -392,7 +395,8 @@ class AmqpBus:
         self.on_state: Callable[[bool], object] | None = None
         self._line = line
         self._queue = ""
-        self._heard: dict[str, list[_Subscription]] = {}
+        self._trouble = Trouble(self.url)
+        self._topics = Topics(self._left)
         self._count = 0
 
     @property
@@ -408,8 +412,6 @@ class AmqpBus:
             await self._line.begin()
         except ConnectionError as why:
             raise BusLost(f"{self.url}: {why}") from None
-        except TimeoutError:
-            raise BusLost(f"{self.url}: no answer in time") from None
 
     async def publish(self, topic: str, message: bytes) -> None:
         """See `Bus.publish`."""
@@ -423,30 +425,19 @@ class AmqpBus:
     async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscription:
         """See `Bus.subscribe`."""
         self._there()
-        subscription = _Subscription(self, topic, take)
-        heard = self._heard.setdefault(topic, [])
-        heard.append(subscription)
-        if len(heard) == 1:
-            try:
-                await self._line.bind(self._queue, EXCHANGE, topic)
-            except (ConnectionError, TimeoutError) as why:
-                await self.forget(subscription)
-                raise BusLost(f"{self.url}: {why}") from None
-        return subscription
+        one = self._topics.add(topic, take)
+        try:
+            await self._line.bind(self._queue, EXCHANGE, topic)  # of an equal one nothing comes
+        except ConnectionError as why:
+            await one.close()
+            raise BusLost(f"{self.url}: {why}") from None
+        return one
 
-    async def forget(self, subscription: _Subscription) -> None:
-        """End a subscription."""
-        heard = self._heard.get(subscription.topic, [])
-        if subscription not in heard:
-            return
-        heard.remove(subscription)
-        if heard:
-            return
-        del self._heard[subscription.topic]
+    async def _left(self, topic: str) -> None:
         if self.alive:
             try:
-                await self._line.unbind(self._queue, EXCHANGE, subscription.topic)
-            except (ConnectionError, TimeoutError) as why:
+                await self._line.unbind(self._queue, EXCHANGE, topic)
+            except ConnectionError as why:
                 log.debug("%s: %s", self.url, why)
 
     async def close(self) -> None:
@@ -462,19 +453,16 @@ class AmqpBus:
         line = self._line
         await line.exchange(EXCHANGE, "direct")
         self._queue = await line.queue("", own=True)
-        for topic in tuple(self._heard):
+        for topic in self._topics:
             await line.bind(self._queue, EXCHANGE, topic)
         await line.consume(self._queue, self._take, free=True)
 
     def _take(self, message: Any) -> None:
-        for subscription in tuple(self._heard.get(message.delivery.routing_key, ())):
-            try:
-                subscription.take(message.body)
-            except Exception:
-                log.exception("%s: a subscriber failed", self.url)
+        self._topics.tell(message.delivery.routing_key, message.body)
 
     def _state(self, alive: bool, why: str) -> None:
-        if self.on_state is not None:
+        changed = self._trouble.stands(alive, "RabbitMQ", why)
+        if changed and self.on_state is not None:
             self.on_state(alive)
 
 

@@ -7,19 +7,20 @@ flight is BusLost, and this end dials again with growing pauses, subscribes anew
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, cast
 
 from ..jsonrpc.errors import LocalError
-from . import BusLost, Store, heard, log
+from ..transports.broker_life import Trouble, pauses
+from . import BusLost, Store, log
 from .hub import FRAME, decode, framed, frames
+from .topics import Heard, Take, Topics
 
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 2.0
+PAUSES = (0.05, 2.0)
+"""The first and the longest pause between two tries to reach the hub."""
 _ROOM = 1024
 """Bytes of a frame beside what is kept or told."""
-
-Take = Callable[[bytes], object]
 
 
 class _Wire(asyncio.Protocol):
@@ -77,20 +78,6 @@ class _Wire(asyncio.Protocol):
             self._wire.abort()
 
 
-class _Heard:
-    """One subscription."""
-
-    def __init__(self, bus: LocalBus, topic: str, take: Take) -> None:
-        self._bus = bus
-        self._topic = topic
-        self.take: Take | None = take
-
-    async def close(self) -> None:
-        """See `Subscription.close`."""
-        self.take = None
-        await self._bus.leave(self._topic, self)
-
-
 class LocalStore:
     """A `Store` at the hub."""
 
@@ -138,7 +125,8 @@ class LocalBus:
         self.alive = False
         self.on_state: Callable[[bool], object] | None = None
         self.missed = 0
-        self._topics: dict[str, list[_Heard]] = {}
+        self._topics = Topics(self._left)
+        self._trouble = Trouble(self.url, log)
         self._wire: _Wire | None = None
         self._closed = False
         self._redialling: asyncio.Task[None] | None = None
@@ -150,7 +138,7 @@ class LocalBus:
         except OSError as fault:
             raise BusLost(f"{self.url}: nobody holds it: {(fault.strerror or str(fault)).lower()}") from fault
         try:
-            for topic in tuple(self._topics):
+            for topic in self._topics:
                 await wire.ask("subscribe", topic)
         except BaseException:
             wire.abort()
@@ -168,34 +156,20 @@ class LocalBus:
         """See `Bus.publish`."""
         await self.ask("publish", topic, _fits(message))
 
-    async def subscribe(self, topic: str, take: Take) -> _Heard:
+    async def subscribe(self, topic: str, take: Take) -> Heard:
         """See `Bus.subscribe`."""
-        one = _Heard(self, topic, take)
-        self._topics.setdefault(topic, []).append(one)
+        one = self._topics.add(topic, take)
         try:
             await self.ask("subscribe", topic)
         except BaseException:
-            self._forget(topic, one)
+            await one.close()
             raise
         return one
 
-    async def leave(self, topic: str, one: _Heard) -> None:
-        """A subscription ends; the topic's last one is told to the hub."""
-        if self._forget(topic, one) and self._wire is not None:
-            try:
+    async def _left(self, topic: str) -> None:
+        if self._wire is not None:
+            with contextlib.suppress(BusLost):  # the hub forgot it before
                 await self.ask("unsubscribe", topic)
-            except BusLost:
-                pass  # the hub forgot it before
-
-    def _forget(self, topic: str, one: _Heard) -> bool:
-        """Take it out; True when it was the topic's last."""
-        listening = self._topics.get(topic, [])
-        if one not in listening:
-            return False
-        listening.remove(one)
-        if not listening:
-            del self._topics[topic]
-        return not listening
 
     def told(self, topic: str | None, content: Any) -> None:
         """A hint has come."""
@@ -203,9 +177,7 @@ class LocalBus:
             self.missed += content
             log.warning("%s: this process read too slowly; %d hints were dropped", self.url, content)
             return
-        for one in tuple(self._topics.get(topic, ())):
-            if one.take is not None:
-                heard(one.take, topic, content)
+        self._topics.tell(topic, content)
 
     def lost(self, wire: _Wire) -> None:
         """A socket is over."""
@@ -216,19 +188,20 @@ class LocalBus:
         if self._closed:
             return
         self._redialling = asyncio.get_running_loop().create_task(self._again())
+        self._trouble.tell("the hub is lost, coming back")
         if self.on_state is not None:
             self.on_state(False)
 
     async def _again(self) -> None:
-        pause = FIRST_PAUSE
-        while True:
+        for pause in pauses(*PAUSES):
             await asyncio.sleep(pause)
             try:
                 await self.dial()
-            except BusLost:
-                pause = min(pause * 2, LONGEST_PAUSE)
+            except BusLost as why:
+                self._trouble.tell(f"the hub is lost, coming back: {why}")
                 continue
             self._redialling = None
+            self._trouble.over("the hub is back")
             if self.on_state is not None:
                 self.on_state(True)
             return
@@ -237,7 +210,6 @@ class LocalBus:
         """See `Bus.close`."""
         self._closed = True
         self.alive = False
-        self._topics.clear()
         if self._redialling is not None:
             self._redialling.cancel()
         if self._wire is not None:

@@ -10,10 +10,9 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from . import BusLost, Store, heard
+from . import BusLost, Store
 from .shelves import Shelves
-
-Take = Callable[[bytes], object]
+from .topics import Heard, Take, Topics
 
 
 class _Hub:
@@ -21,33 +20,11 @@ class _Hub:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.shelves = Shelves(clock)
-        self.topics: dict[str, list[_Heard]] = {}
+        self.topics = Topics()
         self.ends = 0
 
 
 _HUBS: dict[str, _Hub] = {}
-
-
-class _Heard:
-    """One subscription."""
-
-    def __init__(self, hub: _Hub, topic: str, take: Take) -> None:
-        self._hub = hub
-        self._topic = topic
-        self._take: Take | None = take
-
-    def tell(self, message: bytes) -> None:
-        if self._take is not None:
-            heard(self._take, self._topic, message)
-
-    async def close(self) -> None:
-        """See `Subscription.close`."""
-        self._take = None
-        listening = self._hub.topics.get(self._topic, [])
-        if self in listening:
-            listening.remove(self)
-            if not listening:
-                del self._hub.topics[self._topic]
 
 
 class MemoryStore:
@@ -110,7 +87,7 @@ class MemoryBus:
         self.alive = True
         self.on_state: Callable[[bool], object] | None = None
         self._hub = hub
-        self._mine: list[_Heard] = []
+        self._mine: list[Heard] = []
         self._lost = ""
         self._closed = False
 
@@ -123,14 +100,13 @@ class MemoryBus:
         """See `Bus.publish`."""
         self.check()
         loop = asyncio.get_running_loop()
-        for one in self._hub.topics.get(topic, ()):
+        for one in self._hub.topics.of(topic):
             loop.call_soon(one.tell, message)
 
-    async def subscribe(self, topic: str, take: Take) -> _Heard:
+    async def subscribe(self, topic: str, take: Take) -> Heard:
         """See `Bus.subscribe`."""
         self.check()
-        one = _Heard(self._hub, topic, take)
-        self._hub.topics.setdefault(topic, []).append(one)
+        one = self._hub.topics.add(topic, take)
         self._mine.append(one)
         return one
 

@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 import re
 from collections.abc import Callable
 
 from ..jsonrpc.errors import LocalError
+from ..transports.broker import asked
+from ..transports.broker_life import Trouble
 from ..transports.urls import Url, parse
-from . import heard
+from . import heard, log
 from .nats_line import Heard, Line, Message, Nobody
 from .nats_logs import Logs
 from .nats_shelf import Shelf
-
-log = logging.getLogger("dragoman.bus")
 
 SWEEP = 60.0
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
@@ -116,6 +115,7 @@ class NatsBus:
         self.url = f"{where.scheme}://{where.address}"
         self.alive = False
         self.on_state: Callable[[bool], object] | None = None
+        self._trouble = Trouble(self.url, log)
         self._topics = f"{prefix}.bus."
         self._line = Line(where)
         self._store = NatsStore(self._line, prefix, int(replicas))
@@ -138,7 +138,8 @@ class NatsBus:
 
     def _state(self, alive: bool, why: str) -> None:
         self.alive = alive
-        if self.on_state is not None:
+        changed = self._trouble.stands(alive, "NATS", why)
+        if changed and self.on_state is not None:
             self.on_state(alive)
 
     async def _sweep(self) -> None:
@@ -174,8 +175,7 @@ class NatsBus:
 async def open(url: str) -> NatsBus:
     """See `bus.open_bus`."""
     where = parse(url)
-    if unknown := set(where.query) - {"prefix", "replicas", "creds", "token"}:
-        raise LocalError(f"{where.shown}: nothing is known of {', '.join(sorted(unknown))} for a bus")
+    asked(where, "prefix", "replicas", "creds", "token")
     bus = NatsBus(where)
     await bus.open()
     return bus

@@ -17,7 +17,7 @@ import logging
 import os
 import random
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -27,10 +27,10 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from ..jsonrpc.errors import LocalError
+from ..transports import sockets
+from ..transports.broker_life import Asides, pauses
 from ..transports.urls import Url, printable
-from . import BusLost
-
-log = logging.getLogger("dragoman.bus")
+from . import BusLost, log
 
 PATIENCE = 3.0
 """Seconds of silence after which the server is asked for a word, and again that long until it is lost."""
@@ -101,7 +101,8 @@ class Heard:
 
 
 class Line:
-    """See the module's rules. `on_state` hears False and why when the server is lost, True when it is back."""
+    """See the module's rules. `on_state` hears False and why when the server is lost and after each try to come back that
+    failed, True when it is back."""
 
     def __init__(self, where: Url, *, name: str = "dragoman", tls: ssl.SSLContext | None = None) -> None:
         self.where = where
@@ -109,7 +110,7 @@ class Line:
         self.on_state: Callable[[bool, str], None] | None = None
         self.inbox = ""
         """Where answers to `ask` come, with a dot at the end."""
-        self._options = _options(where, name, tls)
+        self._identity = _Identity(where, name, tls)
         self._client = Client()
         self._up = self._closed = False
         self._lost = asyncio.Event()
@@ -119,7 +120,7 @@ class Line:
         self._number = 0
         self._echo: asyncio.Future[Msg] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._ends: set[asyncio.Task[None]] = set()
+        self._asides = Asides(where.shown)
 
     @property
     def alive(self) -> bool:
@@ -220,9 +221,7 @@ class Line:
 
     def _start_echo(self, echo: asyncio.Future[Msg]) -> None:
         self._echo = None
-        task = asyncio.ensure_future(self._echoed(echo))
-        self._ends.add(task)
-        task.add_done_callback(self._ends.discard)
+        self._asides.begin(self._echoed(echo))
 
     async def _echoed(self, echo: asyncio.Future[Msg]) -> None:
         token = f"echo{id(echo)}"
@@ -284,8 +283,7 @@ class Line:
         self._up, self.why = False, "this end is closed"
         self._fail()
         await self._end(self._client)
-        if self._ends:
-            await asyncio.wait(self._ends)
+        await self._asides.wait(None)
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -305,7 +303,7 @@ class Line:
         async def over() -> None:
             lost.set()
 
-        self._options.credentials.client = client
+        self._identity.client = client
         try:
             async with asyncio.timeout(CONNECT):
                 await client.connect(
@@ -316,9 +314,9 @@ class Line:
                     pending_size=UNSENT,
                     error_cb=fault,
                     closed_cb=over,
-                    **self._options.values,
+                    **self._identity.options,
                 )
-                self._options.credentials.check(client)
+                self._identity.check(client)
                 for heard in self._heard:
                     await heard.begin(client)
                 if not self.inbox:
@@ -326,13 +324,14 @@ class Line:
                     heard = Heard(self, self.inbox + "*", "", self._answered)
                     self._heard.append(heard)
                     await heard.begin(client)
+                await client.flush()  # nobody hears that we are back before the server knows what we hear
         except (OSError, errors.Error, TimeoutError, ValueError) as error:
             first.append(error)
         except BaseException:
             await self._end(client)
             raise
         if first:
-            self._later_end(client)
+            self._asides.begin(self._end(client))
             self.why = _in_words(first[0])
             raise self.lost() from None
         self._servers = list(
@@ -342,22 +341,21 @@ class Line:
 
     async def _live(self) -> None:
         """Stay connected."""
-        first, longest = PAUSES
         while True:
             await self._watch()
             self._up = False
             self.why = _in_words(self._client.last_error) if self._client.last_error else "the connection was lost"
             self._fail()
             self._tell(False)
-            self._later_end(self._client)
-            pause = first
-            while not self._up:
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(2 * pause, longest)
+            self._asides.begin(self._end(self._client))
+            for pause in pauses(*PAUSES):
+                await asyncio.sleep(pause)
                 random.shuffle(self._servers)
                 with contextlib.suppress(BusLost):
                     await self._connect()
-            self._tell(True)
+                self._tell(self._up)
+                if self._up:
+                    break
 
     async def _watch(self) -> None:
         """Return when the server is lost."""
@@ -390,11 +388,6 @@ class Line:
     def _tell(self, up: bool) -> None:
         if self.on_state is not None:
             self.on_state(up, "" if up else self.why)
-
-    def _later_end(self, client: Client) -> None:
-        task = asyncio.ensure_future(self._end(client))
-        self._ends.add(task)
-        task.add_done_callback(self._ends.discard)
 
     async def _end(self, client: Client) -> None:
         """Close one of the library's clients; it may wait for a far end that says nothing."""
@@ -434,15 +427,42 @@ def unheard(message: Message) -> bool:
 # -- who we are -----------------------------------------------------------------------------------
 
 
-class _Credentials:
-    """Gives the library user, password or token when it asks for them; over `natss://` not before TLS is up."""
+class _Identity:
+    """Who we are, as `options` for the library. Credentials are those of the URL, else of the environment:
+    DRAGOMAN_NATS_USER and _PASSWORD, _TOKEN, _CREDS (a file). The library gets user, password or token when it asks for
+    them; over `natss://` not before TLS is up."""
 
-    def __init__(self, where: Url) -> None:
+    def __init__(self, where: Url, name: str, tls: ssl.SSLContext | None) -> None:
         self.client: Client | None = None
+        self.options: dict[str, Any] = {"name": name}
         self._tls = where.scheme == "natss"
-        self._where = where
+        if self._tls:
+            self.options["tls"] = tls or ssl.create_default_context()
+            self.options["tls_hostname"] = where.host
+        file = where.query.get("creds") or os.environ.get("DRAGOMAN_NATS_CREDS")
+        user, password, token = where.user, where.password, where.query.get("token")
+        if user is not None and password is None:
+            user, token = None, user
+        if user is None and token is None and not file:
+            token = os.environ.get("DRAGOMAN_NATS_TOKEN")
+            user, password = os.environ.get("DRAGOMAN_NATS_USER"), os.environ.get("DRAGOMAN_NATS_PASSWORD")
+        if user is not None:
+            self.options |= {"user": self._giver(user), "password": self._giver(password or "")}
+        elif token is not None:
+            self.options["token"] = self._giver(token)
+        elif file:
+            if find_spec("nkeys") is None:
+                raise LocalError(f"{where.shown}: ?creds= needs nkeys: pip install nkeys")
+            if not os.access(file, os.R_OK):
+                raise LocalError(f"{where.shown}: the file of ?creds= cannot be read")
+            self.options["user_credentials"] = file
 
-    def giver(self, secret: str) -> Callable[[], str]:
+    def check(self, client: Client) -> None:
+        """Raise where TLS was asked for and the server has none: the library would go on without."""
+        if self._tls and not client._server_info.get("tls_required"):
+            raise errors.Error("the server offers no TLS, and natss:// asks for it")
+
+    def _giver(self, secret: str) -> Callable[[], str]:
         def give() -> str:
             assert self.client is not None
             self.check(self.client)
@@ -450,52 +470,9 @@ class _Credentials:
 
         return give
 
-    def check(self, client: Client) -> None:
-        """Raise where TLS was asked for and the server has none: the library would go on without."""
-        if self._tls and not client._server_info.get("tls_required"):
-            raise errors.Error("the server offers no TLS, and natss:// asks for it")
-
-
-class _Options:
-    """What the library gets on each connection."""
-
-    def __init__(self, values: Mapping[str, Any], credentials: _Credentials) -> None:
-        self.values = dict(values)
-        self.credentials = credentials
-
-
-def _options(where: Url, name: str, tls: ssl.SSLContext | None) -> _Options:
-    """Credentials: of the URL, else of the environment: DRAGOMAN_NATS_USER and _PASSWORD, _TOKEN, _CREDS (a file)."""
-    given = _Credentials(where)
-    values: dict[str, Any] = {"name": name}
-    if where.scheme == "natss":
-        values["tls"] = tls or ssl.create_default_context()
-        values["tls_hostname"] = where.host
-    file = where.query.get("creds") or os.environ.get("DRAGOMAN_NATS_CREDS")
-    user, password, token = where.user, where.password, where.query.get("token")
-    if user is not None and password is None:
-        user, token = None, user
-    if user is None and token is None and not file:
-        token = os.environ.get("DRAGOMAN_NATS_TOKEN")
-        user, password = os.environ.get("DRAGOMAN_NATS_USER"), os.environ.get("DRAGOMAN_NATS_PASSWORD")
-    if user is not None:
-        values["user"], values["password"] = given.giver(user), given.giver(password or "")
-    elif token is not None:
-        values["token"] = given.giver(token)
-    elif file:
-        if find_spec("nkeys") is None:
-            raise LocalError(f"{where.shown}: ?creds= needs nkeys: pip install nkeys")
-        if not os.access(file, os.R_OK):
-            raise LocalError(f"{where.shown}: the file of ?creds= cannot be read")
-        values["user_credentials"] = file
-    return _Options(values, given)
-
 
 def _in_words(fault: BaseException) -> str:
-    if isinstance(fault, ConnectionRefusedError):
-        return "connection refused"
-    text = printable(str(fault)) or type(fault).__name__
-    return text.removeprefix("nats: ").strip()
+    return sockets.in_words(fault).removeprefix("nats: ").strip()
 
 
 def _level(fault: BaseException) -> int:

@@ -6,7 +6,6 @@ Its words are those of JetStream's API in JSON, not of the library's: it needs f
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -14,11 +13,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from ..jsonrpc.errors import LocalError
 from ..transports.urls import printable
-from . import BusLost
+from . import BusLost, log
 from .nats_line import Line, Message, Nobody, TooLong
-
-log = logging.getLogger("dragoman.bus")
 
 EXPIRES = "Expires"
 """Header: milliseconds since 1970 after which an entry counts no more."""
@@ -50,7 +48,6 @@ class Reply(Struct):
 
     error: Fault | None = None
     seq: int = 0
-    duplicate: bool = False
     purged: int = 0
     name: str = ""
     num_pending: int = 0
@@ -158,8 +155,10 @@ class Shelf:
             with_them[_AFTER] = str(after)
         try:
             answer = await self.line.ask(self._prefix + name, body, headers=with_them or None)
-        except (Nobody, TooLong) as fault:
+        except Nobody as fault:
             raise BusLost(str(fault)) from None
+        except TooLong as fault:
+            raise LocalError(str(fault)) from None
         done = reply(answer.data)
         if done.error is None:
             return done.seq

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..jsonrpc.errors import LocalError
-from . import BusLost
-from .redis_line import Denied, Ear, Heard, Line, Place, Script, Take, Word, in_words, place
+from ..transports.broker import asked
+from ..transports.broker_life import Trouble
+from ..transports.urls import parse
+from . import BusLost, log
+from .redis_line import Denied, Ear, Line, Place, Script, Word, in_words, place
+from .topics import Heard, Take
 
 # -- the store ------------------------------------------------------------------------------------
 
@@ -108,13 +111,13 @@ class RedisStore:
 class RedisBus:
     """A `Bus` over Redis."""
 
-    def __init__(self, where: Place) -> None:
+    def __init__(self, where: Place, prefix: str) -> None:
         self.url = where.shown
         self.alive = False
         self.on_state: Callable[[bool], object] | None = None
-        prefix = where.query.get("prefix", "dragoman:")
         self._topics = f"{prefix}{where.db}:"  # published messages know no database
         self._line = Line(where, on_state=self._state)
+        self._trouble = Trouble(self.url, log)
         self._ear = Ear(where, on_state=self._state)
         self.store: RedisStore | None = RedisStore(self._line, prefix)
 
@@ -129,6 +132,8 @@ class RedisBus:
 
     def _state(self, alive: bool, why: str) -> None:
         now = self._line.alive and self._ear.line.alive
+        if now or not alive:
+            self._trouble.stands(now, "Redis", why)
         if now != self.alive:
             self.alive = now
             if self.on_state is not None:
@@ -154,9 +159,8 @@ class RedisBus:
 
 async def open(url: str) -> RedisBus:
     """See `bus.open_bus`."""
-    where = place(url)
-    if unknown := set(where.query) - {"prefix"}:
-        raise LocalError(f"{where.shown}: a bus takes ?prefix=, and nothing is known of {', '.join(sorted(unknown))}")
-    bus = RedisBus(where)
+    where = parse(url)
+    prefix = asked(where, "prefix").get("prefix", "dragoman:")
+    bus = RedisBus(place(where, where.path.strip("/")), prefix)
     await bus.open()
     return bus

@@ -6,7 +6,6 @@
   seconds is lost too (a half-open connection looks like that).
 - An `Ear` is a connection of its own for what is published; its topics are subscribed again after a loss.
 - A `Script` is Lua that the server runs in one step.
-- User and password come from the URL, else from DRAGOMAN_REDIS_USER and DRAGOMAN_REDIS_PASSWORD; no text of ours shows them.
 
 Redis 6.2 or newer, one server or the address of whoever leads; no Redis Cluster.
 """
@@ -16,25 +15,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import logging
-import os
-import random
 import ssl
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, unquote, urlsplit
 
-from msgspec import Struct, field
+from msgspec import Struct
 from redis.asyncio.connection import Connection, SSLConnection
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
 from ..jsonrpc.errors import LocalError
-from . import BusLost, heard
+from ..transports import sockets
+from ..transports.broker import credentials
+from ..transports.broker_life import pauses
+from ..transports.urls import Url
+from . import BusLost, log
+from .topics import Heard, Take, Topics
 
-log = logging.getLogger("dragoman.bus")
-
-PORT = 6379
 PATIENCE = 5.0
 """Seconds without a word from the server after which it is asked for one, and again that long until it is lost."""
 PAUSES = (0.05, 2.0)
@@ -49,14 +46,11 @@ Denied = ResponseError
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """A Redis server's address, taken from a URL."""
+    """One database of a Redis server."""
 
     host: str
-    port: int = PORT
+    port: int
     db: int = 0
-    name: str = ""
-    """What the path says beside the number of the database: "calculator" of redis://host/0/calculator."""
-    query: Mapping[str, str] = field(default_factory=dict)
     user: str | None = None
     password: str | None = None
     tls: bool = False
@@ -64,10 +58,9 @@ class Place(Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """The URL without credentials and options, which leads to the same place."""
+        """The URL without credentials, which leads to the same place."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        path = "".join(f"/{part}" for part in (str(self.db) if self.db else "", self.name) if part)
-        return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}{path}"
+        return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}{f'/{self.db}' if self.db else ''}"
 
     def __repr__(self) -> str:
         return f"Place({self.shown!r})"
@@ -104,28 +97,20 @@ class _Given:
         return self._context
 
 
-def place(url: str, *, tls: ssl.SSLContext | None = None) -> Place:
-    """Take a URL to pieces: host, port, path = [db/]name. LocalError for what is none."""
-    parts = urlsplit(url)
-    try:
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if parts.scheme not in ("redis", "rediss") or not host:
-        raise LocalError("A Redis URL is redis://host:6379/0/name, or rediss:// for TLS; host and port as anywhere")
-    db, name = 0, unquote(parts.path.strip("/"))
-    first, _, rest = name.partition("/")
-    if first.isascii() and first.isdigit():
-        db, name = int(first[:9]), rest
+def place(where: Url, db: str, tls: ssl.SSLContext | None = None) -> Place:
+    """A database of the server that a URL names, with the URL's credentials or the environment's. LocalError."""
+    if not where.host:
+        raise LocalError(f"{where.shown}: name the server, as in {where.scheme}://host:6379")
+    if db and not (db.isascii() and db.isdigit() and len(db) < 10):
+        raise LocalError(f"{where.shown}: a database is named by its number, as in {where.scheme}://host:6379/0")
+    user, password = credentials(where) or (None, None)
     return Place(
-        host=host,
-        port=port or PORT,
-        db=db,
-        name=name,
-        query=dict(parse_qsl(parts.query)),
-        user=unquote(parts.username) if parts.username else os.environ.get("DRAGOMAN_REDIS_USER"),
-        password=unquote(parts.password) if parts.password else os.environ.get("DRAGOMAN_REDIS_PASSWORD"),
-        tls=parts.scheme == "rediss",
+        host=where.host,
+        port=where.port,
+        db=int(db or 0),
+        user=user or None,
+        password=password or None,
+        tls=where.scheme == "rediss",
         context=tls,
     )
 
@@ -135,7 +120,8 @@ def place(url: str, *, tls: ssl.SSLContext | None = None) -> Place:
 
 class Line:
     """One connection that comes back by itself. `greet` runs on every new connection before anybody hears that it is
-    there. `push` takes everything that comes in, on a connection that has subscribed."""
+    there. `push` takes everything that comes in, on a connection that has subscribed. `on_state` hears False and why when
+    it is lost and after each try to come back that failed, True when it is back."""
 
     def __init__(
         self,
@@ -186,16 +172,12 @@ class Line:
         """Send a command whose answer nobody needs."""
         self._send(words, None)
 
-    async def back(self, timeout: float | None) -> None:
-        """Wait for the connection. BusLost when it is not there in time, or was closed here."""
-        if not self.alive and not self._closed:
-            try:
-                async with asyncio.timeout(timeout):
-                    await self._back.wait()
-            except TimeoutError:
-                pass
-        if not self.alive:
-            raise self.lost()
+    async def back(self) -> None:
+        """Wait for the connection, as long as it takes. BusLost when it was closed here."""
+        while not self.alive:  # which it may be again, and not any more, when the one who waits comes to his turn
+            if self._closed:
+                raise self.lost()
+            await self._back.wait()
 
     def lost(self) -> BusLost:
         """What to raise while it is away."""
@@ -223,25 +205,19 @@ class Line:
             self._owed.append(answer)
 
     async def _live(self, first: asyncio.Future[None]) -> None:
-        pause, longest = PAUSES
+        waits, life = pauses(*PAUSES), self.since
         while True:
             try:
                 await self._connected(first)
             except Exception as fault:
-                was = self.alive
                 if not isinstance(fault, OSError | RedisError):  # BusLost and TimeoutError are OSErrors
                     log.exception("%s: a fault of ours or of the library", self.where.shown)
-                self._down(in_words(fault))
                 if not first.done():
                     first.set_exception(self.lost())
                     return
-                if was:
-                    pause, self._lost_at = PAUSES[0], asyncio.get_running_loop().time()
-                    log.warning("%s is away: %s", self.where.shown, self.why)
-            finally:
-                self._down(self.why)
-            await asyncio.sleep(pause * random.uniform(0.5, 1))
-            pause = min(longest, pause * 2)
+            if self.since != life:  # it was alive
+                waits, life = pauses(*PAUSES), self.since
+            await asyncio.sleep(next(waits))
 
     async def _connected(self, first: asyncio.Future[None]) -> None:
         """One connection from its beginning to its end, which is an exception."""
@@ -256,8 +232,10 @@ class Line:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
                 task.result()
+        except BaseException as fault:
+            self._down(in_words(fault))  # before anybody else has his turn: what is alive can be asked
+            raise
         finally:
-            self._up = False
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -318,7 +296,9 @@ class Line:
                 raise BusLost(f"it said nothing for {2 * PATIENCE:g} s")
 
     def _down(self, why: str) -> None:
-        was, self.alive, self._up = self.alive, False, False
+        if self.alive:
+            self._lost_at = asyncio.get_running_loop().time()
+        self.alive = self._up = False
         if not self._closed:
             self.why = why
         self._back.clear()
@@ -328,7 +308,7 @@ class Line:
             if waiting is not None and not waiting.done():
                 waiting.set_exception(self.lost())
                 waiting.exception()  # whoever asked may have left
-        if was and not self._closed and self.on_state is not None:
+        if self.since and not self._closed and self.on_state is not None:
             self.on_state(False, self.why)
 
 
@@ -342,13 +322,11 @@ def _packed(words: Sequence[Word]) -> bytes:
 
 
 def in_words(fault: BaseException) -> str:
-    """A fault in one line."""
+    """A fault in one line: the system's own, where the library's is about one."""
     cause: BaseException | None = fault
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.errno is not None:
-            return os.strerror(cause.errno).lower()
+    while cause is not None and not (isinstance(cause, OSError) and cause.errno is not None):
         cause = cause.__cause__ or cause.__context__
-    return " ".join(str(fault).split()) or type(fault).__name__
+    return sockets.in_words(cause or fault)
 
 
 class Script:
@@ -373,21 +351,7 @@ def _code(fault: Denied) -> str:
     return f"{type(fault).__name__.upper().removesuffix('ERROR')} {fault}"
 
 
-async def client(
-    where: Place,
-    *,
-    greet: Callable[[], Awaitable[None]] | None = None,
-    on_state: Callable[[bool, str], None] | None = None,
-) -> Line:
-    """A connection for commands. BusLost when nobody answers there."""
-    line = Line(where, greet=greet, on_state=on_state)
-    await line.open()
-    return line
-
-
 # -- what is published ----------------------------------------------------------------------------
-
-Take: TypeAlias = Callable[[bytes], object]
 
 
 class Ear:
@@ -396,49 +360,40 @@ class Ear:
     def __init__(self, where: Place, *, on_state: Callable[[bool, str], None] | None = None) -> None:
         self.line = Line(where, greet=self._again, push=self._pushed, on_state=self._state)
         self._on_state = on_state
-        self._topics: dict[bytes, list[Heard]] = {}
-        self._asked: dict[bytes, list[asyncio.Future[None]]] = {}
+        self._topics = Topics(self._left)
+        self._asked: dict[str, list[asyncio.Future[None]]] = {}
 
     async def subscribe(self, topic: str, take: Take) -> Heard:
         """Call `take` with each message; returns when the server knows it. BusLost."""
-        name = topic.encode()
-        one = Heard(self, name, take)
         if not self.line.alive:
             raise self.line.lost()
-        known = self._topics.setdefault(name, [])
-        known.append(one)
+        one = self._topics.add(topic, take)
         try:
-            if len(known) == 1 or name in self._asked:
-                await self._asking([name])
+            if len(self._topics.of(topic)) == 1 or topic in self._asked:
+                await self._asking([topic])
         except BaseException:
             await one.close()
             raise
         return one
 
-    def forget(self, one: Heard, name: bytes) -> None:
-        """Hear no more for one subscriber."""
-        known = self._topics.get(name, [])
-        if one in known:
-            known.remove(one)
-            if not known:
-                del self._topics[name]
-                if self.line.alive:
-                    self.line.tell("UNSUBSCRIBE", name)
+    async def _left(self, topic: str) -> None:
+        if self.line.alive:
+            self.line.tell("UNSUBSCRIBE", topic)
 
-    async def _asking(self, names: Sequence[bytes]) -> None:
+    async def _asking(self, topics: Sequence[str]) -> None:
         loop = asyncio.get_running_loop()
         waiting = []
-        for name in names:
+        for topic in topics:
             known: asyncio.Future[None] = loop.create_future()
-            self._asked.setdefault(name, []).append(known)
+            self._asked.setdefault(topic, []).append(known)
             waiting.append(known)
-        self.line.tell("SUBSCRIBE", *names)
+        self.line.tell("SUBSCRIBE", *topics)
         await asyncio.gather(*waiting)
 
     async def _again(self) -> None:
         self._fail(self.line.lost())  # what another connection was asked
-        if self._topics:
-            await self._asking(list(self._topics))
+        if topics := list(self._topics):
+            await self._asking(topics)
 
     def _pushed(self, reply: Any) -> None:
         if isinstance(reply, Denied):
@@ -446,18 +401,17 @@ class Ear:
             return
         if not isinstance(reply, list) or len(reply) < 3:
             return
-        kind, name, message = reply
+        kind, topic, message = reply[0], reply[1].decode(), reply[2]
         if kind == b"message":
-            for one in tuple(self._topics.get(name, ())):
-                one.tell(message)
+            self._topics.tell(topic, message)
         elif kind == b"subscribe":
-            waiting = self._asked.get(name)
+            waiting = self._asked.get(topic)
             if waiting:
                 known = waiting.pop(0)
                 if not known.done():
                     known.set_result(None)
                 if not waiting:
-                    del self._asked[name]
+                    del self._asked[topic]
 
     def _state(self, alive: bool, why: str) -> None:
         if not alive:
@@ -476,20 +430,3 @@ class Ear:
         """Hear no more."""
         await self.line.close()
         self._fail(self.line.lost())
-
-
-class Heard:
-    """One subscription."""
-
-    def __init__(self, ear: Ear, name: bytes, take: Take) -> None:
-        self._ear, self._name = ear, name
-        self._take: Take | None = take
-
-    def tell(self, message: bytes) -> None:
-        if self._take is not None:
-            heard(self._take, self._name.decode(), message)
-
-    async def close(self) -> None:
-        """See `Subscription.close`."""
-        self._take = None
-        self._ear.forget(self, self._name)

@@ -22,13 +22,26 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..bus.amqp import RECOVERY, Line, Returned, Turned
+from ..bus.amqp import Line, Returned, Turned
 from ..channel import Channel, Listener, Options, Served
-from ..jsonrpc.errors import LocalError
-from .broker import Letter, NotTaken, Outcome, Refused, Take, Unroutable, address, asked, number
+from .broker import (
+    YOUNG,
+    Letter,
+    NotTaken,
+    Outcome,
+    Refused,
+    Take,
+    Unroutable,
+    address,
+    asked,
+    choice,
+    number,
+    unsettled,
+)
 from .broker_channel import reach
+from .broker_life import pauses
 from .broker_listener import begin
-from .sockets import cannot_dial, cannot_listen, sole
+from .sockets import sole
 from .urls import Url, parse, printable
 
 log = logging.getLogger("dragoman.wire")
@@ -50,10 +63,10 @@ class AmqpPost:
         query = asked(where, *_QUERY)
         self.queue, vhost = address(where)
         self.limit = number(where, "limit", LIMIT)
-        self.direct = _choice(where, "reply", "queue", "direct") == "direct"
+        self.direct = choice(where, "reply", "queue", "direct") == "direct"
         self.durable = not self.direct
         self.on_state: Callable[[bool, str], None] | None = None
-        self._declare = _choice(where, "declare", "yes", "no") == "yes"
+        self._declare = choice(where, "declare", "yes", "no") == "yes"
         self._length = number(where, "length", 0)
         for name in ("prefetch", "deliveries"):  # which are the listener's
             number(where, name, 1)
@@ -70,8 +83,8 @@ class AmqpPost:
         self._reader = ""
         self._closed = False
 
-    async def connect(self) -> None:
-        """Connect. Raises ConnectionError."""
+    async def open(self) -> None:
+        """See `Post.open`."""
         await self._line.begin()
 
     # -- the contract -----------------------------------------------------------------------------
@@ -103,23 +116,23 @@ class AmqpPost:
     async def request(self, letter: Letter, ttl: float | None) -> None:
         """See `Post.request`."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + RECOVERY
-        pause = 0.05
-        while True:
+        until = loop.time() + YOUNG
+        for pause in pauses(0.1, 0.5):
             why: Unroutable | Refused
             try:
                 await self._request(letter)
                 return
             except Returned:
                 why = Unroutable(f"Nobody serves {printable(self.queue)!r} at {self._where.shown}: no such queue")
-                again = self._line.fresh
+                again = self._line.young
             except Turned:
-                why = Refused(f"RabbitMQ did not take the message: {printable(self.queue)!r} is full")
-                again = self._line.fresh or not self._bounded  # it says no as well while a queue has no leader
+                # it says no as well while a queue has no leader
+                full = "is full" if self._bounded else "is full, or has no leader"
+                why = Refused(f"RabbitMQ did not take the message: {printable(self.queue)!r} {full}")
+                again = self._line.young or not self._bounded
             if not again or loop.time() > until:
                 raise why from None
             await asyncio.sleep(pause)
-            pause = min(2 * pause, 0.5)
 
     async def _request(self, letter: Letter) -> None:
         if not self._line.alive:
@@ -174,7 +187,7 @@ class AmqpPost:
                 try:
                     await self._line.cancel(self._reader)
                     await self._line.delete(self._mailbox)
-                except (ConnectionError, TimeoutError) as why:
+                except ConnectionError as why:
                     log.debug("%s: %s", self._where.shown, why)
             await self._line.close()
 
@@ -245,11 +258,7 @@ class AmqpPost:
             self.on_state(alive, why)
 
 
-def _nothing(outcome: Outcome) -> None:
-    """What needs no acknowledgement."""
-
-
-def _read(message: Any, settle: Callable[[Outcome], None] = _nothing) -> Letter:
+def _read(message: Any, settle: Callable[[Outcome], None] = unsettled) -> Letter:
     properties = message.header.properties
     count = 0
     headers: dict[str, str] = {}
@@ -269,31 +278,14 @@ def _read(message: Any, settle: Callable[[Outcome], None] = _nothing) -> Letter:
     )
 
 
-def _choice(where: Url, name: str, default: str, other: str) -> str:
-    chosen = where.query.get(name, default)
-    if chosen not in (default, other):
-        raise LocalError(f"{where.shown}: ?{name}= is {default} or {other}, not {printable(chosen)!r}")
-    return chosen
-
-
 async def dial(url: str, options: Options) -> Channel:
     """See `channel.Dial`: `amqp://` and `amqps://`."""
     where = parse(url)
-    post = AmqpPost(where, options)
-    try:
-        await post.connect()
-        return await reach(post, where, options)
-    except (ConnectionError, TimeoutError) as fault:
-        raise cannot_dial(where, fault) from None
+    return await reach(AmqpPost(where, options), where, options)
 
 
 async def listen(url: str, served: Mapping[str, Served], options: Options) -> Listener:
     """See `channel.Listen`: `amqp://` and `amqps://`."""
     where = parse(url)
-    one = sole(where, served)
     post = AmqpPost(where, options)
-    try:
-        await post.connect()
-        return await begin(post, where, one, options, name=post.queue)
-    except (ConnectionError, TimeoutError) as fault:
-        raise cannot_listen(where, fault) from None
+    return await begin(post, where, sole(where, served), options, name=post.queue)

@@ -49,6 +49,10 @@ AHEAD = "ahead"
 UNROUTABLE = "unroutable"
 """Mailbox, by the post itself: nobody was there to take the request that `correlation` names, as it turned out."""
 
+YOUNG = 5.0
+"""Seconds after a reconnection in which "nobody is there" proves nothing: the others are on their way back as well, and
+a broker that starts takes connections before it has all its queues."""
+
 now = time.time
 """The time of day that deadlines are held against. Two machines must agree on it to well within a call's time."""
 
@@ -57,8 +61,8 @@ Outcome: TypeAlias = Literal["answered", "nothing_owed", "retry", "reject"]
 request at all, or killed whoever took it (dead-letter)."""
 
 
-def _settled(outcome: Outcome) -> None:
-    """Where the broker wants no acknowledgement."""
+def unsettled(outcome: Outcome) -> None:
+    """How a delivery ends for which the broker wants no acknowledgement."""
 
 
 class Letter(Struct, frozen=True, kw_only=True, eq=False):
@@ -73,7 +77,7 @@ class Letter(Struct, frozen=True, kw_only=True, eq=False):
     """What travels beside the body: `key`, `deadline`, `kind`, and what the caller added."""
     count: int = 0
     """How often it was delivered before; 0 the first time."""
-    settle: Callable[[Outcome], None] = _settled
+    settle: Callable[[Outcome], None] = unsettled
     """Called exactly once, on the loop, where the broker wants acknowledgements."""
 
 
@@ -93,8 +97,8 @@ class NotTaken(ConnectionError):
 
 
 class Post(Protocol):
-    """What a broker's library can do, once it is connected. It reconnects by itself, with growing, jittered pauses of
-    some seconds at most, and renews what it consumes. It calls back on the loop."""
+    """What a broker's library can do. Once it is open it reconnects by itself, with growing, jittered pauses of some
+    seconds at most, and renews what it consumes. It calls back on the loop."""
 
     name: str
     """For words: "RabbitMQ", "NATS", ..."""
@@ -104,7 +108,11 @@ class Post(Protocol):
     """Whether the broker keeps requests and answers while we are away. Where not, the calls that are out when it is
     lost fail at once."""
     on_state: Callable[[bool, str], None] | None
-    """Set by the channel or listener: called with False and why when the broker is lost, with True when it is back."""
+    """Set by the channel or listener: called with False and why when the broker is lost, and again with each attempt to
+    come back that failed; with True when it is back."""
+
+    async def open(self) -> None:
+        """Connect for the first time. Raises OSError, in words where the library has good ones."""
 
     async def work(self, take: Take, prefetch: int) -> None:
         """Take requests of the URL's address, in competition with other workers, `prefetch` unsettled at most."""
@@ -168,6 +176,14 @@ def address(where: Url, name: str = "queue", *, legal: str = r"[^\s\x00-\x1f]{1,
     if not re.fullmatch(legal, last):
         raise LocalError(f"{where.shown}: {printable(last)!r} cannot name who is called on this wire")
     return last, before
+
+
+def choice(where: Url, name: str, default: str, other: str) -> str:
+    """One of two words in the URL's query. LocalError for another."""
+    chosen = where.query.get(name, default)
+    if chosen not in (default, other):
+        raise LocalError(f"{where.shown}: ?{name}= is {default} or {other}, not {printable(chosen)!r}")
+    return chosen
 
 
 def credentials(where: Url) -> tuple[str, str] | None:

@@ -7,6 +7,7 @@ Rules:
 - While the broker is away messages wait, up to `limits.send_queue` bytes; then `writable` is False. What was not
   confirmed is sent again, with the same key, when it is back; what was confirmed waits for its answer, where the
   broker keeps things (`Post.durable`), and fails at once where it does not.
+- An outage is told in the log, and so is a message that the broker does not confirm though it is there.
 - Who stops waiting for a call says so on the control address: the queue would hand a cancel to another worker.
 - An answer for nobody (late, or a second one) is dropped. A message that is no answer (`ahead`) goes to the receiver.
 """
@@ -17,7 +18,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -26,24 +27,31 @@ from ..jsonrpc.errors import BadAnswer, LocalError
 from ..jsonrpc.limits import Limits
 from . import broker
 from .broker import AGAIN, AHEAD, BROADCAST, CANCEL, DEADLINE, KEY, KIND, UNROUTABLE, Letter, NotTaken, Post, Unroutable
+from .broker_life import Asides, Trouble, pauses
+from .sockets import cannot_dial
 from .strays import unanswered
 from .urls import Url
 
 log = logging.getLogger("dragoman.wire")
 
-FIRST_PAUSE = 0.02
-LONGEST_PAUSE = 1.0
+PAUSES = (0.02, 1.0)
+"""The first and the longest pause before a message is sent again to a broker that has not said that it is lost."""
+UNCONFIRMED = 5.0
+"""Seconds that a broker may take to confirm a message before that is worth a word in the log."""
 SECONDS_FOR_CANCELS = 2.0
 """How long closing waits until the cancels are out; they are at most once anyway."""
 
 
 async def reach(post: Post, where: Url, options: Options) -> Channel:
-    """The channel of a connected post: makes its mailbox. Raises Broken; then the post is closed."""
-    channel = BrokerChannel(post, where, options.limits)
+    """The channel of a post: opens it and makes its mailbox. Raises Broken; then the post is closed."""
     try:
+        await post.open()
+        channel = BrokerChannel(post, where, options.limits)
         await channel.begin()
-    except BaseException:
+    except BaseException as fault:
         await post.close()
+        if isinstance(fault, OSError | ValueError) and not isinstance(fault, ChannelError):
+            raise cannot_dial(where, fault) from None
         raise
     return channel
 
@@ -51,15 +59,15 @@ async def reach(post: Post, where: Url, options: Options) -> Channel:
 class _Sent:
     """One letter on its way, or its call waiting for the answer."""
 
-    __slots__ = ("call", "channel", "confirmed", "letter", "posted", "sender", "task", "ttl", "way")
+    __slots__ = ("call", "channel", "confirmed", "letter", "posted_at", "sender", "task", "ttl", "way")
 
     def __init__(self, channel: BrokerChannel, letter: Letter, call: Outgoing | None, ttl: float | None) -> None:
         self.channel = channel
         self.letter = letter
         self.call = call
         self.ttl = ttl
-        self.posted = False
-        """Whether the broker may have it."""
+        self.posted_at: float | None = None
+        """Since when the broker may have it."""
         self.confirmed = False
         self.task: asyncio.Task[None] | None = None
         self.sender: asyncio.Task[object] | None = None
@@ -91,11 +99,13 @@ class BrokerChannel:
         self._names = uuid.uuid4().hex
         self._count = 0
         self._online: asyncio.Future[None] | None = None  # set while the broker is away
-        self._why = ""
         self._out: dict[str, _Sent] = {}  # calls without an answer
         self._unsent: dict[_Sent, None] = {}  # what the broker has not confirmed
         self._notes: dict[asyncio.Task[object] | None, list[asyncio.Task[None]]] = {}
-        self._asides: set[asyncio.Task[None]] = set()
+        self._asides = Asides(where.shown)
+        self._away = Trouble(where.shown)
+        self._slow = Trouble(where.shown)
+        self._looking: asyncio.TimerHandle | None = None
         self._bytes = 0
         self._watchers: list[asyncio.Future[None]] = []
         self._closing: asyncio.Task[None] | None = None
@@ -115,7 +125,7 @@ class BrokerChannel:
         """See `Channel.send`. LocalError for a message that the broker does not take. `call.extra`, when it is a
         mapping, travels in the headers; `{"key": ...}` is the idempotency key."""
         self._check(message)
-        ttl = None if call is None else _patience(call, self._loop)
+        ttl = None if call is None else call.left
         headers = {} if call is None else _headers(call, ttl)
         sent = _Sent(self, self._letter(message, headers), call, ttl)
         if call is not None:
@@ -186,17 +196,19 @@ class BrokerChannel:
             self.writable = False
         sent.task = self._loop.create_task(self._send(sent))
         sent.task.add_done_callback(sent.over)
+        if self._looking is None:
+            self._looking = self._loop.call_later(UNCONFIRMED, self._look)
         if sent.call is None:
             sent.sender = asyncio.current_task()
             self._notes.setdefault(sent.sender, []).append(sent.task)
 
     async def _send(self, sent: _Sent) -> None:
         """Until the broker has it, or says no."""
-        pause = FIRST_PAUSE
+        waits = None
         while True:
             if self._online is not None:
                 await asyncio.shield(self._online)
-            sent.posted = True
+            sent.posted_at = self._loop.time()
             try:
                 if sent.way is None:
                     await self._post.request(sent.letter, sent.ttl)
@@ -209,11 +221,24 @@ class BrokerChannel:
                     count = int(sent.letter.headers.get(AGAIN, "0")) + 1
                     sent.letter = replace(sent.letter, headers={**sent.letter.headers, AGAIN: str(count)})
                 if self._online is None:  # lost, though nobody has told us so yet
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, LONGEST_PAUSE)
+                    waits = waits or pauses(*PAUSES)
+                    await asyncio.sleep(next(waits))
                 continue
             sent.confirmed = True
             return
+
+    def _look(self) -> None:
+        """Say what the broker, though it is there, does not confirm."""
+        self._looking = None
+        if self._ending is not None:
+            return
+        waiting = [sent.posted_at for sent in self._unsent if sent.posted_at is not None]
+        longest = self._loop.time() - min(waiting) if waiting and self._online is None else 0.0
+        if longest >= UNCONFIRMED:
+            what = f"{self._post.name} does not confirm what is sent to {self.caller.path.strip('/')}"
+            self._slow.tell(f"{what}: {len(waiting)} messages wait, the first for {longest:.0f} s")
+        if self._unsent:
+            self._looking = self._loop.call_later(UNCONFIRMED, self._look)
 
     def over(self, sent: _Sent, task: asyncio.Task[None]) -> None:
         """The sending of a letter has ended."""
@@ -255,10 +280,8 @@ class BrokerChannel:
             return
         if sent.task is not None and not sent.task.done():
             sent.task.cancel()
-        if sent.posted and self._online is None and self._told is False:
-            task = self._loop.create_task(self._cancel(sent.letter.correlation))
-            self._asides.add(task)
-            task.add_done_callback(self._asides.discard)
+        if sent.posted_at is not None and self._online is None and self._told is False:
+            self._asides.begin(self._cancel(sent.letter.correlation))
 
     async def _cancel(self, correlation: str) -> None:
         try:
@@ -290,13 +313,14 @@ class BrokerChannel:
                 call.failed(BadAnswer(f"the answer has {size} bytes, message_size allows {allowed}"))
             elif self._receiver is not None:
                 self._receiver.received(letter.body)
-            if _waits(call):
+            if not call.settled:
                 call.failed(unanswered(letter.body))
         letter.settle("answered")
 
     # -- the broker goes and comes ----------------------------------------------------------------
 
     def _state(self, online: bool, why: str) -> None:
+        self._away.stands(online, self._post.name, why)
         if online:
             waiting, self._online = self._online, None
             if waiting is not None and not waiting.done():
@@ -304,8 +328,6 @@ class BrokerChannel:
             return
         if self._online is None:
             self._online = self._loop.create_future()
-            self._why = why
-            log.info("%s at %s is lost: %s", self._post.name, self.caller.remote, why)
         if not self._post.durable:
             for sent in [sent for sent in self._out.values() if sent.confirmed]:
                 del self._out[sent.letter.correlation]
@@ -319,14 +341,14 @@ class BrokerChannel:
         tasks = [sent.task for sent in self._unsent if sent.task is not None]
         if patience and tasks and self._online is None:
             await asyncio.wait(tasks, timeout=patience)
-        if patience and self._asides:
-            await asyncio.wait(tuple(self._asides), timeout=SECONDS_FOR_CANCELS)
+        await self._asides.end(SECONDS_FOR_CANCELS if patience else 0)
         rest = [sent.task for sent in self._unsent if sent.task is not None and not sent.task.done()]
-        rest += [task for task in self._asides if not task.done()]
         for task in rest:
             task.cancel()
         if rest:
             await asyncio.wait(rest)
+        if self._looking is not None:
+            self._looking.cancel()
         await self._post.close()
         self._told = True
         self._wake()
@@ -344,17 +366,6 @@ class BrokerChannel:
                 watcher.set_result(None)
 
 
-def _patience(call: Any, loop: asyncio.AbstractEventLoop) -> float | None:
-    """How long the caller waits, in seconds: what a peer notes on its calls, alone or in a batch."""
-    first = next(iter(getattr(call, "pendings", ())), call)
-    timeout: float | None = getattr(first, "timeout", None)
-    until: float | None = getattr(first, "until", None)
-    if until is None:
-        return timeout
-    left = max(until - loop.time(), 0.0)
-    return left if timeout is None else min(left, timeout)
-
-
 def _headers(call: Outgoing, ttl: float | None) -> dict[str, str]:
     headers: dict[str, str] = {}
     if isinstance(call.extra, Mapping):
@@ -362,9 +373,3 @@ def _headers(call: Outgoing, ttl: float | None) -> dict[str, str]:
     if ttl is not None:
         headers[DEADLINE] = str(int((broker.now() + ttl) * 1000))
     return headers
-
-
-def _waits(call: Any) -> bool:
-    """Whether the answer has not settled it (a peer's futures say so)."""
-    futures = [getattr(one, "future", None) for one in getattr(call, "pendings", (call,))]
-    return any(future is None or not future.done() for future in futures)

@@ -26,7 +26,9 @@ from ..jsonrpc.errors import INTERNAL_ERROR, PLAIN, Refusal, RpcError, too_large
 from ..jsonrpc.messages import NULL, Batch, Malformed, Request
 from . import broker
 from .broker import AGAIN, AHEAD, BROADCAST, CANCEL, DEADLINE, DELIVERIES, KEY, KIND, Letter, Outcome, Post, number
+from .broker_life import Asides, Trouble, pauses
 from .broker_recent import Recent, fitting
+from .sockets import CannotListen, cannot_listen
 from .urls import Url, printable
 
 log = logging.getLogger("dragoman.wire")
@@ -35,17 +37,22 @@ CANCELLED = 10_000
 """Cancels that are remembered, for requests that come after them."""
 AHEAD_QUEUE = 1_000
 """Messages of one exchange that wait to be sent ahead of its answer; what is beyond that is dropped."""
-FIRST_PAUSE = 0.02
-LONGEST_PAUSE = 1.0
+PAUSES = (0.02, 1.0)
+"""The first and the longest pause before an answer is sent again to a broker that has not said that it is lost."""
+LATER = 0.1
+"""Seconds until a request for which there is no place is tried again."""
 
 
 async def begin(post: Post, where: Url, served: Served, options: Options, *, name: str) -> BrokerListener:
-    """Serve at a connected post. `name`: the address as it is shown. When it cannot begin, the post is closed."""
-    listener = BrokerListener(post, where, served, options, name)
+    """Open a post and serve at it. `name`: the address as it is shown. CannotListen; then the post is closed."""
     try:
+        listener = BrokerListener(post, where, served, options, name)
+        await post.open()
         await listener.begin()
-    except BaseException:
+    except BaseException as fault:
         await post.close()
+        if isinstance(fault, OSError | ValueError) and not isinstance(fault, CannotListen):
+            raise cannot_listen(where, fault) from None
         raise
     return listener
 
@@ -109,7 +116,7 @@ class Delivery:
             return False
         self._ahead.append(message)
         if self._pump is None or self._pump.done():
-            self._pump = self._listener.later(self._send_ahead())
+            self._pump = self._listener.asides.begin(self._send_ahead())
         return True
 
     async def _send_ahead(self) -> None:
@@ -185,7 +192,8 @@ class BrokerListener:
         self._recent = Recent(options.store)
         self._running: dict[str, Delivery] = {}
         self._cancelled: OrderedDict[str, None] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.asides = Asides(self.url)
+        self._trouble = Trouble(self.url)
         self._closing = False
         self._idle: asyncio.Future[None] | None = None
         self._back = asyncio.Event()
@@ -220,13 +228,10 @@ class BrokerListener:
         until = self._loop.time() + (self._limits.write_timeout or 30.0)
         if self._running:  # what is served was drained: only answers are on their way still
             self._idle = self._loop.create_future()
-            await asyncio.wait([self._idle], timeout=until - self._loop.time() if self.online else FIRST_PAUSE)
-        while self._tasks and self._loop.time() < until and self.online:
-            await asyncio.wait(tuple(self._tasks), timeout=0.5)
-        for task in tuple(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(tuple(self._tasks))
+            await asyncio.wait([self._idle], timeout=until - self._loop.time() if self.online else PAUSES[0])
+        while self.asides and self._loop.time() < until and self.online:
+            await self.asides.wait(0.5)
+        await self.asides.end()
         await self.post.close()
 
     # -- letters in -------------------------------------------------------------------------------
@@ -257,7 +262,7 @@ class BrokerListener:
         elif key and (answer := self._recent.here(key)) is not None and self._again(delivery, answer):
             return
         elif key and self._recent.store is not None and (letter.count or AGAIN in headers or key != letter.correlation):
-            self.later(self._look(delivery))
+            self.asides.begin(self._look(delivery))
         else:
             self._served.exchange(delivery)
 
@@ -287,7 +292,7 @@ class BrokerListener:
         message = decode(delivery.request)
         id = message.id if isinstance(message, Request) else NULL
         owed = delivery.letter.reply_to and isinstance(message, Request | Batch)
-        self.later(self._finish(delivery, failure(id, error) if owed else None, "reject"))
+        self.asides.begin(self._finish(delivery, failure(id, error) if owed else None, "reject"))
 
     def _heard(self, letter: Letter) -> None:
         """The control address."""
@@ -310,11 +315,11 @@ class BrokerListener:
             delivery._over = True
             self.settle(delivery, "retry")
         else:
-            self.later(self._try_later(delivery))
+            self.asides.begin(self._try_later(delivery))
 
     async def _try_later(self, delivery: Delivery) -> None:
         # a requeue would come back at once, here, and count as a delivery
-        await asyncio.sleep(LONGEST_PAUSE / 10)
+        await asyncio.sleep(LATER)
         deadline = delivery.letter.headers.get(DEADLINE)
         if delivery._over:
             return
@@ -341,14 +346,14 @@ class BrokerListener:
         else:
             if len(answer) > self.post.limit:
                 answer = self._too_large(delivery.request, len(answer))
-            self.later(self._finish(delivery, answer, "answered"))
+            self.asides.begin(self._finish(delivery, answer, "answered"))
 
     def _store(self, delivery: Delivery, answer: bytes | None, outcome: Outcome) -> None:
         """Settle where nothing is sent; where workers share their answers, after it is shared."""
         if self._recent.store is None or not delivery.key:
             self.settle(delivery, outcome)
         else:
-            self.later(self._finish(delivery, None, outcome))
+            self.asides.begin(self._finish(delivery, None, outcome))
 
     async def _finish(self, delivery: Delivery, answer: bytes | None, outcome: Outcome) -> None:
         letter = delivery.letter
@@ -362,7 +367,7 @@ class BrokerListener:
 
     async def deliver(self, to: str, letter: Letter) -> None:
         """Send to a mailbox, until the broker has it."""
-        pause = FIRST_PAUSE
+        waits = None
         while True:
             try:
                 await self.post.answer(to, letter)
@@ -370,8 +375,8 @@ class BrokerListener:
             except ConnectionError as why:
                 log.debug("%s: an answer must be sent again: %s", self.url, why)
             if self.online:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                waits = waits or pauses(*PAUSES)
+                await asyncio.sleep(next(waits))
             else:
                 await self._back.wait()
 
@@ -393,24 +398,9 @@ class BrokerListener:
 
     # -- its life ---------------------------------------------------------------------------------
 
-    def later(self, work: object) -> asyncio.Task[None]:
-        """Run a coroutine beside; the end waits for it."""
-        task: asyncio.Task[None] = self._loop.create_task(work)  # type: ignore[arg-type]
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (why := task.exception()) is not None:
-            log.error("%s: a letter could not be dealt with", self.url, exc_info=why)
-
     def _state(self, online: bool, why: str) -> None:
-        if online and not self.online:
-            log.info("%s: %s is back", self.url, self.post.name)
-        elif not online and self.online:
-            log.warning("%s: %s is lost, coming back: %s", self.url, self.post.name, why)
         self.online = online
+        self._trouble.stands(online, self.post.name, why)
         if online:
             self._back.set()
         else:

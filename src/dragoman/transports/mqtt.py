@@ -20,34 +20,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 from urllib.parse import quote, urlencode
 
 from msgspec.structs import replace
 
-from ..channel import Channel, ChannelError, Listener, Options, Served
-from ..jsonrpc.errors import LocalError
+from ..channel import Channel, Listener, Options, Served
 from . import broker_channel, broker_listener
-from .broker import AGAIN, AHEAD, KIND, Letter, NotTaken, Outcome, Refused, Take, Unroutable, asked
+from .broker import AGAIN, AHEAD, KIND, YOUNG, Letter, NotTaken, Outcome, Refused, Take, Unroutable, asked
+from .broker_life import Asides, pauses
 from .mqtt_link import NO_SUBSCRIBERS, TURNED_AWAY, UNSUPPORTED, Blamed, Link, Published, TurnedAway
 from .mqtt_words import COUNT, GROUP, OPTIONS, OWN_NAME, TOPIC_SAYS, letter_of, place_of, said, topic_of
-from .sockets import cannot_dial, cannot_listen, sole
+from .sockets import in_words, sole
 from .urls import Url, parse
 
 log = logging.getLogger("dragoman.wire")
 
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 2.0
-YOUNG = 5.0
-"""Seconds after a reconnection in which "nobody is there" proves nothing: the others are on their way back as well, and
-a broker that restarted may have forgotten shared subscriptions (mosquitto 2.0) or, when it was killed, the last sessions."""
+PAUSES = (0.1, 2.0)
+"""The first and the longest pause between two tries to connect."""
 ROUND_THE_BODY = 4_096
 """Bytes of a packet that are kept for topic and properties."""
 SECONDS_TO_LEAVE = 5.0
-SECONDS_TO_COME_BACK = 4.0
-"""How long "nobody is there" may mean "not yet" when the broker has come back without its sessions."""
 SECONDS_TO_CLAIM = 0.5
 """How long workers wait for one another's claims to what a dead one leaves."""
 STRIKES = 3
@@ -57,26 +50,14 @@ STRIKES = 3
 async def dial(url: str, options: Options) -> Channel:
     """A channel to whoever serves the URL's topic. Broken when the broker is not there."""
     where = parse(url)
-    post = MqttPost(where, options, serving=False)
-    try:
-        await post.start()
-    except (OSError, ValueError) as fault:
-        raise cannot_dial(where, fault) from fault
-    return await broker_channel.reach(post, where, options)
+    return await broker_channel.reach(MqttPost(where, options, serving=False), where, options)
 
 
 async def listen(url: str, served: Mapping[str, Served], options: Options) -> Listener:
     """A worker at the URL's topic. LocalError when it cannot be one."""
     where = parse(url)
-    one = sole(where, served)
-    post = MqttPost(where, options, serving=True)
-    try:
-        await post.start()
-        return await broker_listener.begin(post, where, one, options, name=post.topic)
-    except (OSError, ValueError) as fault:
-        if isinstance(fault, LocalError):
-            raise
-        raise cannot_listen(where, str(fault) if isinstance(fault, ChannelError) else fault) from fault
+    one, post = sole(where, served), MqttPost(where, options, serving=True)
+    return await broker_listener.begin(post, where, one, options, name=post.topic)
 
 
 class MqttPost:
@@ -108,9 +89,8 @@ class MqttPost:
         self._link: Link | None = None
         self._inherits = False
         self._renewing = 0
-        self._grace = 0.0
         self._returning: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._asides = Asides(where.shown)
         self._drained: asyncio.Event | None = None
         self._unsettled: dict[int, tuple[Link, Published]] = {}
         self._strikes: dict[str, int] = {}
@@ -120,10 +100,10 @@ class MqttPost:
 
     # -- the link ---------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Connect for the first time; on 3.1.1 where the broker knows no 5. OSError."""
+    async def open(self) -> None:
+        """See `Post.open`; on 3.1.1 where the broker knows no 5."""
         try:
-            self._link = await self._open(clean=not self._named)
+            self._link = await self._connect(clean=not self._named)
         except ConnectionError as why:
             # "If a Server does not support the version it MAY respond with 0x84 (Unsupported Protocol Version) and then
             # MUST close" (MQTT 5.0, 3.1.2.2); older ones answer in their own version, or just close
@@ -135,13 +115,13 @@ class MqttPost:
                 raise
             self._place = replace(self._place, version="3.1.1", expiry=self._place.expiry if self._named else 0)
             try:
-                self._link = await self._open(clean=not self._named)
+                self._link = await self._connect(clean=not self._named)
             except ConnectionError as again:
                 raise (again if isinstance(again, TurnedAway) else why) from None
             log.info("%s: no MQTT 5 there; 3.1.1 it is", self._shown)
         self._inherits = self._link.resumed
 
-    async def _open(self, *, clean: bool) -> Link:
+    async def _connect(self, *, clean: bool) -> Link:
         link = Link(self._place, self._arrived, self._lost)
         await link.open(clean=clean)
         if link.why:
@@ -160,22 +140,21 @@ class MqttPost:
             return
         if self.on_state is not None:
             self.on_state(False, why)
-        self._returning = self._later(self._return())
+        self._returning = self._asides.begin(self._return())
 
     async def _return(self) -> None:
         """Until the broker is back and gives us what we took before."""
-        pause = FIRST_PAUSE
-        while True:
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, LONGEST_PAUSE)
+        for pause in pauses(*PAUSES):
+            await asyncio.sleep(pause)
             link = None
             try:
-                link = await self._open(clean=False)
+                link = await self._connect(clean=False)
                 await self._subscribe(link, self._filters)
             except (OSError, ValueError) as why:
-                log.debug("%s: not back yet: %s", self._shown, why)
                 if link is not None:
                     await link.close(forget=False)
+                if self.on_state is not None:
+                    self.on_state(False, in_words(why))
                 continue
             if link.why:
                 continue
@@ -184,7 +163,7 @@ class MqttPost:
             if self.on_state is not None:
                 self.on_state(True, "")
             if not link.resumed:
-                self._later(self._ask_again(link))
+                self._asides.begin(self._ask_again(link))
             return
 
     async def _ask_again(self, link: Link) -> None:
@@ -197,7 +176,7 @@ class MqttPost:
                 try:
                     await self.request(letter, left)
                 except NotTaken:
-                    await asyncio.sleep(FIRST_PAUSE)
+                    await asyncio.sleep(PAUSES[0])
                 except ConnectionError as why:
                     log.debug("%s: a request cannot be sent again: %s", self._shown, why)
                     break
@@ -298,14 +277,14 @@ class MqttPost:
             self._early.append((link, message))
         elif message.again and self._inherits and link is self._link:
             self._renewing += 1
-            self._later(self._anew(link, message, 1)).add_done_callback(self._renewed)
-        elif self._renewing:  # the copy comes when its original is acknowledged: whoever dies of it leaves one behind
+            self._asides.begin(self._anew(link, message, 1)).add_done_callback(lambda _: self._renewed())
+        elif self._renewing:  # a copy is taken when its original is acknowledged: whoever dies of it leaves one behind
             self._early.append((link, message))
         else:
             self._unsettled[id(message)] = (link, message)
             take(letter_of(message, self._asked, settle=lambda outcome: self._settle(link, message, outcome)))
 
-    def _renewed(self, task: asyncio.Task[None]) -> None:
+    def _renewed(self) -> None:
         self._renewing -= 1
         if self._renewing:
             return
@@ -318,9 +297,9 @@ class MqttPost:
     def _settle(self, link: Link, message: Published, outcome: Outcome) -> None:
         self._unsettled.pop(id(message), None)
         if outcome == "retry":
-            self._later(self._anew(link, message, 0))
+            self._asides.begin(self._anew(link, message, 0))
         elif outcome == "reject":
-            self._later(self._bury(link, message))
+            self._asides.begin(self._bury(link, message))
         else:
             link.acknowledge(message)
 
@@ -352,11 +331,12 @@ class MqttPost:
             self._claims[words[0]].add(words[1])
         elif len(words) == 1 and OWN_NAME.fullmatch(words[0]) and self._working and words[0] != self._place.client:
             self._claims[words[0]] = {self._place.client}
-            self._later(self._inherit(link, words[0]))
+            self._asides.begin(self._inherit(link, words[0]))
 
     async def _inherit(self, link: Link, client: str) -> None:
         """Another worker died. Brokers go on putting by its share of the requests until its session expires, and give
-        nothing of it to others: so one of us connects in its place, publishes anew what it has, and ends it."""
+        nothing of it to others: so one of us connects in its place, publishes anew what it has, and ends it. If that
+        one dies meanwhile, the will is heard again."""
         if not link.why:
             link.tell(Published(topic=self._fallen, body=f"{client} {self._place.client}".encode()))
         await asyncio.sleep(SECONDS_TO_CLAIM)
@@ -366,13 +346,16 @@ class MqttPost:
 
         def take(theirs: Link, one: Published) -> None:
             if one.topic == self.topic or one.topic.startswith(f"{self._asked}/"):
-                given.append(self._later(self._anew(theirs, one, int(one.again))))
+                given.append(self._asides.begin(self._anew(theirs, one, int(one.again))))
             else:
                 theirs.acknowledge(one)
                 if one.topic.startswith(f"{self.topic}/reply/"):
                     end.set()
 
-        theirs = Link(replace(self._place, client=client, will=None), take, lambda link, why: end.set())
+        theirs = Link(
+            replace(self._place, client=client, will=(self._fallen, client.encode())), take, lambda link, why: end.set()
+        )
+        self._renewing += 1
         try:
             await theirs.open(clean=False)
             if theirs.resumed:
@@ -383,7 +366,8 @@ class MqttPost:
         except (OSError, ValueError) as why:  # it lives after all and took its place back, or the broker is lost
             log.info("%s: what a dead worker had is not ours: %s", self._shown, why)
         finally:
-            await theirs.close(forget=end.is_set() and not theirs.owes)
+            await theirs.close(forget=not theirs.resumed or (end.is_set() and not theirs.owes))
+            self._renewed()
 
     async def _bury(self, link: Link, message: Published) -> None:
         """MQTT has no dead-letter queue: whoever wants to see what could not be done subscribes to `<topic>/dead`."""
@@ -486,21 +470,7 @@ class MqttPost:
                 except TimeoutError:
                     log.warning("%s: more was put by for us than can be given back", self._shown)
             for mine, message in list(self._unsettled.values()):
-                self._later(self._anew(mine, message, 1))
-        if self._tasks:
-            await asyncio.wait(tuple(self._tasks), timeout=SECONDS_TO_LEAVE)
-        for task in tuple(self._tasks):
-            task.cancel()
+                self._asides.begin(self._anew(mine, message, 1))
+        await self._asides.end(SECONDS_TO_LEAVE)
         if link is not None:
             await link.close(forget=not self._named and not link.owes)
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (why := task.exception()) is not None:
-            log.error("%s: a letter could not be dealt with", self._shown, exc_info=why)

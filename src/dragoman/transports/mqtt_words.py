@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ..channel import Options
 from ..jsonrpc.errors import LocalError
-from .broker import Letter, Outcome, credentials, number
+from .broker import Letter, Outcome, choice, credentials, number
 from .mqtt_link import Place, Published
 from .urls import Url, printable
 
@@ -49,11 +49,7 @@ def topic_of(where: Url) -> str:
 def place_of(where: Url, options: Options, *, serving: bool) -> Place:
     """Where to connect and as whom. LocalError for a query that makes no sense."""
     query = where.query
-    version, acks = query.get("v", "5"), query.get("acks", "ordered")
-    if version not in ("5", "3.1.1"):
-        raise LocalError(f"{where.shown}: ?v= is 5 or 3.1.1, not {printable(version)!r}")
-    if acks not in ("ordered", "any"):
-        raise LocalError(f"{where.shown}: ?acks= is ordered or any, not {printable(acks)!r}")
+    version, acks = choice(where, "v", "5", "3.1.1"), choice(where, "acks", "ordered", "any")
     tls = options.tls
     if where.scheme == "mqtts" and tls is None:
         tls = ssl.create_default_context()

@@ -31,13 +31,14 @@ import msgspec
 
 from ..bus import BusLost
 from ..bus.nats_line import Heard, Line, Message, TooLong, unheard
-from ..channel import Broken, Channel, Listener, Options, Served, busy
+from ..channel import Channel, Listener, Options, Served, busy
 from ..jsonrpc.codec import decode, failure
 from ..jsonrpc.errors import PLAIN, LocalError
 from ..jsonrpc.messages import NULL, Notification, Request
 from . import broker_channel, broker_listener
 from .broker import AGAIN, CANCEL, KEY, KIND, UNROUTABLE, Letter, Outcome, Post, Refused, Take, address, asked
-from .sockets import cannot_listen, sole
+from .broker_life import Asides
+from .sockets import sole
 from .urls import Url, parse, printable
 
 log = logging.getLogger("dragoman.wire")
@@ -49,6 +50,7 @@ HEADROOM = 2048
 """Bytes of a message kept for its headers: the server counts them as a part of it."""
 YOUNG = 3.0
 """Seconds after a reconnection in which a request that nobody took is sent again: the workers reconnect too."""
+SECONDS_TO_LEAVE = 2.0
 CORRELATION, REPLY_TO = "correlation", "reply-to"
 _KNOWN = ("subject", "group", "stream", "replicas", "wait", "max", "deliveries", "prefetch", "creds", "token")
 _SUBJECT = r"(?!\$|_INBOX)[^\s\x00-\x1f.*>]+(\.[^\s\x00-\x1f.*>]+)*"
@@ -60,28 +62,15 @@ _SUBJECT = r"(?!\$|_INBOX)[^\s\x00-\x1f.*>]+(\.[^\s\x00-\x1f.*>]+)*"
 async def dial(url: str, options: Options) -> Channel:
     """A channel whose requests go to a subject. Broken when the server does not answer, LocalError for a wrong URL."""
     where = parse(url)
-    post, line = post_at(where, options)
-    try:
-        await line.open()
-    except BusLost:
-        raise Broken(f"Cannot connect to {where.shown}: {line.why}") from None
-    return await broker_channel.reach(post, where, options)
+    return await broker_channel.reach(post_at(where, options), where, options)
 
 
 async def listen(url: str, served: Mapping[str, Served], options: Options) -> Listener:
     """A listener that is one more member of a subject's queue group. LocalError when the server does not answer or the
     URL is wrong."""
     where = parse(url)
-    one = sole(where, served)
-    post, line = post_at(where, options)
-    try:
-        await line.open()
-    except BusLost:
-        raise cannot_listen(where, line.why) from None
-    try:
-        return await broker_listener.begin(post, where, one, options, name=subject_of(where))
-    except BusLost as why:
-        raise cannot_listen(where, str(why)) from None
+    one, post = sole(where, served), post_at(where, options)
+    return await broker_listener.begin(post, where, one, options, name=subject_of(where))
 
 
 def subject_of(where: Url) -> str:
@@ -92,8 +81,8 @@ def subject_of(where: Url) -> str:
     return ".".join(part for part in (*before.split("/"), last) if part)
 
 
-def post_at(where: Url, options: Options) -> tuple[Post, Line]:
-    """The post of a URL, and its line, which is not open yet."""
+def post_at(where: Url, options: Options) -> Post:
+    """The post of a URL, which is not open yet."""
     query = asked(where, *_KNOWN)
     line = Line(where, tls=options.tls)
     group = query.get("group", GROUP)
@@ -101,10 +90,10 @@ def post_at(where: Url, options: Options) -> tuple[Post, Line]:
         raise LocalError(f"{where.shown}: ?group= is made of letters, digits, - and _")
     plain = NatsPost(line, subject_of(where), group, options.limits.calls)
     if "stream" not in query:
-        return plain, line
+        return plain
     from .nats_stream import stream_post  # noqa: PLC0415  (only who asks for a stream pays for it)
 
-    return stream_post(plain, where), line
+    return stream_post(plain, where)
 
 
 # -- letters and messages -------------------------------------------------------------------------
@@ -164,7 +153,14 @@ class NatsPost:
         self._working: Heard | None = None
         self._young: dict[str, Letter] | None = None
         self._grown: asyncio.TimerHandle | None = None
-        self._asides: set[asyncio.Task[None]] = set()
+        self._asides = Asides(line.where.shown)
+
+    async def open(self) -> None:
+        """See `Post.open`."""
+        try:
+            await self.line.open()
+        except BusLost:
+            raise ConnectionError(self.line.why) from None
 
     def state(self, up: bool, why: str) -> None:
         """What the line says of itself."""
@@ -194,7 +190,7 @@ class NatsPost:
         if self._working is not None:
             await self._working.close(rest=True)
         while self._waiting:
-            self._aside(self._give_back(self._waiting.popleft()))
+            self._asides.begin(self._give_back(self._waiting.popleft()))
 
     async def hear(self, take: Take) -> None:
         """See `Post.hear`."""
@@ -224,7 +220,7 @@ class NatsPost:
     def _settle(self, message: Message, outcome: Outcome) -> None:
         self._held -= 1
         if outcome == "retry":
-            self._aside(self._give_back(message))
+            self._asides.begin(self._give_back(message))
         if self._waiting:
             self._loop.call_soon(self._next)
 
@@ -248,18 +244,13 @@ class NatsPost:
         if message.reply and not isinstance(asked, Notification):
             id = asked.id if isinstance(asked, Request) else NULL
             answer = failure(id, PLAIN.error(busy("prefetch", self._prefetch)))
-            self._aside(self._say(message.reply, answer))
+            self._asides.begin(self._say(message.reply, answer))
 
     async def _say(self, to: str, answer: bytes) -> None:
         try:
             await self.line.publish(to, answer)
         except ConnectionError as why:
             log.debug("%s: %s", self.subject, why)
-
-    def _aside(self, work: object) -> None:
-        task: asyncio.Task[None] = self._loop.create_task(work)  # type: ignore[arg-type]
-        self._asides.add(task)
-        task.add_done_callback(self._asides.discard)
 
     # -- who calls --------------------------------------------------------------------------------
 
@@ -276,7 +267,7 @@ class NatsPost:
                 take(Letter(body=message.data, correlation=correlation))
             elif unheard(message):
                 if self._young is not None and (letter := self._young.get(correlation)) is not None:
-                    self._aside(self._once_more(letter))
+                    self._asides.begin(self._once_more(letter))
                     return
                 take(Letter(body=b"", correlation=correlation, headers={KIND: UNROUTABLE}))
             else:
@@ -330,7 +321,6 @@ class NatsPost:
         if self._grown is not None:
             self._grown.cancel()
         while self._waiting:
-            self._aside(self._give_back(self._waiting.popleft()))
-        if self._asides:
-            await asyncio.wait(tuple(self._asides), timeout=2)
+            self._asides.begin(self._give_back(self._waiting.popleft()))
+        await self._asides.wait(SECONDS_TO_LEAVE)
         await self.line.close()

@@ -29,8 +29,9 @@ from ..bus import BusLost
 from ..bus.nats_line import Heard, Message, Nobody, TooLong
 from ..bus.nats_shelf import Reply, api, reply
 from ..jsonrpc.errors import LocalError
-from .broker import KEY, Letter, NotTaken, Outcome, Refused, Take, Unroutable, number
-from .nats import CORRELATION, HEADROOM, REPLY_TO, NatsPost, headers_of, reply_address
+from .broker import KEY, YOUNG, Letter, NotTaken, Outcome, Refused, Take, Unroutable, number
+from .broker_life import Asides, Trouble
+from .nats import CORRELATION, HEADROOM, REPLY_TO, SECONDS_TO_LEAVE, NatsPost, headers_of, reply_address
 from .urls import Url, printable
 
 log = logging.getLogger("dragoman.wire")
@@ -41,11 +42,8 @@ WINDOW = 120
 """Seconds for which the stream knows what it has taken already."""
 MAILBOX = (0.1, 0.2, 0.3, *(0.4,) * 14)
 """Seconds between tries to answer somebody who is not there."""
-YOUNG = 5.0
-"""Seconds after a reconnection in which JetStream may not be up yet: then "nobody is there" proves nothing, and what is
-not answered soon was not heard."""
 SOON, LATE = 0.25, 5.0
-"""Seconds that an answer of JetStream's may take then, and otherwise."""
+"""Seconds that an answer of JetStream's may take while it is young (what is not answered soon was not heard), and else."""
 EXPIRES = 30
 BEAT = 1
 """Seconds for which a request for requests holds, and between two signs of life of it."""
@@ -82,6 +80,10 @@ class StreamPost:
         self._taken = -YOUNG
         self._puller: Puller | None = None
         plain.line.on_state = self._state
+
+    async def open(self) -> None:
+        """See `Post.open`."""
+        await self._plain.open()
 
     def _state(self, up: bool, why: str) -> None:
         if up:
@@ -269,7 +271,9 @@ class Puller:
         self._hold = 0.0
         self._hearing: Heard | None = None
         self._task: asyncio.Task[None] | None = None
-        self._asides: set[asyncio.Task[None]] = set()
+        where = f"{self._line.where.shown} {post._subject}"
+        self._asides = Asides(where)
+        self._stuck = Trouble(where)
 
     async def begin(self) -> None:
         """Take requests from now on."""
@@ -295,12 +299,11 @@ class Puller:
         await self.pause()
         for to in tuple(self._held):
             self._settle(to, "retry")
-        if self._asides:
-            await asyncio.wait(tuple(self._asides), timeout=2)
+        await self._asides.wait(SECONDS_TO_LEAVE)
         self._closed = True
         self._due.set()
         if self._task is not None:
-            await asyncio.wait([self._task], timeout=2)
+            await asyncio.wait([self._task], timeout=SECONDS_TO_LEAVE)
             self._task.cancel()
             await asyncio.wait([self._task])
 
@@ -363,9 +366,7 @@ class Puller:
             return
         if outcome == "reject":
             self._held[to] = message
-            task = self._loop.create_task(self._set_aside(to, message))
-            self._asides.add(task)
-            task.add_done_callback(self._asides.discard)
+            self._asides.begin(self._set_aside(to, message))
         else:
             self._settled.append((to, b"-NAK" if outcome == "retry" else b"+ACK"))
             self._due.set()
@@ -390,14 +391,15 @@ class Puller:
             try:
                 await self._turn()
             except LocalError as why:
-                log.error("%s: %s", self._post._subject, why)
+                self._stuck.tell(f"no requests come: {why}")
                 self._hold = self._loop.time() + 1
             except ConnectionError as why:
                 if self._closed:
                     return
-                log.debug("%s: %s", self._post._subject, why)
                 self._hold = self._loop.time() + 0.25
                 if self._line.alive:
+                    if self._loop.time() > self._post._young:
+                        self._stuck.tell(f"no requests come until JetStream does its part: {why}")
                     await asyncio.sleep(0.1)
 
     async def _turn(self) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec import Struct, field
 
-from .broker import Letter, Outcome
+from .broker import Letter, Outcome, Take, unsettled
+
+log = logging.getLogger("dragoman.wire")
 
 
 class Head(Struct, omit_defaults=True):
@@ -26,10 +29,6 @@ _decode = msgspec.json.Decoder(Head).decode
 def head_of(letter: Letter, count: int = 0) -> bytes:
     """The head of a letter that was delivered so often."""
     return _encode(Head(letter.reply_to, letter.correlation, count, letter.headers))
-
-
-def unsettled(outcome: Outcome) -> None:
-    """What is heard, and what comes to a mailbox, is not acknowledged."""
 
 
 def letter_of(fields: list[bytes], settle: Callable[[Outcome], None] = unsettled, count: int = 0) -> Letter | None:
@@ -51,3 +50,11 @@ def after(id: bytes) -> str:
     """The id that follows."""
     milliseconds, _, sequence = id.decode().partition("-")
     return f"{milliseconds}-{int(sequence) + 1}"
+
+
+def hand(take: Take, letter: Letter) -> None:
+    """Give a letter to who takes them; the next one is no worse for a fault of his."""
+    try:
+        take(letter)
+    except Exception:
+        log.exception("a letter from Redis could not be taken")

@@ -1,0 +1,65 @@
+"""Who is subscribed to what, for engines that hear a topic once and tell all its subscribers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeAlias
+
+from . import heard
+
+Take: TypeAlias = Callable[[bytes], object]
+
+
+class Heard:
+    """One subscription."""
+
+    def __init__(self, topics: Topics, topic: str, take: Take) -> None:
+        self.topic = topic
+        self._topics = topics
+        self._take: Take | None = take
+
+    def tell(self, message: bytes) -> None:
+        """Hand it a message, unless it is closed."""
+        if self._take is not None:
+            heard(self._take, self.topic, message)
+
+    async def close(self) -> None:
+        """See `Subscription.close`."""
+        self._take = None
+        await self._topics.drop(self)
+
+
+class Topics:
+    """Topics and their subscriptions. `left`: awaited with a topic when its last subscription is closed."""
+
+    def __init__(self, left: Callable[[str], Awaitable[None]] | None = None) -> None:
+        self._left = left
+        self._heard: dict[str, list[Heard]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._heard))
+
+    def of(self, topic: str) -> tuple[Heard, ...]:
+        """Its subscriptions now."""
+        return tuple(self._heard.get(topic, ()))
+
+    def add(self, topic: str, take: Take) -> Heard:
+        """One more."""
+        one = Heard(self, topic, take)
+        self._heard.setdefault(topic, []).append(one)
+        return one
+
+    def tell(self, topic: str, message: bytes) -> None:
+        """Hand a message to all who are subscribed."""
+        for one in self.of(topic):
+            one.tell(message)
+
+    async def drop(self, one: Heard) -> None:
+        """One less; nothing happens where it was dropped before."""
+        listening = self._heard.get(one.topic, [])
+        if one in listening:
+            listening.remove(one)
+            if not listening:
+                del self._heard[one.topic]
+                if self._left is not None:
+                    await self._left(one.topic)
