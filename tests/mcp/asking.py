@@ -32,8 +32,9 @@ from dragoman.mcp.types import (
 )
 from dragoman.rpc.context import Context
 from dragoman.rpc.host import Host
+from dragoman.rpc.method import Method
 from dragoman.rpc.peer import Peer
-from dragoman.rpc.service import Method, Service
+from dragoman.rpc.service import Service
 from dragoman.transports.memory import pair
 
 EVERY: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {}}

@@ -8,12 +8,11 @@ import logging
 from enum import Enum
 from typing import Any
 
-import jsonschema
 import pytest
 from msgspec import Struct
 
 from dragoman import BadAnswer, CallTimeout, LocalError, RpcError
-from dragoman.jsonrpc.limits import CLIENT
+from dragoman.jsonrpc.limits import CLIENT, SERVER
 from dragoman.mcp.ask import (
     CannotAsk,
     Elicit,
@@ -40,7 +39,8 @@ from dragoman.mcp.types import (
 from dragoman.transports.memory import pair
 
 from .asking import EVERY, KEY, Asker, Stand, Wire, meta, request, text
-from .schemas import definitions, needs_schemas
+from .calling import conforms
+from .schemas import needs_schemas
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -842,7 +842,7 @@ async def test_tools_prompts_and_resources_ask_where_the_client_asks_again(metho
 
     first = (await send())["result"]
     assert first["resultType"] == "input_required"
-    official(first, "InputRequiredResult", R2026_07)
+    conforms(R2026_07, "InputRequiredResult", first)
     responses = {"n": accept(name="Ann")}
     last = await send(requestState=first["requestState"], inputResponses=responses)
     assert last["result"]["resultType"] == "complete"
@@ -878,13 +878,6 @@ QUESTIONS: list[Any] = [
 ]
 
 
-def official(message: Any, name: str, revision: Revision) -> None:
-    """Raises unless the message is what the revision's schema calls by this name."""
-    where = "$defs" if revision.order >= R2025_11.order else "definitions"
-    schema = {"$ref": f"#/{where}/{name}", where: definitions(revision)}
-    jsonschema.Draft202012Validator(schema).validate(message)
-
-
 @needs_schemas
 @pytest.mark.parametrize("revision", [R2024_11, R2025_03, R2025_06, R2025_11, R2026_07])
 def test_what_is_asked_is_what_the_official_schema_says(revision: Revision) -> None:
@@ -897,7 +890,7 @@ def test_what_is_asked_is_what_the_official_schema_says(revision: Revision) -> N
         name = {"elicitation/create": "ElicitRequest", "roots/list": "ListRootsRequest"}.get(
             question.method, "CreateMessageRequest"
         )
-        official(message, name, revision)
+        conforms(revision, name, message)
 
 
 @needs_schemas
@@ -906,12 +899,85 @@ async def test_an_input_required_result_is_what_the_official_schema_says() -> No
         await ctx.ask(*QUESTIONS)
 
     answer = await serving(many).call(request("tool"))
-    official(answer["result"], "InputRequiredResult", R2026_07)
+    conforms(R2026_07, "InputRequiredResult", answer["result"])
     missing = await serving(many).call(request("tool", capabilities={}))
-    official(missing, "MissingRequiredClientCapabilityError", R2026_07)
+    conforms(R2026_07, "MissingRequiredClientCapabilityError", missing)
 
 
 def test_the_errors_are_what_they_say() -> None:
     assert issubclass(CannotAsk, RpcError)
     assert issubclass(QuestionFailed, RpcError)
     assert meta()["io.modelcontextprotocol/protocolVersion"]
+
+
+@pytest.mark.parametrize("inside", ["task", "thread"])
+async def test_nothing_is_asked_before_the_session_is_initialized(inside: str) -> None:
+    """ "The server SHOULD NOT send requests other than pings and logging before receiving the `initialized`
+    notification" (basic/lifecycle): the call fails at once, and the same call after it is asked."""
+    server = Server("early")
+
+    @server.tool
+    async def task(ctx: Context) -> str:
+        await ctx.info("asking")
+        return str((await ctx.elicit("Who?", Person)).action)
+
+    @server.tool
+    def thread(ctx: Context) -> str:
+        ctx.info("asking")
+        return str(ctx.elicit("Who?", Person).action)
+
+    near, far = pair(CLIENT)
+    server.attach(near)
+    wire = Wire(far)
+    hello = {"protocolVersion": R2025_11.date, "capabilities": EVERY, "clientInfo": {"name": "c", "version": "1"}}
+    wire.send({"id": 0, "method": "initialize", "params": hello})
+    assert "result" in await wire.next()
+    call = {"method": "tools/call", "params": {"name": inside}}
+    wire.send({"id": 1, **call})
+    assert (await wire.next())["params"]["data"] == "asking"  # logging is allowed
+    refused = await wire.next()
+    assert (refused["id"], refused["error"]["code"]) == (1, -32600)
+    assert "notifications/initialized" in refused["error"]["message"]
+    wire.send({"method": "notifications/initialized"})
+    wire.send({"id": 2, **call})
+    assert (await wire.next())["method"] == "notifications/message"
+    question = await wire.next()
+    assert question["method"] == "elicitation/create"
+    wire.send({"id": question["id"], "result": {"action": "decline"}})
+    assert text(await wire.next()) == "decline"
+
+
+async def test_a_session_that_began_in_a_crowd_is_asked_all_the_same() -> None:
+    """Notifications may be dropped where too many calls run; not what the session's questions hang on."""
+    server = Server("crowded", limits=SERVER.but(calls=1))
+    go = asyncio.Event()
+
+    @server.tool
+    async def hold() -> str:
+        await go.wait()
+        return "held"
+
+    @server.tool
+    async def who(ctx: Context) -> str:
+        return str((await ctx.elicit("Who?", Person)).action)
+
+    hello = {"protocolVersion": R2025_11.date, "capabilities": EVERY, "clientInfo": {"name": "c", "version": "1"}}
+    wires = []
+    for _ in range(2):
+        near, far = pair(CLIENT)
+        server.attach(near)
+        wires.append(Wire(far))
+        wires[-1].send({"id": 0, "method": "initialize", "params": hello})
+        assert "result" in await wires[-1].next()
+    first, second = wires
+    first.send({"id": 1, "method": "tools/call", "params": {"name": "hold"}})
+    second.send({"method": "notifications/initialized"})
+    second.send({"id": 1, "method": "tools/call", "params": {"name": "who"}})
+    assert (await second.next())["error"]["data"]["limit"] == "calls"  # it is full indeed
+    go.set()
+    assert text(await first.next()) == "held"
+    second.send({"id": 2, "method": "tools/call", "params": {"name": "who"}})
+    question = await second.next()
+    assert question["method"] == "elicitation/create"
+    second.send({"id": question["id"], "result": {"action": "cancel"}})
+    assert text(await second.next()) == "cancel"

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from dragoman.channel import Closed
 from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, InvalidParams, LocalError, RpcError
+from dragoman.jsonrpc.limits import CLIENT
 from dragoman.mcp.cache import Cache
 from dragoman.mcp.client import Client
 from dragoman.mcp.content import ToolError
@@ -495,3 +496,52 @@ async def test_metadata_that_is_ours_is_not_the_users() -> None:
         await client.call_tool("t", meta={"example.com/a": {"b": 1}})
     assert peer.heard[-1]["params"]["_meta"]["example.com/a"] == {"b": 1}
     assert peer.heard[-1]["params"]["_meta"][f"{META}protocolVersion"] == "2026-07-28"
+
+
+# -- numbers that nothing holds, messages that are too long ---------------------------------------
+
+HUGE = {"an exponent": "1e400", "digits": "9" * 400}
+PLACES = {
+    "structured": '{"content":[],"resultType":"complete","structuredContent":{"a":%s}}',
+    "meta": '{"content":[],"resultType":"complete","_meta":{"a":%s}}',
+    "member": '{"content":[{"type":"text","text":"x","annotations":{"priority":%s}}],"resultType":"complete"}',
+    "tag": '{"content":[],"resultType":%s}',
+}
+
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("number", HUGE)
+@pytest.mark.parametrize("make", [modern, legacy])
+async def test_a_number_beyond_a_double_fails_its_call_at_once(make: Any, number: str, where: str) -> None:
+    """A number that Python would not hold: it is named, and the next call works."""
+
+    def answers(message: Message) -> Iterable[Any]:
+        if message.get("method") != "tools/call":
+            return []
+        if message["params"]["name"] == "fine":
+            return [said("fine")]
+        return [b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (message["id"], (PLACES[where] % HUGE[number]).encode())]
+
+    async with Client(make(answers), timeout=None) as client:
+        async with asyncio.timeout(10):
+            other = asyncio.ensure_future(client.call_tool("fine"))
+            with pytest.raises(BadAnswer, match=r"[Nn]umber"):
+                await client.call_tool("huge")
+            with pytest.raises(BadAnswer, match=r"[Nn]umber"):
+                await client.call("tools/call", {"name": "huge"})
+            assert (await other).text == "fine"
+
+
+@pytest.mark.parametrize("make", [modern, legacy])
+async def test_an_answer_that_is_too_long_fails_its_call_at_once(make: Any) -> None:
+    def answers(message: Message) -> Iterable[Any]:
+        return (
+            [said("x" * (20_000 if message.get("params", {}).get("name") == "long" else 1))] if "id" in message else []
+        )
+
+    server = make(answers)
+    async with Client(server, timeout=None, limits=CLIENT.but(message_size=10_000)) as client:
+        async with asyncio.timeout(10):
+            with pytest.raises(BadAnswer, match="message_size allows 10000 bytes"):
+                await client.call_tool("long")
+            assert (await client.call_tool("short")).text == "x"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from dragoman.mcp import (
     TextContent,
     ToolError,
 )
+from dragoman.mcp.features import Catalog
+from dragoman.mcp.registering import PromptOptions, ResourceOptions, ToolOptions
 from dragoman.mcp.revisions import R2024_11, R2025_11, R2026_07, REVISIONS, Revision
 
 from .calling import Calls, calling
@@ -577,3 +580,12 @@ def test_errors_name_what_is_long_shortly() -> None:
     with pytest.raises(InvalidParams) as caught:
         server.catalog.tool("x" * 100_000)
     assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize(
+    ("options", "add"),
+    [(ToolOptions, Catalog.add_tool), (ResourceOptions, Catalog.add_resource), (PromptOptions, Catalog.add_prompt)],
+)
+def test_whatever_is_registered_may_be_told_all_of_its_options(options: Any, add: Any) -> None:
+    taken = [one.name for one in inspect.signature(add).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    assert sorted({"name", *options.__annotations__}) == sorted(taken)

@@ -130,7 +130,7 @@ async def test_what_is_no_such_server() -> None:
             await dial_2024(server.url, options)
         with pytest.raises(Broken, match=r"named no endpoint within 0\.1 s"):
             await dial_2024(server.url, options)
-    with pytest.raises(Broken, match="cannot connect"):
+    with pytest.raises(Broken, match="Cannot connect"):
         await dial_2024(server.url, options)
     with pytest.raises(LocalError):
         await dial_2024("tcp://127.0.0.1:1", options)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from msgspec import Meta, Struct
 
 from dragoman.channel import Options
 from dragoman.jsonrpc.limits import Limits
@@ -19,6 +20,13 @@ from tests.transports.http_ends import wire
 
 from .http_tools import Stage, tools
 from .http_wire import Place, body, called, meta, served, standard
+
+
+class Deep(Struct):
+    """An argument with members of its own."""
+
+    a: int
+
 
 LIST = body("tools/list", {"_meta": meta()})
 LIST_HEADERS = standard("tools/list")
@@ -407,3 +415,63 @@ async def test_busy_is_503() -> None:
 async def test_several_posts_at_once(both: tuple[Place, Stage]) -> None:
     found = await asyncio.gather(*(both[0].call("add", {"a": n, "b": 0}, id=1) for n in range(20)))
     assert [json.loads(one.body)["result"]["content"][0]["text"] for one in found] == [str(n) for n in range(20)]
+
+
+# -- what the headers say is what is done ---------------------------------------------------------
+
+META = json.dumps(meta())
+TWICE = [
+    # params, Mcp-Name, whether they agree; of two members with one name the last counts
+    ("tools/call", '"name":"slow","name":"at_once"', "at_once", True),
+    ("tools/call", '"name":"slow","name":"at_once"', "slow", False),
+    ("tools/call", '"name":"slow","na\\u006de":"at_once"', "slow", False),
+    ("tools/call", '"name":"at_once","uri":"slow"', "slow", False),
+    # members that the method has not, of a kind that it would not take
+    ("tools/call", '"name":"at_once","uri":5', "slow", False),
+    ("tools/call", '"name":"at_once","uri":5', "at_once", True),
+    ("prompts/get", '"name":"greet","uri":[1]', "other", False),
+    ("resources/read", '"uri":"test://one","name":5', "test://two", False),
+    ("resources/read", '"uri":"test://one","name":5', "test://one", True),
+    ("resources/read", '"uri":"test://two","uri":"test://one"', "test://two", False),
+]
+
+
+@pytest.mark.parametrize(("method", "members", "name", "agree"), TWICE)
+async def test_the_header_and_the_method_see_the_same_name(
+    there: tuple[Place, Stage], method: str, members: str, name: str, agree: bool
+) -> None:
+    place, _ = there
+    place.server.add_prompt(lambda: "hello", name="greet")
+    place.server.add_resource(lambda: "one", "test://one", name="one")
+    raw = f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{members},"_meta":{META}}}}}'
+    found = await place.ask(raw.encode(), standard(method, name))
+    assert (found.status, b"-32020" in found.body) == ((200, False) if agree else (400, True)), found.body
+
+
+ARGUMENTS = [
+    ('{"region":"eu","region":"us"}', "us", True),
+    ('{"region":"eu","region":"us"}', "eu", False),
+    ('{"region":"eu"},"arguments":{"region":"us"}', "eu", False),
+    ('{"region":"eu","deep":{"a":1,"b":1e400}}', None, False),
+    ('{"region":"eu","deep":{"a":1,"b":1e400}}', "eu", False),
+]
+
+
+@pytest.mark.parametrize(("arguments", "header", "agree"), ARGUMENTS)
+async def test_the_header_and_the_tool_see_the_same_argument(
+    there: tuple[Place, Stage], arguments: str, header: str | None, agree: bool
+) -> None:
+    """A number that nothing holds, in a place that the tool passes over, hides nothing from the headers."""
+    place, _ = there
+
+    @place.server.tool
+    async def routed(
+        region: Annotated[str, Meta(extra_json_schema={"x-mcp-header": "Region"})], deep: Deep | None = None
+    ) -> str:
+        return region
+
+    raw = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"routed","arguments":{arguments},"_meta":{META}}}}}'
+    found = await place.ask(raw.encode(), standard("tools/call", "routed") | {"Mcp-Param-Region": header})
+    assert (found.status, b"-32020" in found.body) == ((200, False) if agree else (400, True)), found.body
+    if agree:
+        assert json.loads(found.body)["result"]["content"][0]["text"] == header

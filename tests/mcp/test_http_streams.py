@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.jsonrpc.limits import SERVER
 from dragoman.mcp.context import Context
 from dragoman.mcp.http_options import HttpOptions
 from dragoman.mcp.http_streams import Log
@@ -81,6 +82,17 @@ async def test_a_question_comes_on_the_calls_stream_and_its_answer_by_another_po
         assert (
             await events.message() is None
         )  # "After the JSON-RPC response has been sent, the server SHOULD terminate"
+
+
+async def test_an_answer_that_cannot_be_read_fails_its_question_at_once(both: tuple[Place, Stage]) -> None:
+    place, _ = both
+    sitting = await place.begin(capabilities={"elicitation": {}})
+    async with sitting.stream(sitting.tool("ask")) as events:
+        id = (await events.message())["id"]
+        refused = await sitting.post(b'{"jsonrpc":"2.0","id":%d,"result":{"action":%b}}' % (id, b"9" * 400))
+        assert (refused.status, json.loads(refused.body)["error"]["code"]) == (400, -32700)
+        answer = await events.message()
+        assert (answer["id"], answer["result"]["isError"]) == (1, True)
 
 
 async def test_what_nobody_asked_for_goes_to_the_home_stream(both: tuple[Place, Stage]) -> None:
@@ -371,3 +383,63 @@ async def test_a_plain_function_may_let_go_of_its_stream(both: tuple[Place, Stag
         async with sitting.get(last) as again:
             found = await again.rest()
     assert [text(one) for one in found] == ["closed: True"]
+
+
+# -- answers over the limit -----------------------------------------------------------------------
+
+
+@pytest.fixture(params=["native", "asgi"])
+async def narrow(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Place, Stage]]:
+    """A server whose answers are short, and that has a tool whose answer is not."""
+    server, stage = tools(limits=SERVER.but(response_size=10_000))
+
+    @server.tool
+    async def long(ctx: Context, first: bool, wait: bool = False) -> str:
+        if first:
+            await ctx.progress(1)
+        if wait:
+            await stage.go.wait()
+        return "x" * 20_000
+
+    async with served(server, request.param) as place:
+        yield place, stage
+
+
+def too_large(message: Any) -> bool:
+    """Whether it is the error that names the limit."""
+    found = message["error"]
+    assert (found["data"]["limit"], found["data"]["allowed"]) == ("response_size", 10_000)
+    return bool(found["code"] == -32600 and message["id"] == 3)
+
+
+@pytest.mark.parametrize("accept", ["application/json, text/event-stream", "application/json", "text/event-stream"])
+@pytest.mark.parametrize("first", [True, False], ids=["stream", "at once"])
+@pytest.mark.parametrize("revision", RESUMABLE, ids=lambda one: one.date)
+async def test_an_answer_over_the_limit_is_an_error_that_names_it(
+    narrow: tuple[Place, Stage], revision: Revision, first: bool, accept: str
+) -> None:
+    place, _ = narrow
+    sitting = await place.begin(revision)
+    async with sitting.stream(sitting.tool("long", 3, "t", first=first), {"Accept": accept}) as events:
+        if events.headers["content-type"] == "application/json":
+            assert too_large(json.loads(await events.reader.readexactly(int(events.headers["content-length"]))))
+        else:
+            *told, answer = await events.rest()
+            assert too_large(answer)
+            assert len(told) == first
+    after = await sitting.post(sitting.tool("add", 4, a=1, b=2))
+    assert after.status == 200
+    assert b'"3"' in after.body
+
+
+async def test_whoever_comes_back_for_an_answer_over_the_limit_is_told(narrow: tuple[Place, Stage]) -> None:
+    place, stage = narrow
+    sitting = await place.begin()
+    async with sitting.stream(sitting.tool("long", 3, "t", first=True, wait=True)) as events:
+        await events.message()
+        last = events.parser.last_id
+    stage.go.set()
+    await until(lambda: not place.server.gate.in_flight)
+    async with sitting.get(last) as again:
+        (answer,) = await again.rest()
+        assert too_large(answer)

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from dragoman.bus.memory import MemoryBus
+from dragoman.jsonrpc.errors import LocalError
 from dragoman.mcp import shared
+from dragoman.mcp.context import Context
 from dragoman.mcp.http_options import HttpOptions
 from dragoman.mcp.revisions import R2024_11, R2025_03, R2025_06, R2025_11, Revision
 from tests.transports.ends import until
@@ -141,6 +143,16 @@ async def test_a_question_on_a_resumed_stream(three: Ring) -> None:
         assert (await three.at(2, sitting).post(accepted(question["id"], city="Ulm"))).status == 202
         assert text(await again.message()) == "Ulm"
         assert await again.message() is None
+
+
+async def test_an_answer_that_cannot_be_read_fails_its_question_wherever_it_comes(three: Ring) -> None:
+    sitting = await three.begin(capabilities=ASKS)
+    async with three.at(0, sitting).stream(sitting.tool("ask", 3)) as events:
+        id = (await events.message())["id"]
+        refused = await three.at(1, sitting).post(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (id, b"9" * 400))
+        assert (refused.status, json.loads(refused.body)["error"]["code"]) == (400, -32700)
+        answer = await events.message()
+        assert (answer["id"], answer["result"]["isError"]) == (3, True)
 
 
 async def test_ids_of_events_are_unique(three: Ring) -> None:
@@ -398,3 +410,40 @@ async def test_an_answer_that_cannot_be_kept_waits_for_the_store() -> None:
         async with two.at(1, sitting).get(last) as again:
             bus.back()
             assert [text(one) for one in (await again.rest())[1:]] == ["said"]
+
+
+async def test_an_answer_that_the_store_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads where it is said has it; who comes back for it is told why it is not there."""
+    most = 5_000
+
+    async def append(self: Any, log: str, message: bytes, *args: Any, **options: Any) -> int:
+        if len(message) > most:
+            raise LocalError(f"{len(message)} bytes are too many for this bus; {most} may go at once")
+        return await whole(self, log, message, *args, **options)
+
+    async with ring(2, http=HttpOptions()) as two:
+        whole = shared.Shared.append
+        monkeypatch.setattr(shared.Shared, "append", append)
+
+        @two.servers[0].tool
+        async def long(ctx: Context) -> str:
+            await ctx.progress(1)
+            await two.stages[0].go.wait()
+            return "x" * most
+
+        sitting = await two.begin()
+        async with two.at(0, sitting).stream(sitting.tool("long", 2, "t")) as here:
+            await here.message()
+            async with two.at(0, sitting).stream(sitting.tool("long", 3, "t")) as events:
+                await events.message()
+                last = events.parser.last_id
+            session: Any = next(iter(two.servers[0].host.peers)).channel
+            await until(lambda: sum(stream.reader is None for stream in session.streams.values()) == 1)
+            async with two.at(1, sitting).get(last) as there:
+                two.stages[0].go.set()
+                (answer,) = await there.rest()
+                assert (answer["id"], answer["error"]["data"]["limit"]) == (3, "bus")
+                assert "5000 may go at once" in answer["error"]["message"]
+            (answer,) = await here.rest()
+            assert text(answer) == "x" * most
+        await until(lambda: not session.streams)

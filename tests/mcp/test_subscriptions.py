@@ -7,18 +7,26 @@ import gc
 import json
 import threading
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from dragoman.channel import Caller
+from dragoman.channel import Caller, Closed, Options
 from dragoman.jsonrpc.limits import CLIENT
+from dragoman.mcp.client import Client
 from dragoman.mcp.revisions import R2024_11, R2025_11
 from dragoman.mcp.server import Server
 from dragoman.mcp.subscriptions import Subscriptions
+from dragoman.transports import dial
 from dragoman.transports.memory import pair
+from dragoman.wires import serve
 
 from .asking import Stand, Wire, meta
+from .http_tools import tools
+from .http_wire import body, standard
+from .http_wire import meta as http_meta
+from .http_wire import served as http_served
 
 ID = "io.modelcontextprotocol/subscriptionId"
 EVERYTHING = {
@@ -426,3 +434,89 @@ async def test_a_server_tells_what_changes() -> None:
     await server.drain(5)
     assert (await wire.next())["method"] == "notifications/cancelled"
     assert (await wire.next())["result"]["resultType"] == "complete"
+
+
+# -- floods ---------------------------------------------------------------------------------------
+
+
+async def flooded(send: Callable[[dict[str, Any]], None], wire: Wire, count: int) -> tuple[int, list[Any]]:
+    """How many of so many requests to listen were agreed to, and the refusals' data."""
+    for id in range(count):
+        send(listen(id, toolsListChanged=True))
+    agreed, refused = 0, []
+    for _ in range(count):
+        found = await wire.next()
+        if "error" in found:
+            refused.append(found["error"]["data"])
+        else:
+            assert found["method"] == "notifications/subscriptions/acknowledged"
+            agreed += 1
+    return agreed, refused
+
+
+async def test_a_flood_on_one_channel_harms_nobody_else() -> None:
+    stand = Stand()
+    mine, other = stand.wire(), stand.wire()
+    await opened(other, "other", toolsListChanged=True)
+    agreed, refused = await flooded(mine.send, mine, 3_000)
+    assert agreed == stand.subscriptions.per_peer
+    assert all(one == {"limit": "subscriptions", "allowed": agreed, "retry_after": 60} for one in refused)
+    assert len(stand.subscriptions) == agreed + 1
+    assert not stand.host.gate.in_flight
+    stand.subscriptions.changed("tools")
+    assert (await other.next())["params"]["_meta"] == {ID: "other"}
+    await opened(other, "more", toolsListChanged=True)
+    mine.channel.abort(Closed("enough"))
+    await until(lambda: len(stand.subscriptions) == 2)
+    assert len(stand.host.runs) == 2
+
+
+async def test_a_flood_over_tcp() -> None:
+    server = Server("told")
+    server.add_tool(lambda: "here", name="first")
+    async with serve(server, urls=["tcp://127.0.0.1:0"]) as running:
+        async with Client(running.urls[0]) as other, other.subscribe(tools=True) as changes:
+            channel = await dial(running.urls[0], Options())
+            wire = Wire(channel)
+            agreed, refused = await flooded(wire.send, wire, 2_000)
+            assert agreed == server.subscriptions.per_peer
+            assert {one["limit"] for one in refused} == {"subscriptions"}
+            assert (await other.call_tool("first")).text == "here"
+            server.add_tool(lambda: "there", name="second")
+            async with asyncio.timeout(10):
+                await anext(changes)
+            await channel.close()
+        await until(lambda: not len(server.subscriptions))
+
+
+async def test_a_flood_over_http() -> None:
+    server, _ = tools()
+    server.subscriptions.limit = 5
+    async with http_served(server) as place, AsyncExitStack() as stack:
+        headers = standard("subscriptions/listen")
+        params = {"notifications": {"toolsListChanged": True}, "_meta": http_meta()}
+        streams = [
+            await stack.enter_async_context(place.stream(body("subscriptions/listen", params, id), headers))
+            for id in range(5)
+        ]
+        for one in streams:
+            assert (await one.message())["method"] == "notifications/subscriptions/acknowledged"
+        for id in range(100):
+            refused = await place.ask(body("subscriptions/listen", params, id), headers)
+            found = json.loads(refused.body)
+            assert (found["id"], found["error"]["data"]["limit"]) == (id, "subscriptions")
+        assert len(server.subscriptions) == 5
+        assert b"now" in (await place.call("at_once")).body
+        server.add_tool(lambda: "new", name="new")
+        for one in streams:
+            assert (await one.message())["method"] == "notifications/tools/list_changed"
+
+
+async def test_what_a_listener_asks_for_is_bounded() -> None:
+    """It is kept for as long as the listener listens."""
+    stand = Stand()
+    wire = stand.wire()
+    wire.send(listen(1, resourceSubscriptions=["test://" + "x" * stand.subscriptions.size]))
+    refused = (await wire.next())["error"]
+    assert (refused["code"], refused["data"]["limit"]) == (-32600, "subscription_size")
+    assert not len(stand.subscriptions)

@@ -587,7 +587,7 @@ async def test_failures(server: Server, revision: Revision, caplog: pytest.LogCa
 
 
 async def test_debug_tells_more(server: Server) -> None:
-    server.catalog.owner.debug = True
+    server.debug = True
 
     @server.tool
     def fail() -> None:
@@ -868,3 +868,28 @@ async def test_questions_end_the_call(server: Server) -> None:
     async with calling(server, R2026_07) as calls:
         # not declared: a protocol error, never the tool's
         assert (await calls.error("tools/call", name="plainly"))["code"] == -32021
+
+
+@every
+async def test_floats_that_are_not_finite(server: Server, revision: Revision) -> None:
+    """JSON has no word for them: they are null, where the output schema has room for it; else the result fails."""
+
+    @server.tool
+    def measured() -> dict[str, Any]:
+        return {"a": float("inf"), "b": [float("-inf"), float("nan"), 1.5]}
+
+    @server.tool
+    def degrees() -> float:
+        return float("nan")
+
+    @server.tool
+    def perhaps() -> float | None:
+        return float("nan")
+
+    async with calling(server, revision) as calls:
+        found = await calls.call("measured")
+        assert msgspec.json.decode(found["content"][0]["text"]) == {"a": None, "b": [None, None, 1.5]}
+        if revision.structured:
+            assert found["structuredContent"] == {"a": None, "b": [None, None, 1.5]}
+        assert "degrees failed" in await calls.refusal("degrees")
+        assert (await calls.call("perhaps"))["content"][0]["text"] == "null"

@@ -8,7 +8,7 @@ Rules:
   the top (basic/patterns/mrtr). So a handler *asks before it acts*, and asks the same things in the same order.
 - An answer belongs to the question with its key *and* its text. A question without a key of its own is named by
   its place and a digest of its text. What is missing, or does not fit, is asked again; what nobody asked is ignored.
-- What the client did not declare is never asked: `CannotAsk`.
+- What the client did not declare is never asked, and in a session nothing before it is initialized: `CannotAsk`.
 """
 
 from __future__ import annotations
@@ -223,6 +223,10 @@ def _turns(
     requests = [question.request(revision) for question in questions]
     if not revision.server_calls:
         return _replayed(context, questions, requests, once)
+    if admitted.session is not None and not admitted.session.initialized:
+        # "The server SHOULD NOT send requests other than pings and logging before receiving the `initialized`
+        # notification" (basic/lifecycle)
+        raise CannotAsk("This client has not sent notifications/initialized, before which nothing is asked")
     answers: dict[int, Any] = {}
     open = list(range(len(questions)))
     for tries in range(1, TRIES + 1):

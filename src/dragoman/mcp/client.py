@@ -23,7 +23,7 @@ from msgspec import UNSET, UnsetType
 from ..channel import Options
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.limits import CLIENT, Limits
-from ..rpc.results import to_json
+from ..rpc.results import result_decoder, to_json
 from .answering import Answering, OnElicit, OnSample, RootsSource
 from .cache import Cache, pages
 from .calling import Calls
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman.mcp")
 
 T = TypeVar("T")
+_anything = result_decoder(Any)
 
 LONGEST = 3600.0
 """Seconds of a call that tells its progress: "implementations SHOULD always enforce a maximum timeout, regardless of
@@ -349,8 +350,7 @@ class Client:
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | UnsetType | None = UNSET
     ) -> Any:
         """Call any method, such as an extension's: the result as JSON values. `_meta` is added as the era asks."""
-        raw = await self._far.call(method, to_json(params or {}), how=How(timeout))
-        return msgspec.json.decode(raw)
+        return _anything(await self._far.call(method, to_json(params or {}), how=How(timeout)))
 
     async def set_log_level(self, level: LoggingLevel) -> None:
         """Hear log messages (`on_log`) from this level on: for the session, or with every call from now on."""

@@ -18,9 +18,9 @@ from msgspec import UNSET, Raw
 from ..channel import Caller
 from ..jsonrpc.codec import Call
 from ..jsonrpc.errors import LocalError
-from ..rpc.binding import to_json
 from ..rpc.context import Context as RpcContext
 from ..rpc.context import Done
+from ..rpc.results import to_json
 from .ask import PATIENCE, ask, ask_blocking, completed, require_url
 from .encoding import encode
 from .lifecycle import LEVELS, Admitted

@@ -58,7 +58,8 @@ def decode(raw: bytes | Raw, type: type[T]) -> T:
     decoder = _decoders.get(type)
     if decoder is None:
         decoder = _decoders[type] = msgspec.json.Decoder(type)
-    return cast(T, decoder.decode(raw))
+    found: T = decoder.decode(raw)
+    return found
 
 
 def _extra(hint: Any) -> dict[str, Any]:

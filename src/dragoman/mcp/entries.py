@@ -20,7 +20,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Raw, Struct, UnsetType
 
 from ..jsonrpc.errors import InvalidParams, LocalError
-from ..rpc.service import Method
+from ..rpc.method import Method
 from .encoding import encode
 from .headers import Marked
 from .revisions import R2026_07, Revision

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
@@ -155,15 +155,22 @@ class Opening:
     async def _probed(self, revision: Revision) -> tuple[Line, Era]:
         line = await self._reach(False)
         try:
-            era = await self._discovered(line, revision)
-            if era is not None:
-                return line, era
-            if self._revision is not None and not self._revision.stateful:
-                raise BadAnswer(f"the server does not speak revision {self._revision.date}, nor anything as new")
-            return line, await self._handshake(line, NEWEST_STATEFUL)
+            return await self._spoken(line, self._either(line, revision))
         except _Legacy as found:
-            await line.peer.close(0)
             return await self._stateful(found.revision)
+
+    async def _either(self, line: Line, revision: Revision) -> Era:
+        era = await self._discovered(line, revision)
+        if era is not None:
+            return era
+        if self._revision is not None and not self._revision.stateful:
+            raise BadAnswer(f"the server does not speak revision {self._revision.date}, nor anything as new")
+        return await self._handshake(line, NEWEST_STATEFUL)
+
+    async def _spoken(self, line: Line, words: Awaitable[Era]) -> tuple[Line, Era]:
+        """The line, and what the first words with the far end found; the line is closed where they fail."""
+        try:
+            return line, await words
         except HttpRefused as error:
             await line.peer.close(0)
             if not line.http or not _may_be_sse(error):
@@ -270,16 +277,7 @@ class Opening:
 
     async def _stateful(self, revision: Revision) -> tuple[Line, Era]:
         line = await self._reach(False)
-        try:
-            return line, await self._handshake(line, revision)
-        except HttpRefused as error:
-            await line.peer.close(0)
-            if not line.http or not _may_be_sse(error):
-                raise
-            return await self._sse(error)
-        except BaseException:
-            await line.peer.close(0)
-            raise
+        return await self._spoken(line, self._handshake(line, revision))
 
     async def _sse(self, error: HttpRefused) -> tuple[Line, Era]:
         """The endpoint takes no POST: is it one of HTTP+SSE? (basic/transports, Backward Compatibility)"""
@@ -372,8 +370,3 @@ def _is_legacy(error: HttpRefused) -> bool:
 def _may_be_sse(error: HttpRefused) -> bool:
     """ "If it fails with 400, 404 or 405" (basic/transports, Backward Compatibility); other 4xx in older texts."""
     return 400 <= error.status < 500 and error.status not in (401, 403, 407, 408, 429)
-
-
-def remembered(place: Place) -> Revision | None:
-    """What was found at a place before."""
-    return None if place is None else _remembered.get(place)

@@ -32,7 +32,7 @@ from .revisions import Revision
 from .types import TextContent
 
 if TYPE_CHECKING:
-    from .functions import Owner
+    from .server import Server
 
 logger = logging.getLogger("dragoman.mcp")
 
@@ -44,11 +44,11 @@ class Malformed(InvalidParams):
     """The request itself does not fit, whatever the function takes."""
 
 
-def of_tool(name: str, owner: Owner, declared: tuple[type[RpcError], ...] = ()) -> Failed:
+def of_tool(name: str, server: Server, declared: tuple[type[RpcError], ...] = ()) -> Failed:
     """How a tool fails. `declared`: errors that are for the model to read, too."""
 
     def failed(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
-        asked = _asked(error, admitted, owner.stamp)
+        asked = _asked(error, admitted, server.stamp)
         if asked is not None:
             return asked
         error = _alone(error)
@@ -69,17 +69,17 @@ def of_tool(name: str, owner: Owner, declared: tuple[type[RpcError], ...] = ()) 
                 raise _crossing(error, admitted)
             text = error.message if error.data is UNSET else f"{error.message}\n{write(error.data).decode()}"
         else:
-            text = _masked(name, error, owner.debug)
-        return finish(CallToolResult(content=[TextContent(text)], is_error=True), admitted.revision, owner.stamp)
+            text = _masked(name, error, server.debug)
+        return finish(CallToolResult(content=[TextContent(text)], is_error=True), admitted.revision, server.stamp)
 
     return failed
 
 
-def of_others(name: str, owner: Owner) -> Failed:
+def of_others(name: str, server: Server) -> Failed:
     """How a resource, a prompt or a completion fails: by a JSON-RPC error, masked (-32603) where it is none."""
 
     def failed(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
-        asked = _asked(error, admitted, owner.stamp)
+        asked = _asked(error, admitted, server.stamp)
         if asked is not None:
             return asked
         error = _alone(error)

@@ -26,9 +26,10 @@ from ..jsonrpc.messages import Notification, Request
 from ..rpc.annotations import ANY
 from ..rpc.binding import Binding
 from ..rpc.host import Host
+from ..rpc.method import Method
 from ..rpc.peer import Peer
 from ..rpc.results import to_json, write
-from ..rpc.service import Method, Service
+from ..rpc.service import Service
 from ..wires import dial, pair, started
 from .answering import Declined, refused
 from .dialect import MCP, of
@@ -397,6 +398,7 @@ class _Line:
         self.channel = channel
         self.streamable = streamable
         self.http = http
+        self._exchanges = inside is None and not channel.duplex
         self._inside = inside
         self._traced = traced
 
@@ -410,6 +412,8 @@ class _Line:
             self.channel = self._traced(near)
             self.peer.attach(self.channel)
             served.attach(far)
+        elif self._exchanges:  # a broker's: in a session the server asks, and is answered
+            self.channel.duplex = not stateless
 
     async def ready(self, revision: Revision) -> None:
         if self.streamable is not None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ..jsonrpc.errors import InvalidParams, LocalError
-from ..rpc.service import Method, Service
+from ..rpc.method import Method
+from ..rpc.service import Service
 from .encoding import decode
 from .entries import Entries, Listing
 from .entries import Entry as Entry
@@ -23,7 +24,6 @@ from .failures import missing
 from .functions import (
     MadeTool,
     Options,
-    Owner,
     completion_method,
     included_method,
     prompt_method,
@@ -35,6 +35,9 @@ from .revisions import NEWEST, Revision
 from .schema import description as described
 from .types import Annotations, Icon, Prompt, PromptArgument, Resource, ResourceTemplate, Tool, ToolAnnotations
 from .uri_template import is_template, parse
+
+if TYPE_CHECKING:
+    from .server import Server
 
 logger = logging.getLogger("dragoman.mcp")
 
@@ -53,7 +56,7 @@ class Catalog:
 
     def __init__(
         self,
-        owner: Owner,
+        server: Server,
         *,
         page_size: int = 100,
         changed: Callable[[str], None] = lambda kind: None,
@@ -61,7 +64,7 @@ class Catalog:
     ) -> None:
         if page_size < 1:
             raise LocalError(f"page_size must be at least 1, not {page_size}")
-        self.owner = owner
+        self._server = server
         self._changed = changed
         self._link = link
         self._tools, self._resources = Entries("tools", page_size), Entries("resources", page_size)
@@ -69,8 +72,8 @@ class Catalog:
         self._lists = {one.name: one for one in (self._tools, self._resources, self._templates, self._prompts)}
         self._ranked: list[Entry] = []
         """Templates, the more specific first."""
-        hints = f'"resultType":"complete","ttlMs":{int(owner.ttl * 1000)},"cacheScope":"{owner.cache_scope}",'
-        self._begins = owner.stamp.prefix + hints.encode()
+        hints = f'"resultType":"complete","ttlMs":{int(server.ttl * 1000)},"cacheScope":"{server.cache_scope}",'
+        self._begins = server.stamp.prefix + hints.encode()
 
     # -- registering
 
@@ -94,7 +97,7 @@ class Catalog:
         """Register a tool. LocalError for a name that is taken, and for what cannot be a tool."""
         name = _named(name, function)
         options = Options(inline=inline, timeout=timeout, concurrency=concurrency, queue=queue)
-        made = tool_method(name, function, self.owner, options, input=input_schema, output=output_schema)
+        made = tool_method(name, function, self._server, options, input=input_schema, output=output_schema)
         return self._add_tool(name, made, title, description, icons, annotations, meta)
 
     def include(self, service: Service, *, prefix: str = "") -> None:
@@ -103,7 +106,7 @@ class Catalog:
         LocalError, and none of them is registered, for a name that is taken and arguments without names.
         """
         made = [
-            (prefix + name, included_method(prefix + name, method, self.owner), method)
+            (prefix + name, included_method(prefix + name, method, self._server), method)
             for name, method in service.methods.items()
         ]
         for name, _, _ in made:
@@ -170,7 +173,14 @@ class Catalog:
             raise LocalError(f"{uri!r} is no URI: a resource is called like file:///path or weather://beijing")
         options = Options(inline=inline, timeout=timeout, concurrency=concurrency, queue=queue)
         method, text = resource_method(
-            uri, function, self.owner, options, template=template, mime_type=mime_type, ttl=ttl, cache_scope=cache_scope
+            uri,
+            function,
+            self._server,
+            options,
+            template=template,
+            mime_type=mime_type,
+            ttl=ttl,
+            cache_scope=cache_scope,
         )
         name = _named(name, function, uri)
         text = described(text) if description is None else description
@@ -220,7 +230,7 @@ class Catalog:
         """Register a prompt. LocalError for a name that is taken, and for arguments without names."""
         name = _named(name, function)
         options = Options(inline=inline, timeout=timeout, concurrency=concurrency, queue=queue)
-        made = prompt_method(name, function, self.owner, options)
+        made = prompt_method(name, function, self._server, options)
         listed = Prompt(
             name=name,
             title=_or_unset(title),
@@ -254,7 +264,7 @@ class Catalog:
         if argument in entry.completions:
             raise LocalError(f"{ref}: {argument!r} is completed by a function already")
         options = Options(inline=inline, timeout=timeout, concurrency=concurrency, queue=queue)
-        method = completion_method(f"{ref}, {argument}", function, self.owner, options)
+        method = completion_method(f"{ref}, {argument}", function, self._server, options)
         self._link(method)
         entry.completions = entry.completions | {argument: method}
 

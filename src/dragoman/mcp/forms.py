@@ -47,7 +47,8 @@ _ON_TOP = ("$schema", "type", "properties", "required", "title", "description", 
 
 
 class CannotAsk(RpcError):
-    """This client cannot be asked that: it did not declare the capability, or its revision has no such question.
+    """This client cannot be asked that: it did not declare the capability, its revision has no such question, or its
+    session is not initialized yet.
 
     `code` is -32021 where the revision has a code for a missing capability, else -32600. `data` has
     `requiredCapabilities`, where one was missing, as a client's capabilities are written.

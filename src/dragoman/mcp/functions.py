@@ -15,21 +15,22 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..jsonrpc.errors import InvalidParams, LocalError, ParseError
-from ..rpc.binding import Binding, Parameter, bind
+from ..rpc.binding import Binding, bind
 from ..rpc.context import Context as RpcContext
+from ..rpc.method import Method, may_wait
 from ..rpc.middleware import Call, Next
-from ..rpc.service import Method, may_wait
+from ..rpc.parameters import Parameter
 from .content import contents, messages
 from .context import Context
 from .failures import Failed, Malformed, of_others, of_tool
 from .headers import Marked
 from .lifecycle import Admitted
 from .params import CacheScope, CompleteResult, Completion, GetPromptResult, ReadResourceResult
-from .results import Stamp, finish, stamp
+from .results import finish
 from .returns import Returned, finisher, returned
 from .rows import Bound
 from .schema import Schema, input_schema, marks
-from .types import Implementation, PromptArgument
+from .types import PromptArgument
 from .uri_template import Template
 from .validation import Validate, validator
 
@@ -44,26 +45,6 @@ MOST_COMPLETIONS: Final = 100
 """server/utilities/completion: "Maximum 100 items per response"."""
 
 _encode = msgspec.json.Encoder().encode
-
-
-class Owner:
-    """What functions need of the server they belong to. `ttl` is in seconds."""
-
-    def __init__(
-        self,
-        server: Server,
-        info: Implementation,
-        *,
-        debug: bool = False,
-        ttl: float = 0,
-        cache_scope: CacheScope = "private",
-    ) -> None:
-        hints(ttl, cache_scope, "the server")
-        self.server = server
-        self.stamp: Stamp = stamp(info)
-        self.debug = debug
-        self.ttl = ttl
-        self.cache_scope: CacheScope = cache_scope
 
 
 def hints(ttl: float | None, cache_scope: str | None, where: str) -> None:
@@ -111,7 +92,7 @@ class MadePrompt(Struct, frozen=True, eq=False):
 def tool_method(
     name: str,
     function: Callable[..., Any],
-    owner: Owner,
+    server: Server,
     options: Options = PLAIN,
     *,
     input: Mapping[str, Any] | None = None,
@@ -132,11 +113,11 @@ def tool_method(
         marked = marks(shape, name)
         read = _checked_reader(binding, validator(shape, where=f"{name}, input schema"))
     result = returned(name, binding.result_type, output)
-    handler = _handler(binding, owner, read, finisher(name, owner.stamp, result), of_tool(name, owner))
+    handler = _handler(binding, server, read, finisher(name, server.stamp, result), of_tool(name, server))
     return MadeTool(_method(name, binding, handler, options), shape, result, marked, binding.documentation)
 
 
-def included_method(name: str, method: Method, owner: Owner) -> MadeTool:
+def included_method(name: str, method: Method, server: Server) -> MadeTool:
     """The method behind a tool that is a JSON-RPC method of a service: its function, kind, limits and middleware.
 
     The errors it declares are for the model to read (`isError`). Raises LocalError for arguments without names.
@@ -144,8 +125,8 @@ def included_method(name: str, method: Method, owner: Owner) -> MadeTool:
     binding = method.binding
     shape, marked = input_schema(binding, name)
     result = returned(name, binding.result_type, None)
-    finished, failed = finisher(name, owner.stamp, result), of_tool(name, owner, method.errors)
-    handler = _handler(binding, owner, _reader(binding), finished, failed)
+    finished, failed = finisher(name, server.stamp, result), of_tool(name, server, method.errors)
+    handler = _handler(binding, server, _reader(binding), finished, failed)
     made = Method(
         name,
         cast(Binding, Bound(handler, binding.kind)),
@@ -215,7 +196,7 @@ def _checked_reader(binding: Binding, validate: Validate) -> Reader:
 def resource_method(
     uri: str,
     function: Callable[..., Any],
-    owner: Owner,
+    server: Server,
     options: Options = PLAIN,
     *,
     template: Template | None = None,
@@ -243,15 +224,15 @@ def resource_method(
 
     def finished(value: Any, admitted: Admitted) -> Raw:
         if not isinstance(value, ReadResourceResult):
-            kept = owner.ttl if ttl is None else ttl
+            kept = server.ttl if ttl is None else ttl
             value = ReadResourceResult(
                 contents=contents(value, admitted.params.uri, mime_type),
                 ttl_ms=int(kept * 1000),
-                cache_scope=cache_scope or owner.cache_scope,
+                cache_scope=cache_scope or server.cache_scope,
             )
-        return finish(value, admitted.revision, owner.stamp)
+        return finish(value, admitted.revision, server.stamp)
 
-    handler = _handler(binding, owner, read, finished, of_others(uri, owner))
+    handler = _handler(binding, server, read, finished, of_others(uri, server))
     return _method(uri, binding, handler, options), binding.documentation
 
 
@@ -273,7 +254,7 @@ def _fits(uri: str, binding: Binding, names: tuple[str, ...], optional: frozense
 # -- prompts --------------------------------------------------------------------------------------
 
 
-def prompt_method(name: str, function: Callable[..., Any], owner: Owner, options: Options = PLAIN) -> MadePrompt:
+def prompt_method(name: str, function: Callable[..., Any], server: Server, options: Options = PLAIN) -> MadePrompt:
     """The method behind a prompt. Raises LocalError for arguments without names."""
     binding = _bound(function)
     arguments: list[PromptArgument] = []
@@ -291,16 +272,16 @@ def prompt_method(name: str, function: Callable[..., Any], owner: Owner, options
     def finished(value: Any, admitted: Admitted) -> Raw:
         if not isinstance(value, GetPromptResult):
             value = GetPromptResult(messages=messages(value))
-        return finish(value, admitted.revision, owner.stamp)
+        return finish(value, admitted.revision, server.stamp)
 
-    handler = _handler(binding, owner, read, finished, of_others(name, owner))
+    handler = _handler(binding, server, read, finished, of_others(name, server))
     return MadePrompt(_method(name, binding, handler, options), arguments, binding.documentation)
 
 
 # -- completions ----------------------------------------------------------------------------------
 
 
-def completion_method(name: str, function: Callable[..., Any], owner: Owner, options: Options = PLAIN) -> Method:
+def completion_method(name: str, function: Callable[..., Any], server: Server, options: Options = PLAIN) -> Method:
     """The method behind the completion of an argument: the function takes what is typed so far, and, by the name
     `arguments`, those that are known already."""
     binding = _bound(function)
@@ -320,9 +301,9 @@ def completion_method(name: str, function: Callable[..., Any], owner: Owner, opt
         return decode(Raw(_encode(values)), context)
 
     def finished(value: Any, admitted: Admitted) -> Raw:
-        return finish(CompleteResult(completion=_completion(value)), admitted.revision, owner.stamp)
+        return finish(CompleteResult(completion=_completion(value)), admitted.revision, server.stamp)
 
-    return _method(name, binding, _handler(binding, owner, read, finished, of_others(name, owner)), options)
+    return _method(name, binding, _handler(binding, server, read, finished, of_others(name, server)), options)
 
 
 def _completion(value: Any) -> Completion:
@@ -370,10 +351,10 @@ def _method(name: str, binding: Binding, handler: Handler, options: Options) -> 
 
 
 def _handler(
-    binding: Binding, owner: Owner, read: Reader, finished: Callable[[Any, Admitted], Raw], failed: Failed
+    binding: Binding, server: Server, read: Reader, finished: Callable[[Any, Admitted], Raw], failed: Failed
 ) -> Handler:
     """Read the arguments, run the function, make the result."""
-    function, give = binding.function, _giver(binding, owner)
+    function, give = binding.function, _giver(binding, server)
 
     async def awaited(admitted: Admitted, rpc: RpcContext) -> Raw:
         values = None
@@ -394,13 +375,12 @@ def _handler(
     return awaited if binding.kind == "async" else called
 
 
-def _giver(binding: Binding, owner: Owner) -> Callable[[RpcContext, Admitted], Any] | None:
+def _giver(binding: Binding, server: Server) -> Callable[[RpcContext, Admitted], Any] | None:
     """What makes the context that a function wants; None where it wants none."""
     kind = binding.context
     if kind is None:
         return None
     if issubclass(kind, Context):
-        server = owner.server
         return lambda rpc, admitted: Context(rpc, admitted, server)
     return lambda rpc, admitted: rpc
 

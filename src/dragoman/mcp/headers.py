@@ -189,12 +189,7 @@ def _at(arguments: Any, path: tuple[str, ...]) -> Any:
 
 
 def _read(arguments: Raw | Mapping[str, Any] | UnsetType | None) -> Any:
-    if isinstance(arguments, Raw):
-        try:
-            return msgspec.json.decode(arguments)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # whoever reads the arguments says so
-            return None
-    return arguments
+    return msgspec.json.decode(arguments) if isinstance(arguments, Raw) else arguments
 
 
 # -- both ends ------------------------------------------------------------------------------------
@@ -240,7 +235,11 @@ def check(
             return fault
     if not parameters:
         return None
-    values = _read(arguments)
+    try:
+        values = _read(arguments)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # whoever reads the arguments may pass over the place
+        return f"Header mismatch: no header can agree with arguments that cannot be read: {error}"
     for one in parameters:
         if fault := _parameter(one, _at(values, one.path), headers.get(PARAM + one.name.lower())):
             return fault

@@ -15,8 +15,8 @@ Rules (basic/transports; 2026's basic/transports/streamable-http):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -30,7 +30,7 @@ from ..rpc.run import Deliver
 from ..transports.http_head import JSON_LINES, Endpoint, HttpRequest, Reply
 from . import dialect
 from .headers import check
-from .http_answers import LonePost, SessionPost, refuse
+from .http_answers import NO_SESSION, NO_STREAM, LonePost, SessionPost, refuse
 from .http_heads import Facts, facts
 from .http_sessions import HttpSession, Sessions
 from .lifecycle import unknown
@@ -39,7 +39,8 @@ from .types import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
     from .http_replicas import Replica
-    from .http_shared import SharedPost, SharedSession
+    from .http_shared import SharedSession
+    from .http_shared_posts import SharedPost
     from .server import Server
     from .shared import Shared
 
@@ -52,15 +53,37 @@ class _Meta(Struct):
 
 
 class _Said(Struct):
-    """What a body says that its headers repeat."""
+    """What params say that headers repeat. It reads no member that the method has not: what cannot be read here cannot
+    be read by the method either."""
+
+    meta: _Meta | UnsetType = field(default=UNSET, name="_meta")
+    name: ClassVar[UnsetType] = UNSET
+    arguments: ClassVar[UnsetType] = UNSET
+
+
+class _Named(Struct):
+    """The same of a method that has a name."""
 
     meta: _Meta | UnsetType = field(default=UNSET, name="_meta")
     name: str | UnsetType = UNSET
-    uri: str | UnsetType = UNSET
     arguments: Raw | UnsetType = UNSET
 
 
+class _Located(Struct):
+    """The same of a method whose name is a URI."""
+
+    meta: _Meta | UnsetType = field(default=UNSET, name="_meta")
+    name: str | UnsetType = field(default=UNSET, name="uri")
+    arguments: ClassVar[UnsetType] = UNSET
+
+
 _said = msgspec.json.Decoder(_Said).decode
+_named = msgspec.json.Decoder(_Named).decode
+_NAMED: Final[Mapping[str, Callable[[Raw], _Named | _Located]]] = {
+    "tools/call": _named,
+    "prompts/get": _named,
+    "resources/read": msgspec.json.Decoder(_Located).decode,
+}
 _NOTHING = _Said()
 
 
@@ -188,10 +211,13 @@ class McpEndpoint:
 
     def _mismatch(self, message: Request | Notification, known: Facts) -> str | None:
         """Why the headers do not say what the body says, or None."""
+        method = message.method
+        said: _Said | _Named | _Located = _NOTHING
         try:
-            said = _NOTHING if message.params is UNSET else _said(message.params)
+            if message.params is not UNSET:
+                said = _NAMED.get(method, _said)(message.params)
         except (msgspec.DecodeError, RecursionError):  # whoever reads the params has the words
-            said = _NOTHING
+            pass
         version = UNSET if said.meta is UNSET else said.meta.version
         # "Every POST request to the MCP endpoint MUST include an `MCP-Protocol-Version` header", and "The header value
         # MUST match the `io.modelcontextprotocol/protocolVersion` field carried in the request body's `_meta`"
@@ -204,22 +230,15 @@ class McpEndpoint:
             )
         if type(message) is Notification:  # "header requirements for notification POSTs are not defined"
             return None
-        method = message.method
-        if method == "tools/call":
-            name = _text(said.name)
-            marked = () if name is None else self.server.marks(name)
-            agreed = (method, name)
-            if not marked and known.agreed == agreed:
-                return None
-            fault = check(method, name, said.arguments, marked, known.headers)
-            if fault is None:
-                known.agreed = agreed
-            return fault
-        if method == "prompts/get":
-            return check(method, _text(said.name), UNSET, (), known.headers)
-        if method == "resources/read":
-            return check(method, _text(said.uri), UNSET, (), known.headers)
-        return check(method, None, UNSET, (), known.headers)
+        name = None if said.name is UNSET else said.name
+        marked = self.server.marks(name) if method == "tools/call" and name is not None else ()
+        agreed = (method, name)
+        if not marked and known.agreed == agreed:
+            return None
+        fault = check(method, name, said.arguments, marked, known.headers)
+        if fault is None:
+            known.agreed = agreed
+        return fault
 
     # -- the stateful era
 
@@ -244,7 +263,7 @@ class McpEndpoint:
         elif kind is Batch and session.peer.inbox.dialect.batches:
             self.batch(request, message, known, reply, session, SessionPost(reply, known, session))  # type: ignore[arg-type]
         elif kind is Batch or kind is Malformed:
-            if kind is Malformed and not message.answerable:  # type: ignore[union-attr]
+            if kind is Malformed:
                 inbox.take(message, _nothing, session.say, request.caller)  # type: ignore[arg-type]  # its call fails
             self.unfit(message, reply, null=session.peer.inbox.dialect.null_id)
         else:
@@ -270,8 +289,8 @@ class McpEndpoint:
         """Whether the head names a stateful revision that is spoken here."""
         return known.version in self.server.offered.stateful
 
-    def _session(self, request: HttpRequest, known: Facts, reply: Reply) -> HttpSession | None:
-        """The session that a request belongs to; None when it was refused."""
+    def named_session(self, known: Facts, reply: Reply) -> str | None:
+        """The id of the session that a request belongs to, if it is one; None when it was refused."""
         # "If the server receives a request with an invalid or unsupported `MCP-Protocol-Version`, it MUST respond with
         # 400 Bad Request"; without one the version is what was negotiated
         if known.version is not None and not self.fits(known):
@@ -279,12 +298,18 @@ class McpEndpoint:
             return None
         if known.session is None:
             # "Servers that require a session ID SHOULD respond to requests without [it] with HTTP 400 Bad Request"
-            refuse(reply, 400, "Mcp-Session-Id is missing: `initialize` gives one", null=_null(known))
+            refuse(reply, 400, "Mcp-Session-Id is missing: `initialize` gives one", null=known.null)
+        return known.session
+
+    def _session(self, request: HttpRequest, known: Facts, reply: Reply) -> HttpSession | None:
+        """The session that a request belongs to; None when it was refused."""
+        id = self.named_session(known, reply)
+        if id is None:
             return None
-        session = self.sessions.find(known.session, self.server.principal(request.caller))
+        session = self.sessions.find(id, self.server.principal(request.caller))
         if session is None:
             # "it MUST respond to requests containing that session ID with HTTP 404 Not Found"
-            refuse(reply, 404, "There is no such session: `initialize` begins a new one", null=_null(known))
+            refuse(reply, 404, NO_SESSION, null=known.null)
         return session
 
     def batch(
@@ -341,7 +366,7 @@ class McpEndpoint:
             return
         broken = session.broken(known.event)
         if broken is None:
-            refuse(reply, 400, "Last-Event-ID names no stream of this session that could be resumed", null=_null(known))
+            refuse(reply, 400, NO_STREAM, null=known.null)
             return
         session.home(reply, *broken)
 
@@ -379,15 +404,6 @@ def _asked(message: Request) -> str:
         return "" if message.params is UNSET else _initialize(message.params).version
     except (msgspec.DecodeError, RecursionError):
         return ""
-
-
-def _text(value: str | UnsetType) -> str | None:
-    return None if value is UNSET else value
-
-
-def _null(known: Facts) -> bool:
-    """Whether the head names a revision that knew no error without an id."""
-    return known.revision is not None and known.revision.null_error_id
 
 
 def _nothing(answer: bytes | None) -> None:

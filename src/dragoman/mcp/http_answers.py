@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .http_sessions import HttpSession, Sessions
 
 SESSION: Final = "Mcp-Session-Id"
+NO_SESSION: Final = "There is no such session: `initialize` begins a new one"
+NO_STREAM: Final = "Last-Event-ID names no stream of this session that could be resumed"
 
 _FAILED = b'{"jsonrpc":"2.0","error":'
 _STATUS = {
@@ -161,6 +163,10 @@ def _after(refusal: Refusal) -> Lines:
     return (("Retry-After", str(refusal.data.get("retry_after", 1))),)
 
 
+def unmoved() -> None:
+    """The caller went away: "Disconnection SHOULD NOT be interpreted as the client cancelling its request"."""
+
+
 class SessionPost:
     """One POST of a session. Called with a message it sends that ahead of the answer, on the POST's own stream."""
 
@@ -219,11 +225,13 @@ class SessionPost:
 
     def wait(self, *, owed: bool) -> None:
         """It is not answered yet."""
+        if self._stream is not None:  # an eager handler has said something, and the stream knows who reads it
+            return
         session = self.session
         if session.posts is None:
             session.posts = {}
         session.posts[self] = None
-        self._reply.gone = self._left
+        self._reply.gone = unmoved
         if owed and not (session.options.json and self._facts.json):
             self._open()
 
@@ -262,9 +270,6 @@ class SessionPost:
         body += stream.written(stream.log.append(answer), answer)
         self._reply.respond(200, (*SSE_LINES, *lines) if lines else SSE_LINES, body)
         stream.finish()
-
-    def _left(self) -> None:
-        """The caller went away: "Disconnection SHOULD NOT be interpreted as the client cancelling its request"."""
 
     def ended(self) -> None:
         """The session ended before the answer."""

@@ -25,8 +25,9 @@ from ..channel import Broken, Caller, ChannelError, Closed, Options, Outgoing, R
 from ..jsonrpc.errors import BadAnswer, LocalError, too_large
 from ..jsonrpc.limits import Limits
 from ..transports import EXTRAS
-from ..transports.http_posts import Lane, Post, Posts, excerpt
+from ..transports.http_posts import Lane, Post, Posts
 from ..transports.sse import TooLong
+from ..transports.strays import excerpt
 from ..transports.urls import Url, parse, printable
 from .http_refusals import HttpRefused, Look, SessionLost, StreamLost, error_of, look
 

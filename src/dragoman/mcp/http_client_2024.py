@@ -18,9 +18,10 @@ from ..jsonrpc.errors import BadAnswer, LocalError, too_large
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Malformed
 from ..transports.http_pool import Pool
-from ..transports.http_posts import Lane, Post, Posts, excerpt
+from ..transports.http_posts import Lane, Post, Posts
 from ..transports.http_wire import Reply
 from ..transports.sse import Event, Parser, TooLong
+from ..transports.strays import excerpt
 from ..transports.urls import Url, parse, printable
 from .http_client import EVENTS
 from .http_events import is_stream

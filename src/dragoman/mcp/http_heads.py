@@ -39,6 +39,11 @@ class Facts(Struct):
     agreed: tuple[str, str | None] | None = None
     """The method and name that these headers were last found to repeat."""
 
+    @property
+    def null(self) -> bool:
+        """Whether the head names a revision that knew no error without an id."""
+        return self.revision is not None and self.revision.null_error_id
+
 
 def facts(head: Head, headers: Mapping[str, str]) -> Facts:
     """What this head says; kept with it."""

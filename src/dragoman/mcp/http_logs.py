@@ -17,11 +17,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from msgspec import Raw
+
 from ..bus import BusLost
-from ..jsonrpc.errors import LocalError
+from ..jsonrpc.codec import failure
+from ..jsonrpc.errors import InternalError, LocalError, RpcError
 from ..rpc.clock import Clock
 from ..transports.http_head import Lines, Reply
 from ..transports.sse import comment, event
+from .http_answers import failed
 from .http_options import HttpOptions
 from .http_streams import SPARE
 from .shared import Shared
@@ -50,6 +54,11 @@ def parts(entry: bytes) -> tuple[bytes, bytes, bytes]:
     """Its kind, id and message."""
     head, _, message = entry.partition(b"\n")
     return head[:1], head[1:], message
+
+
+def failing(id: bytes, error: RpcError) -> bytes:
+    """The answer of a stream whose own there is not; `id` as in `written`, "" where no answer could have one."""
+    return b"" if id in (b"", b"null") else failure(Raw(id), error)
 
 
 class Place(Protocol):
@@ -228,22 +237,19 @@ class Outbox:
     async def _drain(self) -> None:
         try:
             while self._waiting:
-                kind, message, claim = self._waiting[0]
-                number = 0
-                if kind != PAUSE:
-                    number = await self._keep(kind, message, claim)
-                self._waiting.popleft()
+                number = 0 if self._waiting[0][0] == PAUSE else await self._keep(*self._waiting[0])
+                kind, message, _ = self._waiting.popleft()
                 if number >= 0:
                     self._said(number, kind, message)
         finally:
             self._draining = False
 
     async def _keep(self, kind: bytes, message: bytes, claim: str) -> int:
-        """The number of a message in the log; 0 where it is sent without one, -1 where another replica says it."""
+        """The number of a message in the log; -1 where it is not there, and need not be said."""
         shared, options = self._place.shared, self._place.options
         ttl = options.resume if kind == LAST else self.stays
-        entry = written(kind, self._id, message)
         while True:
+            entry = written(kind, self._id, message)
             try:
                 if claim and not await shared.put_new(claim, b"", ttl):
                     return -1
@@ -256,6 +262,12 @@ class Outbox:
                 if not await shared.back(options.resume):
                     return -1
                 await asyncio.sleep(AGAIN)
-            except LocalError as error:
-                logger.error("a message cannot be kept, and goes without an id: %s", error)
-                return 0
+            except LocalError as error:  # it is larger than the engine takes
+                if self._said(0, kind, message):
+                    return -1
+                logger.error("a message of %s bytes that nobody reads here cannot be kept: %s", len(message), error)
+                if kind != LAST or not message or failed(message):
+                    return -1
+                # whoever comes back for the answer is told what became of it
+                message = failing(self._id, InternalError(f"Too large: {error}", {"limit": "bus"}))
+                self._waiting[0] = kind, message, claim

@@ -15,7 +15,7 @@ from ..channel import Broken
 from ..jsonrpc.codec import decode
 from ..jsonrpc.errors import RpcError
 from ..jsonrpc.messages import Failure
-from ..transports.http_posts import excerpt
+from ..transports.strays import excerpt
 from ..transports.urls import printable
 
 

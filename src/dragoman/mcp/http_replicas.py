@@ -27,7 +27,7 @@ from msgspec import UNSET
 
 from ..bus import BusLost
 from ..channel import Caller, Closed, Ended, busy
-from ..jsonrpc.codec import encode, failure, read
+from ..jsonrpc.codec import encode, read
 from ..jsonrpc.errors import InternalError, Refusal
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result
 from ..rpc.clock import Clock
@@ -35,10 +35,11 @@ from ..rpc.host import Host
 from ..transports.http_head import HttpRequest, Reply
 from . import dialect
 from . import record as records
-from .http_answers import refuse
+from .http_answers import NO_SESSION, NO_STREAM, refuse
 from .http_heads import Facts
-from .http_logs import LAST, Reader, parts, written
-from .http_shared import HOME, SharedPost, SharedSession, away
+from .http_logs import LAST, Reader, failing, parts, written
+from .http_shared import HOME, SharedSession
+from .http_shared_posts import SharedPost, away
 from .http_streams import SSE_LINES
 from .record import Change
 from .shared import Shared, Word
@@ -54,8 +55,6 @@ FRESH: Final = 300.0
 GONE: Final = InternalError("The replica that ran this call is gone", {"retry_after": 0})
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _EVENT = re.compile(r"(?:h|([0-9a-f]{1,4})\.([0-9a-f]{12})\.[0-9a-f]{1,12})-([0-9]{1,15})(?:\.[0-9]{1,15})?")
-_NO_SESSION = "There is no such session: `initialize` begins a new one"
-_NO_STREAM = "Last-Event-ID names no stream of this session that could be resumed"
 _FORWARDED = frozenset({dialect.MCP.cancel, dialect.MCP.progress})
 
 
@@ -146,7 +145,7 @@ class Replica:
                 if not isinstance(one, Request):
                     self._forward(session, one, b"" if isinstance(one, Malformed) else encode(one))
             self.endpoint.batch(request, message, known, reply, session, SharedPost(reply, known, session, None))
-        elif kind is Batch or (isinstance(message, Malformed) and message.answerable):
+        elif kind is Batch:
             self.endpoint.unfit(message, reply, null=inbox.dialect.null_id)
         else:
             await self._tell(request, message, known, reply, session)
@@ -171,7 +170,7 @@ class Replica:
         """Let the replicas have what may be theirs."""
         shared = self.shared
         if isinstance(message, Result | Failure | Malformed):
-            id = message.id
+            id = message.spoils if isinstance(message, Malformed) and message.spoils is not None else message.id
             if isinstance(id, msgspec.Raw):
                 id = _number(id)
             owner = shared.owner(id)
@@ -188,7 +187,7 @@ class Replica:
         if known.event is None or revision is None or not revision.resumable:
             await session.home(reply)
         elif (found := _EVENT.fullmatch(known.event)) is None:
-            refuse(reply, 400, _NO_STREAM, null=revision.null_error_id)
+            refuse(reply, 400, NO_STREAM, null=revision.null_error_id)
         elif known.event.startswith(HOME):
             await session.home(reply, int(found[3]))
         else:
@@ -206,7 +205,7 @@ class Replica:
         entries = await shared.read(key, max(position - 1, 0))
         if not entries or session.ended:
             revision = session.revision
-            refuse(reply, 400, _NO_STREAM, null=revision is not None and revision.null_error_id)
+            refuse(reply, 400, NO_STREAM, null=revision is not None and revision.null_error_id)
             return
         stream = session.streams.get(name)
         reader = Reader(self, reply, key, name=name, sent=position, left=self._reader_left)
@@ -245,8 +244,7 @@ class Replica:
             return
         if await shared.put_new(f"{reader.key}/mourned", b"", self.options.resume):
             _, id, _ = parts(entries[-1][1])
-            error = failure(msgspec.Raw(id), GONE) if id not in (b"", b"null") else b""
-            await shared.append(reader.key, written(LAST, id, error), self.options.resume)
+            await shared.append(reader.key, written(LAST, id, failing(id, GONE)), self.options.resume)
         reader.wake()
 
     async def _delete(self, request: HttpRequest, known: Facts, reply: Reply) -> None:
@@ -294,21 +292,15 @@ class Replica:
 
     async def _session(self, request: HttpRequest, known: Facts, reply: Reply) -> SharedSession | None:
         """The session that a request belongs to; None when it was refused. Raises BusLost."""
-        endpoint = self.endpoint
-        if known.version is not None and not endpoint.fits(known):
-            refuse(reply, 400, endpoint.unsupported(known.version))
-            return None
-        null = known.revision is not None and known.revision.null_error_id
-        if known.session is None:
-            refuse(reply, 400, "Mcp-Session-Id is missing: `initialize` gives one", null=null)
+        id = self.endpoint.named_session(known, reply)
+        if id is None:
             return None
         session = None
-        if _ID.fullmatch(known.session):
-            session = await self._find(known.session, self.server.principal(request.caller), request.caller)
+        if _ID.fullmatch(id):
+            session = await self._find(id, self.server.principal(request.caller), request.caller)
         if session is None:
             # "it MUST respond to requests containing that session ID with HTTP 404 Not Found"
-            refuse(reply, 404, _NO_SESSION, null=null)
-            return None
+            refuse(reply, 404, NO_SESSION, null=known.null)
         return session
 
     async def _find(self, id: str, principal: str | None, caller: Caller) -> SharedSession | None:

@@ -42,14 +42,14 @@ RESERVED_CODES: Final = range(-32099, -31999)
 """Codes that a handler's own errors may not have on an MCP server."""
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class Row(Struct, frozen=True):
     """One method: a request when it has a `result`, else a notification."""
 
     name: str
     params: type[Struct]
     result: type[Struct] | None = None
     """What answers it; None: a notification."""
-    direction: Direction
+    direction: Direction = "client"
     """Who sends it."""
     since: Revision = R2024_11
     until: Revision = R2026_07
@@ -67,146 +67,58 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 _LIFE: Final = (
-    Row(
-        name="initialize",
-        params=p.InitializeRequestParams,
-        result=p.InitializeResult,
-        direction="client",
-        until=R2025_11,
-    ),
-    Row(
-        name="notifications/initialized",
-        params=p.NotificationParams,
-        direction="client",
-        until=R2025_11,
-    ),
-    Row(name="ping", params=p.RequestParams, result=p.EmptyResult, direction="both", until=R2025_11),
-    Row(
-        name="server/discover",
-        params=p.RequestParams,
-        result=p.DiscoverResult,
-        direction="client",
-        since=R2026_07,
-        cacheable=True,
-    ),
-    Row(name="notifications/cancelled", params=p.CancelledNotificationParams, direction="both"),
+    Row("initialize", p.InitializeRequestParams, p.InitializeResult, until=R2025_11),
+    Row("notifications/initialized", p.NotificationParams, until=R2025_11),
+    Row("ping", p.RequestParams, p.EmptyResult, direction="both", until=R2025_11),
+    Row("server/discover", p.RequestParams, p.DiscoverResult, since=R2026_07, cacheable=True),
+    Row("notifications/cancelled", p.CancelledNotificationParams, direction="both"),
     # Where servers send no requests, only they tell progress.
-    Row(name="notifications/progress", params=p.ProgressNotificationParams, direction="both"),
+    Row("notifications/progress", p.ProgressNotificationParams, direction="both"),
 )
 
 _SERVER: Final = (
+    Row("tools/list", p.PaginatedRequestParams, p.ListToolsResult, capability="tools", cacheable=True),
+    Row("tools/call", p.CallToolRequestParams, p.CallToolResult, capability="tools", ask=True),
+    Row("notifications/tools/list_changed", p.NotificationParams, direction="server"),
+    Row("resources/list", p.PaginatedRequestParams, p.ListResourcesResult, capability="resources", cacheable=True),
     Row(
-        name="tools/list",
-        params=p.PaginatedRequestParams,
-        result=p.ListToolsResult,
-        direction="client",
-        capability="tools",
-        cacheable=True,
-    ),
-    Row(
-        name="tools/call",
-        params=p.CallToolRequestParams,
-        result=p.CallToolResult,
-        direction="client",
-        capability="tools",
-        ask=True,
-    ),
-    Row(name="notifications/tools/list_changed", params=p.NotificationParams, direction="server"),
-    Row(
-        name="resources/list",
-        params=p.PaginatedRequestParams,
-        result=p.ListResourcesResult,
-        direction="client",
+        "resources/templates/list",
+        p.PaginatedRequestParams,
+        p.ListResourceTemplatesResult,
         capability="resources",
         cacheable=True,
     ),
     Row(
-        name="resources/templates/list",
-        params=p.PaginatedRequestParams,
-        result=p.ListResourceTemplatesResult,
-        direction="client",
-        capability="resources",
-        cacheable=True,
-    ),
-    Row(
-        name="resources/read",
-        params=p.ReadResourceRequestParams,
-        result=p.ReadResourceResult,
-        direction="client",
+        "resources/read",
+        p.ReadResourceRequestParams,
+        p.ReadResourceResult,
         capability="resources",
         cacheable=True,
         ask=True,
     ),
     Row(
-        name="resources/subscribe",
-        params=p.SubscribeRequestParams,
-        result=p.EmptyResult,
-        direction="client",
+        "resources/subscribe", p.SubscribeRequestParams, p.EmptyResult, until=R2025_11, capability="resources.subscribe"
+    ),
+    Row(
+        "resources/unsubscribe",
+        p.UnsubscribeRequestParams,
+        p.EmptyResult,
         until=R2025_11,
         capability="resources.subscribe",
     ),
-    Row(
-        name="resources/unsubscribe",
-        params=p.UnsubscribeRequestParams,
-        result=p.EmptyResult,
-        direction="client",
-        until=R2025_11,
-        capability="resources.subscribe",
-    ),
-    Row(name="notifications/resources/list_changed", params=p.NotificationParams, direction="server"),
-    Row(
-        name="notifications/resources/updated",
-        params=p.ResourceUpdatedNotificationParams,
-        direction="server",
-    ),
-    Row(
-        name="prompts/list",
-        params=p.PaginatedRequestParams,
-        result=p.ListPromptsResult,
-        direction="client",
-        capability="prompts",
-        cacheable=True,
-    ),
-    Row(
-        name="prompts/get",
-        params=p.GetPromptRequestParams,
-        result=p.GetPromptResult,
-        direction="client",
-        capability="prompts",
-        ask=True,
-    ),
-    Row(name="notifications/prompts/list_changed", params=p.NotificationParams, direction="server"),
+    Row("notifications/resources/list_changed", p.NotificationParams, direction="server"),
+    Row("notifications/resources/updated", p.ResourceUpdatedNotificationParams, direction="server"),
+    Row("prompts/list", p.PaginatedRequestParams, p.ListPromptsResult, capability="prompts", cacheable=True),
+    Row("prompts/get", p.GetPromptRequestParams, p.GetPromptResult, capability="prompts", ask=True),
+    Row("notifications/prompts/list_changed", p.NotificationParams, direction="server"),
     # The oldest revision has the method and no word for the capability.
+    Row("completion/complete", p.CompleteRequestParams, p.CompleteResult, capability="completions"),
+    Row("logging/setLevel", p.SetLevelRequestParams, p.EmptyResult, until=R2025_11, capability="logging"),
+    Row("notifications/message", p.LoggingMessageNotificationParams, direction="server"),
+    Row("subscriptions/listen", p.SubscriptionsListenRequestParams, p.SubscriptionsListenResult, since=R2026_07),
     Row(
-        name="completion/complete",
-        params=p.CompleteRequestParams,
-        result=p.CompleteResult,
-        direction="client",
-        capability="completions",
-    ),
-    Row(
-        name="logging/setLevel",
-        params=p.SetLevelRequestParams,
-        result=p.EmptyResult,
-        direction="client",
-        until=R2025_11,
-        capability="logging",
-    ),
-    Row(
-        name="notifications/message",
-        params=p.LoggingMessageNotificationParams,
-        direction="server",
-    ),
-    Row(
-        name="subscriptions/listen",
-        params=p.SubscriptionsListenRequestParams,
-        result=p.SubscriptionsListenResult,
-        direction="client",
-        since=R2026_07,
-    ),
-    Row(
-        name="notifications/subscriptions/acknowledged",
-        params=p.SubscriptionsAcknowledgedNotificationParams,
+        "notifications/subscriptions/acknowledged",
+        p.SubscriptionsAcknowledgedNotificationParams,
         direction="server",
         since=R2026_07,
     ),
@@ -215,39 +127,27 @@ _SERVER: Final = (
 _CLIENT: Final = (
     # In the newest revision these three are no methods but questions inside `input_required`.
     Row(
-        name="sampling/createMessage",
-        params=p.CreateMessageRequestParams,
-        result=p.CreateMessageResult,
+        "sampling/createMessage",
+        p.CreateMessageRequestParams,
+        p.CreateMessageResult,
         direction="server",
         until=R2025_11,
         capability="sampling",
     ),
+    Row("roots/list", p.RequestParams, p.ListRootsResult, direction="server", until=R2025_11, capability="roots"),
     Row(
-        name="roots/list",
-        params=p.RequestParams,
-        result=p.ListRootsResult,
-        direction="server",
-        until=R2025_11,
-        capability="roots",
-    ),
-    Row(
-        name="elicitation/create",
-        params=p.ElicitRequestParams,
-        result=p.ElicitResult,
+        "elicitation/create",
+        p.ElicitRequestParams,
+        p.ElicitResult,
         direction="server",
         since=R2025_06,
         until=R2025_11,
         capability="elicitation",
     ),
+    Row("notifications/roots/list_changed", p.NotificationParams, until=R2025_11),
     Row(
-        name="notifications/roots/list_changed",
-        params=p.NotificationParams,
-        direction="client",
-        until=R2025_11,
-    ),
-    Row(
-        name="notifications/elicitation/complete",
-        params=p.ElicitationCompleteNotificationParams,
+        "notifications/elicitation/complete",
+        p.ElicitationCompleteNotificationParams,
         direction="server",
         since=R2025_11,
         until=R2025_11,

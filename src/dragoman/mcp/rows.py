@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, Struct
 from ..jsonrpc.errors import INVALID_REQUEST, InvalidParams, RpcError
 from ..rpc.binding import Binding
 from ..rpc.context import Context
-from ..rpc.service import Method
+from ..rpc.method import Method
 from . import dialect
 from .lifecycle import LEVELS, Admitted, begun
 from .params import CompleteResult, Completion, DiscoverResult, EmptyResult, InitializeResult
@@ -87,9 +87,7 @@ def methods(server: Server) -> dict[str, Method]:
         return finish(result, session.revision, server.stamp)
 
     def initialized(admitted: Admitted, context: Context) -> None:
-        session = admitted.session
-        if session is not None and not session.initialized:
-            session.initialized = True
+        if admitted.session is not None:
             server.subscriptions.join(context.peer)
 
     def discover(admitted: Admitted, context: Context) -> Raw:

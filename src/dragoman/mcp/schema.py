@@ -21,8 +21,9 @@ from msgspec import Meta
 
 from ..jsonrpc.errors import LocalError
 from ..rpc.annotations import UNION
-from ..rpc.binding import REFS, Binding
+from ..rpc.binding import Binding
 from ..rpc.hooks import schemas
+from ..rpc.parameters import REFS
 from .headers import MARK, Marked, marked
 
 logger = logging.getLogger("dragoman.mcp")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -21,32 +21,32 @@ from ..jsonrpc.errors import LocalError, RpcError
 from ..jsonrpc.limits import SERVER, Limits
 from ..jsonrpc.messages import Notification, Request
 from ..rpc.host import Host
+from ..rpc.method import Method
 from ..rpc.middleware import Call, Middleware
 from ..rpc.peer import Peer
-from ..rpc.service import Method, Service
+from ..rpc.service import Service
 from . import rows
 from .ask import verify
 from .dialect import MCP
 from .encoding import decode, encode
 from .features import Catalog, Entry
-from .functions import Owner
+from .functions import hints
 from .http_options import HttpOptions
 from .lifecycle import EVERYTHING, Admitted, admit, bad_id, offer
 from .lifespan import Life
 from .mailboxes import Mailboxes
 from .params import CacheScope
+from .registering import PromptOptions, ResourceOptions, ToolOptions
 from .results import stamp
 from .revisions import NEWEST, Revision
 from .seal import SECRET, Seal, SealError, State
 from .subscriptions import Subscriptions
 from .types import (
-    Annotations,
     Icon,
     Implementation,
     PromptsCapability,
     ResourcesCapability,
     ServerCapabilities,
-    ToolAnnotations,
     ToolsCapability,
 )
 
@@ -117,7 +117,9 @@ class Server:
         self.stamp = stamp(self.info)
         self.seal = Seal(keys, state_life, audience=name)
         self.once = once
-        self.ttl, self.cache_scope = ttl, cache_scope
+        hints(ttl, cache_scope, "the server")
+        self.ttl: float = ttl
+        self.cache_scope: CacheScope = cache_scope
         self.service = Service(name, version=version, limits=limits, middleware=middleware, debug=debug, discover=False)
         self.service.answers = msgspec.structs.replace(self.service.answers, dialect=MCP)
         self.service.router = self._route
@@ -125,8 +127,7 @@ class Server:
         self.gate = self.host.gate
         self.subscriptions = Subscriptions(self)
         self._mailboxes = Mailboxes(self)
-        owner = Owner(self, self.info, debug=debug, ttl=ttl, cache_scope=cache_scope)
-        self.catalog = Catalog(owner, page_size=page_size, changed=self._changed, link=self.service.link)
+        self.catalog = Catalog(self, page_size=page_size, changed=self._changed, link=self.service.link)
         self._rows = rows.methods(self)
         for method in self._rows.values():
             self.service.link(method)
@@ -155,7 +156,7 @@ class Server:
 
     @debug.setter
     def debug(self, debug: bool) -> None:
-        self.service.debug = self.catalog.owner.debug = debug
+        self.service.debug = debug
 
     @property
     def state(self) -> Any:
@@ -167,277 +168,59 @@ class Server:
     @overload
     def tool(self, function: F, /) -> F: ...
     @overload
-    def tool(
-        self,
-        name: str | None = None,
-        /,
-        *,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] = (),
-        annotations: ToolAnnotations | None = None,
-        input_schema: Mapping[str, Any] | None = None,
-        output_schema: Mapping[str, Any] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        inline: bool = False,
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
-    ) -> Callable[[F], F]: ...
-    def tool(
-        self,
-        name: Any = None,
-        /,
-        *,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] = (),
-        annotations: ToolAnnotations | None = None,
-        input_schema: Mapping[str, Any] | None = None,
-        output_schema: Mapping[str, Any] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        inline: bool = False,
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
-    ) -> Any:
+    def tool(self, name: str | None = None, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+    def tool(self, name: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
         """Register a function as a tool; it stays the function. `@server.tool`, `@server.tool("name", title=...)`.
 
         The input schema comes from its annotations, the output schema from what it returns, the
-        descriptions from the docstring, `Annotated` and `msgspec.Meta`. `input_schema`: the function takes
-        one dict, checked by this schema. `inline`, `timeout`, `concurrency`, `queue`: as `Service.method`.
+        descriptions from the docstring, `Annotated` and `msgspec.Meta`; `options` are `ToolOptions`.
         Raises LocalError for a name that is taken, and annotations that no JSON can be decoded to.
         """
         if callable(name):
             self.add_tool(name)
             return name
-
-        def register(function: F) -> F:
-            self.add_tool(
-                function,
-                name=name,
-                title=title,
-                description=description,
-                icons=icons,
-                annotations=annotations,
-                input_schema=input_schema,
-                output_schema=output_schema,
-                meta=meta,
-                inline=inline,
-                timeout=timeout,
-                concurrency=concurrency,
-                queue=queue,
-            )
-            return function
-
-        return register
+        return _registering(lambda function: self.add_tool(function, name=name, **options))
 
     def add_tool(
-        self,
-        function: Callable[..., Any],
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] = (),
-        annotations: ToolAnnotations | None = None,
-        input_schema: Mapping[str, Any] | None = None,
-        output_schema: Mapping[str, Any] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        inline: bool = False,
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
+        self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
     ) -> Entry:
         """What the decorator `tool` does, at any time: clients hear that the list has changed."""
-        return self.catalog.add_tool(
-            function,
-            name=name,
-            title=title,
-            description=description,
-            icons=icons,
-            annotations=annotations,
-            input_schema=input_schema,
-            output_schema=output_schema,
-            meta=meta,
-            inline=inline,
-            timeout=timeout,
-            concurrency=concurrency,
-            queue=queue,
-        )
+        return self.catalog.add_tool(function, name=name, **options)
 
-    def resource(
-        self,
-        uri: str,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        icons: Sequence[Icon] = (),
-        annotations: Annotations | None = None,
-        size: int | None = None,
-        meta: Mapping[str, Any] | None = None,
-        ttl: float | None = None,
-        cache_scope: CacheScope | None = None,
-        inline: bool = False,
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
-    ) -> Callable[[F], F]:
+    def resource(self, uri: str, /, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
         """Register a function as what reads a resource, or every resource of a template ("file:///{path}").
 
         A template's variables are the function's parameters. It returns text, bytes, JSON, a
-        `ResourceContents`, or a list of them. `size`: bytes, when known. `ttl`, `cache_scope`: the server's by
-        default. Raises LocalError for a URI that is taken, and for variables that the function does not take.
+        `ResourceContents`, or a list of them. `options` are `ResourceOptions`.
+        Raises LocalError for a URI that is taken, and for variables that the function does not take.
         """
         if not isinstance(uri, str):
             raise LocalError('a resource has a URI: @server.resource("file:///notes.txt")')
+        return _registering(lambda function: self.add_resource(function, uri, **options))
 
-        def register(function: F) -> F:
-            self.add_resource(
-                function,
-                uri,
-                name=name,
-                title=title,
-                description=description,
-                mime_type=mime_type,
-                icons=icons,
-                annotations=annotations,
-                size=size,
-                meta=meta,
-                ttl=ttl,
-                cache_scope=cache_scope,
-                inline=inline,
-                timeout=timeout,
-                concurrency=concurrency,
-                queue=queue,
-            )
-            return function
-
-        return register
-
-    def add_resource(
-        self,
-        function: Callable[..., Any],
-        uri: str,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        icons: Sequence[Icon] = (),
-        annotations: Annotations | None = None,
-        size: int | None = None,
-        meta: Mapping[str, Any] | None = None,
-        ttl: float | None = None,
-        cache_scope: CacheScope | None = None,
-        inline: bool = False,
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
-    ) -> Entry:
+    def add_resource(self, function: Callable[..., Any], uri: str, **options: Unpack[ResourceOptions]) -> Entry:
         """What the decorator `resource` does, at any time."""
-        return self.catalog.add_resource(
-            function,
-            uri,
-            name=name,
-            title=title,
-            description=description,
-            mime_type=mime_type,
-            icons=icons,
-            annotations=annotations,
-            size=size,
-            meta=meta,
-            ttl=ttl,
-            cache_scope=cache_scope,
-            inline=inline,
-            timeout=timeout,
-            concurrency=concurrency,
-            queue=queue,
-        )
+        return self.catalog.add_resource(function, uri, **options)
 
     @overload
     def prompt(self, function: F, /) -> F: ...
     @overload
-    def prompt(
-        self,
-        name: str | None = None,
-        /,
-        *,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] = (),
-        meta: Mapping[str, Any] | None = None,
-        inline: bool = False,
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
-    ) -> Callable[[F], F]: ...
-    def prompt(
-        self,
-        name: Any = None,
-        /,
-        *,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] = (),
-        meta: Mapping[str, Any] | None = None,
-        inline: bool = False,
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
-    ) -> Any:
-        """Register a function as a prompt. It returns text, a `PromptMessage`, content, or a list of them."""
+    def prompt(self, name: str | None = None, /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
+    def prompt(self, name: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
+        """Register a function as a prompt. It returns text, a `PromptMessage`, content, or a list of them.
+
+        `options` are `PromptOptions`. Raises LocalError for a name that is taken, and for arguments without names.
+        """
         if callable(name):
             self.add_prompt(name)
             return name
-
-        def register(function: F) -> F:
-            self.add_prompt(
-                function,
-                name=name,
-                title=title,
-                description=description,
-                icons=icons,
-                meta=meta,
-                inline=inline,
-                timeout=timeout,
-                concurrency=concurrency,
-                queue=queue,
-            )
-            return function
-
-        return register
+        return _registering(lambda function: self.add_prompt(function, name=name, **options))
 
     def add_prompt(
-        self,
-        function: Callable[..., Any],
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] = (),
-        meta: Mapping[str, Any] | None = None,
-        inline: bool = False,
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
+        self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
     ) -> Entry:
         """What the decorator `prompt` does, at any time."""
-        return self.catalog.add_prompt(
-            function,
-            name=name,
-            title=title,
-            description=description,
-            icons=icons,
-            meta=meta,
-            inline=inline,
-            timeout=timeout,
-            concurrency=concurrency,
-            queue=queue,
-        )
+        return self.catalog.add_prompt(function, name=name, **options)
 
     def completion(self, ref: str, argument: str, /, *, inline: bool = False) -> Callable[[F], F]:
         """Register a function that completes an argument: `ref` is a prompt's name or a template's URI.
@@ -446,11 +229,7 @@ class Server:
         and returns a list of strings or a `Completion` (server/utilities/completion).
         """
 
-        def register(function: F) -> F:
-            self.catalog.add_completion(function, ref, argument, inline=inline)
-            return function
-
-        return register
+        return _registering(lambda function: self.catalog.add_completion(function, ref, argument, inline=inline))
 
     def include(self, service: Service, *, prefix: str = "") -> None:
         """Turn the methods that a JSON-RPC service has now into tools, each named `prefix` + its name."""
@@ -533,6 +312,9 @@ class Server:
         admitted = admit(message, None if peer is None else peer.state, self.offered, principal=self.principal(caller))
         if admitted is None:
             return None, message
+        if admitted.method == "notifications/initialized" and admitted.session is not None:
+            # what comes next counts on it, and its method may wait for a turn, or get none where too many calls run
+            admitted.session.initialized = True
         return self._rows.get(message.method), Notification(message.method, admitted)
 
     def _method(self, admitted: Admitted) -> Method | None:
@@ -656,6 +438,16 @@ class Server:
             await shared.leave()
         if self._life is not None:
             await self._life.stop()
+
+
+def _registering(add: Callable[[Callable[..., Any]], object]) -> Callable[[F], F]:
+    """A decorator that hands a function to `add` and leaves it as it is."""
+
+    def register(function: F) -> F:
+        add(function)
+        return function
+
+    return register
 
 
 def _revisions(given: Iterable[Revision]) -> tuple[Revision, ...]:

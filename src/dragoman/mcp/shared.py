@@ -20,7 +20,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -403,7 +403,3 @@ def _slug(name: str) -> str:
     """A name as part of a key: readable, and no two alike."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9_]+', '-', name)[:40].strip('-')}-{digest}"
-
-
-Spread = Callable[["Event"], None]
-"""Tells the other replicas of a change."""

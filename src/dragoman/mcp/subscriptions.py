@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from threading import Lock
 from typing import Any, Literal, Protocol, TypeAlias
@@ -25,7 +26,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from ..jsonrpc.codec import Call
-from ..jsonrpc.errors import InternalError, InvalidParams, Refusal
+from ..jsonrpc.errors import InternalError, InvalidParams, Refusal, too_large
 from ..rpc.context import Context
 from .dialect import MCP
 from .lifecycle import Admitted, Session
@@ -71,16 +72,21 @@ class Telling(Protocol):
 
 
 class Subscriptions:
-    """The hub. `limit`: listeners in all, `per_peer`: of one channel; `uris`: of one listener or session."""
+    """The hub. `limit`: listeners in all, `per_peer`: of one channel; `uris`: of one listener or session; `size`: bytes
+    of a listener's params, which are kept while it listens."""
 
-    def __init__(self, server: Telling, *, limit: int = 10_000, per_peer: int = 64, uris: int = 1_000) -> None:
+    def __init__(
+        self, server: Telling, *, limit: int = 10_000, per_peer: int = 64, uris: int = 1_000, size: int = 262_144
+    ) -> None:
         self._server = server
-        self.limit, self.per_peer, self.uris = limit, per_peer, uris
+        self.limit, self.per_peer, self.uris, self.size = limit, per_peer, uris, size
         self.held = 0
         """Times that something had to wait for a slow reader."""
         self.dropped = 0
         """Notifications that a session never got."""
         self._listeners: set[_Listener] = set()
+        self._of_peer: Counter[Any] = Counter()
+        """How many of the listeners each peer has."""
         self._sessions: weakref.WeakKeyDictionary[Any, _Hearer] = weakref.WeakKeyDictionary()
         self._by_kind: dict[Kind, set[_Reader]] = {kind: set() for kind in _METHODS}
         self._by_uri: dict[str, set[_Reader]] = {}
@@ -214,6 +220,7 @@ class Subscriptions:
         self._admit(context.peer)
         listener = _Listener(self, context, agreed)
         self._listeners.add(listener)
+        self._of_peer[context.peer] += 1
         try:
             kinds: dict[Kind, Any] = {
                 "tools": agreed.tools_list_changed,
@@ -230,6 +237,9 @@ class Subscriptions:
             await listener.over
         finally:
             self._listeners.discard(listener)
+            self._of_peer[context.peer] -= 1
+            if not self._of_peer[context.peer]:
+                del self._of_peer[context.peer]
             self.drop(listener.reader)
             listener.gone.set_result(None)
         result = SubscriptionsListenResult(meta={SUBSCRIPTION_ID: context.id})
@@ -242,6 +252,8 @@ class Subscriptions:
         uris = asked.resource_subscriptions
         if uris is not UNSET and len(uris) > self.uris:
             raise _too_many_uris(self.uris)
+        if admitted.raw is not UNSET and len(admitted.raw) > self.size:
+            raise MCP.error(too_large("subscription_size", self.size, len(admitted.raw)))
         return SubscriptionFilter(
             tools_list_changed=_both(asked.tools_list_changed, can.tools, "list_changed"),
             prompts_list_changed=_both(asked.prompts_list_changed, can.prompts, "list_changed"),
@@ -250,7 +262,7 @@ class Subscriptions:
         )
 
     def _admit(self, peer: Any) -> None:
-        mine = 0 if peer is None else sum(one.context.peer is peer for one in self._listeners)
+        mine = 0 if peer is None else self._of_peer[peer]
         for count, allowed, name in ((len(self._listeners), self.limit, "in all"), (mine, self.per_peer, "here")):
             if count >= allowed:
                 data = {"limit": "subscriptions", "allowed": allowed, "retry_after": 60}
