@@ -10,74 +10,112 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bench.environments import Missing
-from bench.figures import Figure, Row, at_most, ratio
-from bench.referee import Failed, Referee, Talker, await_listening, finish, free_port
+from bench.figures import Row, at_least, at_most, ratio
+from bench.referee import START_TIME, Contestant, Failed, Referee, Talker, await_listening, free_port
 
 WINDOW = 64
 
 
 @contextlib.contextmanager
-def broker(command: Callable[[int, Path], Sequence[str]]) -> Iterator[int]:
-    """A broker on a port of its own; `command` gets the port and a folder. Raises Missing or Failed."""
+def broker(command: Callable[[int, Path], Sequence[str]], patience: float = START_TIME) -> Iterator[int]:
+    """A broker on a port of its own; `command` gets the port and a folder, `patience` is how long it may take to listen.
+    Raises Missing or Failed."""
     port = free_port()
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, tempfile.TemporaryFile() as output:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryFile() as output,
+    ):
         argv = list(command(port, Path(folder)))
         try:
-            child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder)
+            child = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder, start_new_session=True
+            )
         except FileNotFoundError:
             raise Missing(f"no {argv[0]} on this machine") from None
         try:
-            await_listening(child, ["127.0.0.1", port], output)
+            await_listening(child, ["127.0.0.1", port], output, patience)
             yield port
         finally:
-            finish(child)
+            os.killpg(child.pid, signal.SIGKILL)  # RabbitMQ's is a script with children; nothing here is worth keeping
+            child.wait()
 
 
-def round_trips(referee: Referee, key: str, title: str, bare: str, url: Callable[[str], str], calls: int) -> list[Row]:
+def round_trips(
+    referee: Referee,
+    key: str,
+    title: str,
+    bare: str,
+    url: Callable[[str], str],
+    calls: int,
+    *,
+    environment: str = "",
+    peers: Sequence[Contestant] = (),
+) -> list[Row]:
     """Two rows: one call in flight (latency), and `WINDOW` (throughput), both in microseconds a call. `bare`: the
-    program of the bare library; `url`: a fresh URL for a contestant's name."""
+    program of the bare library, in its `environment`; `url`: a fresh URL for a contestant's name. The first of `peers`
+    must be three times as slow as we are at least."""
     rows = []
     for window, what in ((1, "one in flight, median latency"), (WINDOW, f"{WINDOW} in flight, per call")):
-        ours, limit = Figure("dragoman"), Figure("the bare library")
-        with contextlib.ExitStack() as ends:
-            callers: dict[str, Talker] = {}
-            for figure, program in ((ours, "bench.servers.broker"), (limit, bare)):
-                place = url(figure.name.split()[-1])
-                try:
-                    callers[figure.name] = _opened(referee, ends, program, place)
-                    callers[figure.name].ask(calls=200, window=window)
-                except (Failed, OSError) as error:
-                    figure.missing = str(error)
-                    callers.pop(figure.name, None)
-            count = max(20, int(calls * referee.scale / (4 if window == 1 else 1)))
-            for _ in range(referee.rounds):
-                for figure in (ours, limit):
-                    if figure.name in callers:
-                        report = callers[figure.name].ask(calls=count, window=window)
-                        spent = report["median"] if window == 1 else report["wall"] / count
-                        figure.samples.append(spent * 1e6)
-        row = Row(f"{key}-{window}", f"{title}, {what}", "us", ours, limit)
-        bound = 1.3 if window == 1 else 1 / 0.7
-        words = "<= 1.3x the bare library" if window == 1 else ">= 70 % of the bare library's throughput"
-        row.goals = [at_most(words, ratio(ours, limit), bound)]
+        ours = Contestant("dragoman", ["-m", "bench.servers.broker"], calls)
+        limit = Contestant("the bare library", ["-m", bare], calls, environment)
+        others = [replace(peer) for peer in peers]
+        _race(referee, [ours, limit, *others], url, window)
+        figures = [one.figure for one in others]
+        row = Row(f"{key}-{window}", f"{title}, {what}", "us", ours.figure, limit.figure, figures)
+        cost = ratio(ours.figure, limit.figure)
+        if window == 1:
+            row.goals = [at_most("<= 1.3x the bare library", cost, 1.3)]
+        else:
+            row.goals = [at_most(">= 70 % of the bare library's throughput", cost, 1 / 0.7)]
+            row.goals += [at_least(f">= 3x {one.name}", ratio(one, ours.figure), 3) for one in figures[:1]]
         rows.append(row)
     return rows
 
 
-def _opened(referee: Referee, ends: contextlib.ExitStack, program: str, place: str) -> Talker:
-    worker = Talker([sys.executable, "-m", program, "worker", place], referee.server_core, {})
+def _race(referee: Referee, contestants: Sequence[Contestant], url: Callable[[str], str], window: int) -> None:
+    """Fill their figures, in turn."""
+    with contextlib.ExitStack() as ends:
+        callers: dict[str, Talker] = {}
+        for one in contestants:
+            try:
+                caller = _opened(referee, ends, one, url(one.name.split()[-1]))
+                caller.ask(calls=200, window=window)
+                callers[one.name] = caller
+            except (Missing, Failed, OSError) as error:
+                one.figure.missing = str(error)
+        for _ in range(referee.rounds):
+            for one in contestants:
+                if one.name not in callers:
+                    continue
+                count = max(20, int(one.calls * referee.scale / (4 if window == 1 else 1)))
+                try:
+                    report = callers[one.name].ask(calls=count, window=window)
+                except Failed as error:
+                    one.figure.missing = str(error)
+                    del callers[one.name]
+                else:
+                    spent = report["median"] if window == 1 else report["wall"] / count
+                    one.figure.samples.append(spent * 1e6)
+
+
+def _opened(referee: Referee, ends: contextlib.ExitStack, one: Contestant, place: str) -> Talker:
+    argv, env = referee.command(one)
+    worker = Talker([*argv, "worker", place], referee.server_core, env)
     ends.callback(worker.end)
     worker.ask()
-    caller = Talker([sys.executable, "-m", program, "caller", place], referee.load_core, {})
+    caller = Talker([*argv, "caller", place], referee.load_core, env)
     ends.callback(caller.end)
     return caller
 

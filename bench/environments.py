@@ -16,12 +16,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".venv-bench"
 PYTHON_PEERS = {
-    "pjrpc": ["pjrpc", "aiohttp"],
+    "pjrpc": ["pjrpc", "aiohttp", "aio-pika"],
     "jsonrpcserver": ["jsonrpcserver", "aiohttp"],
     "fastapi-jsonrpc": ["fastapi-jsonrpc", "uvicorn", "httptools", "uvloop"],
     "pylsp-jsonrpc": ["python-lsp-jsonrpc"],
     "pygls": ["pygls"],
     "mcp": ["mcp>=2", "uvicorn", "httptools", "uvloop"],
+    "aio-pika": ["aio-pika"],
 }
 NODE_PEERS = ["jayson", "vscode-jsonrpc", "@modelcontextprotocol/server", "@modelcontextprotocol/client"]
 INSTALL_TIME = 180.0
@@ -64,7 +65,7 @@ def find(peer: str) -> tuple[str, dict[str, str]] | Missing:
 def python_program(peer: str) -> str:
     """The interpreter of a Python peer."""
     folder = CACHE / peer
-    program, ready = folder / "bin" / "python", folder / ".ready"
+    program, ready = folder / "bin" / "python", folder / f".ready-{len(PYTHON_PEERS[peer])}"
     if not ready.exists():
         shutil.rmtree(folder, ignore_errors=True)
         venv.create(folder, with_pip=False)

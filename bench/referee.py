@@ -252,9 +252,11 @@ class Referee:
             load.ask(do="close", name=one.name)
 
 
-def await_listening(child: subprocess.Popen[bytes], address: list[Any], errors: IO[bytes]) -> None:
+def await_listening(
+    child: subprocess.Popen[bytes], address: list[Any], errors: IO[bytes], patience: float = START_TIME
+) -> None:
     """Return once somebody takes connections there."""
-    deadline = time.monotonic() + START_TIME
+    deadline = time.monotonic() + patience
     while True:
         probe = socket.socket(socket.AF_UNIX if len(address) == 1 else socket.AF_INET)
         with probe:
@@ -266,5 +268,5 @@ def await_listening(child: subprocess.Popen[bytes], address: list[Any], errors: 
         if child.poll() is not None:
             raise Failed(last_words(errors))
         if time.monotonic() > deadline:
-            raise Failed(f"does not listen after {START_TIME:g} s")
+            raise Failed(f"does not listen after {patience:g} s")
         time.sleep(0.02)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bench.figures import Row
 from bench.referee import Referee
 from bench.rows import (
+    amqp,
     flat,
     http,
     idle,
@@ -49,6 +50,7 @@ FAMILIES: dict[str, Callable[[Referee], list[Row]]] = {
     "mcp-idle": mcp_more.idle,
     "mcp-imports": mcp_more.imports,
     "workers": workers.workers,
+    "amqp": amqp.amqp,
     "redis": redis.redis,
     "mqtt": mqtt.mqtt,
     "nats": nats.nats,
