@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,8 @@ HERE = Path(__file__).parent
 PINNED = ["vscode-jsonrpc@10.0.0", "jayson@5.0.0"]
 INSTALLING = 180.0
 """Seconds for npm."""
+PATIENCE = 60.0
+"""Seconds for a script."""
 
 
 class Node:
@@ -32,6 +37,16 @@ class Node:
     def command(self, script: str, *words: str) -> list[str]:
         """A script as a command."""
         return [self.program, str(HERE / script), *words]
+
+    async def output(self, script: str, *words: str) -> Any:
+        """What a script prints, as JSON; it must end well."""
+        child = await asyncio.create_subprocess_exec(
+            *self.command(script, *words), env=self.environment, stdout=subprocess.PIPE
+        )
+        async with asyncio.timeout(PATIENCE):
+            out, _ = await child.communicate()
+        assert child.returncode == 0
+        return json.loads(out)
 
     def listen(self, script: str, *words: str) -> int:
         """Start a script that prints the port it listens on; the port. The fixture ends it."""

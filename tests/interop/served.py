@@ -45,6 +45,17 @@ def interop() -> Service:
     return api
 
 
+def caller() -> Service:
+    """What third parties that we call may call back."""
+    api = Service("caller")
+
+    @api.method(inline=True)
+    def double(number: int) -> int:
+        return 2 * number
+
+    return api
+
+
 async def main() -> None:
     await serve(interop(), urls=["stdio:?framing=content-length"])
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,7 +13,6 @@ from tests.calculator import calculator
 
 from .conftest import Node
 
-PATIENCE = 60.0
 WIRES = ["http", "tcp"]
 
 
@@ -23,13 +20,7 @@ WIRES = ["http", "tcp"]
 async def test_it_calls_our_server(wire: str, node: Node) -> None:
     async with serve(calculator(), urls=[f"{wire}://127.0.0.1:0"]) as serving:
         port = serving.urls[0].rstrip("/").rsplit(":", 1)[1]
-        child = await asyncio.create_subprocess_exec(
-            *node.command("jayson.cjs", "call", wire, port), env=node.environment, stdout=subprocess.PIPE
-        )
-        async with asyncio.timeout(PATIENCE):
-            out, _ = await child.communicate()
-    assert child.returncode == 0
-    judge(json.loads(out))
+        judge(await node.output("jayson.cjs", "call", wire, port))
 
 
 def judge(found: dict[str, Any]) -> None:

@@ -13,9 +13,9 @@ from pylsp_jsonrpc.endpoint import Endpoint  # type: ignore[import-untyped]
 from pylsp_jsonrpc.exceptions import JsonRpcException  # type: ignore[import-untyped]
 from pylsp_jsonrpc.streams import JsonRpcStreamReader, JsonRpcStreamWriter  # type: ignore[import-untyped]
 
-from dragoman import RpcError, Service, connect, serve
+from dragoman import RpcError, connect, serve
 
-from .served import interop
+from .served import caller, interop
 
 PATIENCE = 60.0
 
@@ -61,14 +61,8 @@ async def test_it_calls_our_server() -> None:
 
 
 async def test_our_client_calls_it_and_is_called() -> None:
-    ours = Service("caller")
-
-    @ours.method(inline=True)
-    def double(number: int) -> int:
-        return 2 * number
-
     command = [sys.executable, "-m", "tests.interop.pylsp_peer"]
-    async with connect(command, service=ours, framing="content-length", stderr=lambda line: None) as peer:
+    async with connect(command, service=caller(), framing="content-length", stderr=lambda line: None) as peer:
         assert await peer.call("subtract", {"minuend": 42, "subtrahend": 23}, result=int) == 19
         assert await peer.call("echo", {"text": "é中😀\n\0"}) == {"was": {"text": "é中😀\n\0"}}
         with pytest.raises(RpcError) as unknown:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,11 @@ INSTALLING = 240.0
 
 class Missing(Exception):
     """A peer's environment is not there; the text says why."""
+
+
+def version(peer: str) -> str:
+    """Which one of a peer is installed: its first package's version."""
+    return re.split("==|@", (PYTHON | NODE)[peer][0])[-1]
 
 
 def program(peer: str) -> list[str]:

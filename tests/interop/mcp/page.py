@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .environments import ROOT
+from .environments import ROOT, version
 from .pairs import FEATURES, PAIRS, PEERS, Pair
 from .peers.probe import EXPECTED
 
@@ -30,14 +30,13 @@ def line(pair: Pair, found: Mapping[str, Any]) -> str:
     """A row of the table."""
     wrong = faults(pair, found)
     cells = [LACKING if name in pair.lacks else NO if name in wrong else YES for name in FEATURES]
-    peer = PEERS[pair.peer]
     said = found.get("revision") or "?"
-    return f"| {peer.name} | {WIRES[pair.wire]} | {said} | " + " | ".join(cells) + " |"
+    return f"| {PEERS[pair.peer]} | {WIRES[pair.wire]} | {said} | " + " | ".join(cells) + " |"
 
 
 def head() -> str:
     """What stands above the tables."""
-    versions = ", ".join(f"{peer.name} {peer.version}" for peer in PEERS.values())
+    versions = ", ".join(f"{name} {version(peer)}" for peer, name in PEERS.items())
     return f"""# Who speaks with whom
 
 <!-- written by `python -m tests.interop.mcp`; do not edit -->

@@ -16,24 +16,15 @@ HANDSHAKE = "2025-11-25"
 OLDEST = "2024-11-05"
 
 
-@dataclass(frozen=True)
-class Peer:
-    """A third party. `script` is the stem of its programs; empty where there is only a server, started by `command`."""
-
-    name: str
-    version: str
-    environment: str
-    suffix: str
-
-
 PEERS = {
-    "mcp2": Peer("Python SDK 2", "2.3.0", "mcp2", ".py"),
-    "mcp1": Peer("Python SDK 1", "1.30.0", "mcp1", ".py"),
-    "fastmcp": Peer("FastMCP", "4.1.2", "fastmcp", ".py"),
-    "ts2": Peer("TypeScript SDK 2", "2.4.0", "ts2", ".mjs"),
-    "ts1": Peer("TypeScript SDK 1", "1.32.2", "ts1", ".mjs"),
-    "everything": Peer("server-everything", "2026.8.31", "everything", ""),
+    "mcp2": "Python SDK 2",
+    "mcp1": "Python SDK 1",
+    "fastmcp": "FastMCP",
+    "ts2": "TypeScript SDK 2",
+    "ts1": "TypeScript SDK 1",
+    "everything": "server-everything",
 }
+"""The third parties: what they are called, by the name of their environment and programs."""
 
 
 @dataclass(frozen=True)

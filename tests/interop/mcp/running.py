@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from . import ours
-from .environments import CACHE, ROOT, program, variables
-from .pairs import PEERS, Pair
+from .environments import CACHE, PYTHON, ROOT, program, variables
+from .pairs import Pair
 
 HERE = Path(__file__).parent / "peers"
 PATIENCE = 180.0
@@ -46,11 +46,16 @@ def serving(pair: Pair) -> list[str]:
     """The server's command, without its wire."""
     if pair.role == "client":
         return [sys.executable, "-m", "tests.interop.mcp.served"]
-    peer = PEERS[pair.peer]
     if pair.peer == "everything":
         package = CACHE / "node" / "node_modules" / "@modelcontextprotocol" / "server-everything"
-        return [*program(peer.environment), str(package / "dist" / "index.js")]
-    return [*program(peer.environment), str(HERE / f"{pair.peer}_server{peer.suffix}")]
+        return [*program(pair.peer), str(package / "dist" / "index.js")]
+    return script(pair)
+
+
+def script(pair: Pair) -> list[str]:
+    """The command of the peer's program for its role."""
+    suffix = "py" if pair.peer in PYTHON else "mjs"
+    return [*program(pair.peer), str(HERE / f"{pair.peer}_{pair.role}.{suffix}")]
 
 
 def listen_words(pair: Pair, port: int) -> list[str]:
@@ -64,8 +69,7 @@ def calling(pair: Pair, target: list[str]) -> dict[str, Any]:
     """Run the client's side."""
     if pair.role == "server":
         return asyncio.run(ours.found(pair, target))
-    peer = PEERS[pair.peer]
-    command = [*program(peer.environment), str(HERE / f"{pair.peer}_client{peer.suffix}"), pair.era, *target]
+    command = [*script(pair), pair.era, *target]
     try:
         done = subprocess.run(
             command, cwd=ROOT, env=variables(), capture_output=True, text=True, timeout=PATIENCE, check=False

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import warnings
 
 from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ToolError
 from mcp_types import (
-    Completion,
     CreateMessageRequest,
     CreateMessageRequestParams,
     ElicitRequest,
@@ -21,13 +19,11 @@ from mcp_types import (
     TextContent,
 )
 from pydantic import BaseModel
+from tools import NOTE, add_tools
 
 warnings.simplefilter("ignore")
 app = FastMCP("fastmcp")
-running = asyncio.Event()
-stops = []
-NOTE = "note://today"
-PAUSE = 0.02  # seconds: a client may lose progress that comes together with the answer
+add_tools(app, Context, ToolError)
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
@@ -37,51 +33,6 @@ class Name(BaseModel):
 
 def modern(ctx: Context) -> bool:
     return ctx.request_context.protocol_version >= "2026"
-
-
-@app.tool
-def add(a: int, b: int) -> int:
-    return a + b
-
-
-@app.tool
-def fail() -> str:
-    raise ToolError("out of stock")
-
-
-@app.tool
-async def steps(count: int, ctx: Context) -> str:
-    for n in range(count):
-        await ctx.report_progress(n + 1, count)
-        await ctx.info(f"step {n + 1}")
-        await asyncio.sleep(PAUSE)
-    return "done"
-
-
-@app.tool
-async def wait() -> str:
-    running.set()
-    try:
-        await asyncio.sleep(60)
-    except asyncio.CancelledError:
-        stops.append(True)
-        raise
-    return "waited"
-
-
-@app.tool
-async def started() -> str:
-    await running.wait()
-    return "yes"
-
-
-@app.tool
-async def stopped() -> str:
-    for _ in range(100):
-        if stops:
-            break
-        await asyncio.sleep(0.05)
-    return str(len(stops))
 
 
 @app.tool
@@ -122,23 +73,6 @@ async def ask_roots(ctx: Context) -> str | InputRequiredResult:
 async def touch(ctx: Context) -> str:
     await ctx.session.send_resource_updated(NOTE)
     return "touched"
-
-
-@app.resource(NOTE)
-def note() -> str:
-    return "Buy milk"
-
-
-@app.prompt
-def greet(who: str) -> str:
-    return f"Greet {who}"
-
-
-if hasattr(app, "completion"):
-
-    @app.completion
-    async def complete(ref, argument, context) -> Completion:
-        return Completion(values=[name for name in ("Ann", "Anton", "Bob") if name.startswith(argument.value)])
 
 
 if sys.argv[1] == "http":

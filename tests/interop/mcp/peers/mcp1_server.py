@@ -3,70 +3,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import warnings
 
 from mcp.server.fastmcp import Context, FastMCP
-from mcp.types import Completion, SamplingMessage, TextContent
+from mcp.server.fastmcp.exceptions import ToolError
+from mcp.types import SamplingMessage, TextContent
 from pydantic import AnyUrl, BaseModel
+from tools import NOTE, add_tools
 
 warnings.simplefilter("ignore")
 options = {"host": "127.0.0.1", "port": int(sys.argv[2])} if len(sys.argv) > 2 else {}
 app = FastMCP("sdk1", **options)
-running = asyncio.Event()
-stops = []
-NOTE = "note://today"
-PAUSE = 0.02  # seconds: a client may lose progress that comes together with the answer
+add_tools(app, Context, ToolError)
 
 
 class Name(BaseModel):
     name: str
-
-
-@app.tool()
-def add(a: int, b: int) -> int:
-    return a + b
-
-
-@app.tool()
-def fail() -> str:
-    raise ValueError("out of stock")
-
-
-@app.tool()
-async def steps(count: int, ctx: Context) -> str:
-    for n in range(count):
-        await ctx.report_progress(n + 1, count)
-        await ctx.info(f"step {n + 1}")
-        await asyncio.sleep(PAUSE)
-    return "done"
-
-
-@app.tool()
-async def wait() -> str:
-    running.set()
-    try:
-        await asyncio.sleep(60)
-    except asyncio.CancelledError:
-        stops.append(True)
-        raise
-    return "waited"
-
-
-@app.tool()
-async def started() -> str:
-    await running.wait()
-    return "yes"
-
-
-@app.tool()
-async def stopped() -> str:
-    for _ in range(100):
-        if stops:
-            break
-        await asyncio.sleep(0.05)
-    return str(len(stops))
 
 
 @app.tool()
@@ -92,21 +45,6 @@ async def ask_roots(ctx: Context) -> str:
 async def touch(ctx: Context) -> str:
     await ctx.session.send_resource_updated(AnyUrl(NOTE))
     return "touched"
-
-
-@app.resource(NOTE)
-def note() -> str:
-    return "Buy milk"
-
-
-@app.prompt()
-def greet(who: str) -> str:
-    return f"Greet {who}"
-
-
-@app.completion()
-async def complete(ref, argument, context) -> Completion:
-    return Completion(values=[name for name in ("Ann", "Anton", "Bob") if name.startswith(argument.value)])
 
 
 # The server class has no public way to take these two; the SDK's own examples do it like this.

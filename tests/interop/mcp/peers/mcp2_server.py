@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import warnings
 from typing import Annotated
@@ -11,15 +10,13 @@ from typing import Annotated
 import mcp.types as types
 from mcp.server.mcpserver import Context, Elicit, ListRoots, MCPServer, Resolve, Sample
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import Completion, CreateMessageResult, ListRootsResult, SamplingMessage, TextContent
+from mcp.types import CreateMessageResult, ListRootsResult, SamplingMessage, TextContent
 from pydantic import BaseModel
+from tools import NOTE, add_tools
 
 warnings.simplefilter("ignore")
 app = MCPServer("sdk2", version="1.0.0")
-running = asyncio.Event()
-stops = []
-NOTE = "note://today"
-PAUSE = 0.02  # seconds: a client may lose progress that comes together with the answer
+add_tools(app, Context, ToolError)
 
 
 class Name(BaseModel):
@@ -36,51 +33,6 @@ def which_answer() -> Sample:
 
 def which_roots() -> ListRoots:
     return ListRoots()
-
-
-@app.tool()
-def add(a: int, b: int) -> int:
-    return a + b
-
-
-@app.tool()
-def fail() -> str:
-    raise ToolError("out of stock")
-
-
-@app.tool()
-async def steps(count: int, ctx: Context) -> str:
-    for n in range(count):
-        await ctx.report_progress(n + 1, count)
-        await ctx.info(f"step {n + 1}")
-        await asyncio.sleep(PAUSE)
-    return "done"
-
-
-@app.tool()
-async def wait() -> str:
-    running.set()
-    try:
-        await asyncio.sleep(60)
-    except asyncio.CancelledError:
-        stops.append(True)
-        raise
-    return "waited"
-
-
-@app.tool()
-async def started() -> str:
-    await running.wait()
-    return "yes"
-
-
-@app.tool()
-async def stopped() -> str:
-    for _ in range(100):
-        if stops:
-            break
-        await asyncio.sleep(0.05)
-    return str(len(stops))
 
 
 @app.tool()
@@ -105,21 +57,6 @@ async def touch(ctx: Context) -> str:
     else:
         await ctx.session.send_resource_updated(NOTE)
     return "touched"
-
-
-@app.resource(NOTE)
-def note() -> str:
-    return "Buy milk"
-
-
-@app.prompt()
-def greet(who: str) -> str:
-    return f"Greet {who}"
-
-
-@app.completion()
-async def complete(ref, argument, context) -> Completion:
-    return Completion(values=[name for name in ("Ann", "Anton", "Bob") if name.startswith(argument.value)])
 
 
 async def nothing(ctx, params) -> types.EmptyResult:
