@@ -213,6 +213,14 @@ def test_an_unknown_tool(command: Command, url: str) -> None:
     assert command.run("tool", url).status == 2
 
 
+def test_a_url_without_a_path(command: Command, url: str) -> None:
+    """Whoever forgets where MCP is on a server hears it."""
+    root = url.removesuffix("/mcp")
+    done = command.run("tools", root)
+    assert done.status == 3
+    assert f"MCP is usually at {root}/mcp" in done.err
+
+
 def test_tools(command: Command, url: str) -> None:
     done = command.run("tools", url)
     lines = [line.split("\t") for line in done.out.splitlines()]

@@ -12,7 +12,8 @@ import msgspec
 from msgspec import UNSET
 from rich.text import Text
 
-from ..rpc.service import Method, Service
+from ..rpc.method import Method
+from ..rpc.service import Service
 from .fields import resolved
 from .options import Output
 from .target import Servable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import logging
 import os
 import shlex
@@ -130,10 +129,7 @@ def _is_unknown(arguments: Sequence[str]) -> bool:
 
 def _unknown(name: str) -> str:
     """Cyclopts would import every command to say this."""
-    near = difflib.get_close_matches(name, COMMANDS, 1)
-    return f"there is no command {name!r}; " + (
-        f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
-    )
+    return f"there is no command {name!r}; {ends.meant(name, COMMANDS, 'there are ' + ', '.join(COMMANDS))}"
 
 
 def _failed(fault: Exception, output: Output) -> int:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from rich.padding import Padding
 from rich.text import Text
 
-from .terminal import clean, out, show_json
+from .terminal import clean, err, out, show_json
 
 
 def safe(text: str) -> str:
@@ -99,6 +101,26 @@ def blob_of(contents: dict[str, Any]) -> bytes | None:
 def _size(encoded: object) -> str:
     size = len(str(encoded).rstrip("=")) * 3 // 4
     return f"{size:,} byte{'' if size == 1 else 's'}"
+
+
+def show_signatures(rows: Sequence[tuple[str, Mapping[str, Any]]], what: str) -> None:
+    """What a server lists: each as `name(arguments)`, and what it says of itself. `what` is what they are."""
+    for line, each in rows:
+        about = clean(first_line(each.get("description") or each.get("title")))
+        if not out.is_terminal:
+            print(clean(line), about, sep="\t")
+            continue
+        name, bracket, rest = line.partition("(")
+        out.print(Text.assemble((clean(name), "cyan"), clean(bracket + rest)), soft_wrap=True)
+        show_about(about)
+    if not rows and out.is_terminal:
+        err.print(Text(f"the server has no {what}", "dim"))
+
+
+def show_about(text: str) -> None:
+    """A line about what was just listed, for people at a terminal."""
+    if text:
+        out.print(Padding(Text(text, style="dim"), (0, 0, 0, 4)))
 
 
 def first_line(text: object) -> str:

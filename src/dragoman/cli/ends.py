@@ -10,8 +10,10 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -31,6 +33,12 @@ PIPE_CLOSED = 141
 
 class Usage(Exception):
     """The command was used wrongly; the text says what would be right."""
+
+
+def meant(name: str, known: Iterable[str], otherwise: str) -> str:
+    """For a name that is unknown: the known one that was probably meant, or `otherwise`."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"did you mean {near[0]}?" if near else otherwise
 
 
 class NoAnswer(Exception):

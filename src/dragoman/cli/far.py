@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -19,10 +19,13 @@ import msgspec
 from cyclopts import Parameter
 
 from .. import __version__
+from ..channel import Broken
 from ..jsonrpc.limits import CLIENT
 from ..mcp import Client
+from ..mcp.http_refusals import HttpRefused
 from ..mcp.revisions import REVISIONS
 from ..rpc.trace import json_lines
+from ..transports.urls import parse
 from . import hosts
 from .asking import Asker, at_terminal, typed
 from .ends import Usage
@@ -119,7 +122,7 @@ async def server_at(host: hosts.Host, far: Far, title: str) -> AsyncIterator[tup
         raise Usage(f"--revision {far.revision}: the revisions are {', '.join(REVISIONS)}")
     link = far.link()
     seconds = link.seconds()  # for connecting and shaking hands, too
-    with trace_to(far.trace) as write, Bar(title) as bar:
+    with trace_to(far.trace) as write, Bar(title) as bar, _nothing_there(host.target):
         asker = Asker("the server", far.answer, bar.pause, typed if at_terminal() else None)
         async with Client(
             host.target,
@@ -144,6 +147,17 @@ async def server_at(host: hosts.Host, far: Far, title: str) -> AsyncIterator[tup
             if far.log is not None:
                 await client.set_log_level(far.log)
             yield client, bar
+
+
+@contextmanager
+def _nothing_there(target: str | list[str]) -> Iterator[None]:
+    """Say where MCP usually is when there is nothing at a URL without a path."""
+    try:
+        yield
+    except HttpRefused as why:
+        if why.status != 404 or not isinstance(target, str) or parse(target).path not in ("", "/"):
+            raise
+        raise Broken(f"{why}; MCP is usually at {target.rstrip('/')}/mcp") from None
 
 
 def plain(value: Any) -> Any:

@@ -11,14 +11,13 @@ Rules:
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from .arguments import NAMED
-from .ends import Usage
+from .ends import Usage, meant
 
 BOOLEANS = {"true": True, "yes": True, "y": True, "on": True, "false": False, "no": False, "n": False, "off": False}
 DEEPEST = 20
@@ -56,10 +55,7 @@ def _sample(known: Mapping[str, Any]) -> str:
 
 
 def _offer(name: str, known: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    if near:
-        return f"did you mean {near[0]}?"
-    return f"there {'are ' + ', '.join(known) if known else 'is none'}"
+    return meant(name, known, f"there {'are ' + ', '.join(known) if known else 'is none'}")
 
 
 def value_of(word: str, schema: Any, root: Any = None) -> Any:

@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from .ends import Usage
+from .ends import Usage, meant
 
 PLACES = ("mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
 """Where to look, in the current folder: the first file that has the name counts."""
@@ -73,8 +72,7 @@ def find(name: str, file: str | None, here: Path, environment: Mapping[str, str]
         if name in table:
             return _host(name, path, _shown(path, here), table[name], environment)
         known += table
-    near = difflib.get_close_matches(name, known, 1)
-    there = f"did you mean {near[0]}?" if near else f"there {'are ' + ', '.join(known) if known else 'is none'}"
+    there = meant(name, known, f"there {'are ' + ', '.join(known) if known else 'is none'}")
     raise Usage(
         f"--config {name}: {' and '.join(_shown(path, here) for path in paths)} has no server of that name; {there}"
     )

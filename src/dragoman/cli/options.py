@@ -5,7 +5,6 @@ Dataclasses, because cyclopts reads them; each field's docstring is its help.
 
 from __future__ import annotations
 
-import difflib
 import math
 import ssl
 import sys
@@ -18,7 +17,7 @@ import msgspec
 from cyclopts import Group, Parameter
 
 from ..jsonrpc.limits import CLIENT, Limits
-from .ends import Usage
+from .ends import Usage, meant
 from .terminal import say
 
 LINK_GROUP = Group("Connection", sort_key=20)
@@ -132,8 +131,7 @@ def limits_of(words: list[str], standard: Limits = CLIENT) -> Limits:
         name, _, value = word.partition("=")
         name = name.strip().replace("-", "_")
         if name not in Limits.__struct_fields__:
-            near = difflib.get_close_matches(name, Limits.__struct_fields__, 1)
-            known = f"did you mean {near[0]}?" if near else "there are " + ", ".join(Limits.__struct_fields__)
+            known = meant(name, Limits.__struct_fields__, "there are " + ", ".join(Limits.__struct_fields__))
             raise Usage(f"--limit {word}: there is no limit {name!r}; {known}")
         changes[name] = _number(word, value.strip())
     try:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cyclopts import App
-from rich.padding import Padding
 from rich.text import Text
 
 from ..mcp import GetPromptResult, Prompt
 from .arguments import NAMED
-from .content import block_text, first_line
-from .ends import FINE, Usage
+from .content import block_text, show_signatures
+from .ends import FINE, Usage, meant
 from .far import FAR, SERVER_WORDS, Far, found, plain, server_at
 from .hosts import Host
 from .options import OUTPUT, Output
-from .terminal import clean, compact, err, out
+from .terminal import clean, compact, out
 
 app = App(
     name="prompts",
@@ -64,7 +62,8 @@ def prompts(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
     if output.json:
         print(compact({"prompts": listed}))
     else:
-        _show([plain(one) for one in listed])
+        shown = [plain(one) for one in listed]
+        show_signatures([(_signature(each), each) for each in shown], "prompts")
     return FINE
 
 
@@ -114,25 +113,11 @@ async def _get(host: Host, far: Far, name: str, arguments: dict[str, str]) -> Ge
         allowed = [argument["name"] for argument in known.get(name, {}).get("arguments", [])]
         for given in arguments:
             if name in known and given not in allowed:
-                near = difflib.get_close_matches(given, allowed, 1)
-                there = f"did you mean {near[0]}?" if near else f"it takes {', '.join(allowed) or 'none'}"
+                there = meant(given, allowed, f"it takes {', '.join(allowed) or 'none'}")
                 raise Usage(f"{name} has no argument {given!r}; {there}")
         return await client.get_prompt(name, arguments)
 
 
-def _show(listed: Sequence[Mapping[str, Any]]) -> None:
-    for each in listed:
-        arguments = [f"{one['name']}{'' if one.get('required') else '?'}" for one in each.get("arguments", [])]
-        line, about = (
-            f"{each.get('name')}({', '.join(arguments)})",
-            first_line(each.get("description") or each.get("title")),
-        )
-        if not out.is_terminal:
-            print(clean(line), clean(about), sep="\t")
-            continue
-        name, bracket, rest = line.partition("(")
-        out.print(Text.assemble((clean(name), "cyan"), clean(bracket + rest)), soft_wrap=True)
-        if about:
-            out.print(Padding(Text(clean(about), style="dim"), (0, 0, 0, 4)))
-    if not listed and out.is_terminal:
-        err.print(Text("the server has no prompts", "dim"))
+def _signature(each: Mapping[str, Any]) -> str:
+    arguments = [f"{one['name']}{'' if one.get('required') else '?'}" for one in each.get("arguments", [])]
+    return f"{each.get('name')}({', '.join(arguments)})"

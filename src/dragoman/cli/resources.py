@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cyclopts import App
-from rich.padding import Padding
 from rich.text import Text
 
 from ..mcp import ReadResourceResult, Resource, ResourceTemplate
-from .content import blob_of, contents_text, first_line
+from .content import blob_of, contents_text, first_line, show_about
 from .ends import FINE, Usage
 from .far import FAR, SERVER_WORDS, Far, found, plain, server_at
 from .hosts import Host
@@ -123,7 +122,6 @@ def _show(listed: Sequence[Mapping[str, Any]]) -> None:
             Text.assemble((clean(uri), "cyan"), f"  {clean(name)}", (f"  {clean(kind)}" if kind else "", "dim")),
             soft_wrap=True,
         )
-        if about:
-            out.print(Padding(Text(clean(about), style="dim"), (0, 0, 0, 4)))
+        show_about(clean(about))
     if not listed and out.is_terminal:
         err.print(Text("the server has no resources", "dim"))

@@ -27,6 +27,7 @@ from ..rpc.service import Service
 from ..rpc.trace import json_lines
 from ..transports.stdio import keep
 from ..wires import serve as open_doors
+from ..worker import VARIABLE
 from .announce import announce, as_mcp
 from .ends import FINE, Usage
 from .options import OUTPUT, WIRE, Output, Wire, trace_to
@@ -180,7 +181,7 @@ def _loaded(target: str, urls: tuple[str, ...]) -> Servable:
 
 def employed() -> bool:
     """Is this one of the workers that a supervisor started?"""
-    return "DRAGOMAN_WORKER" in os.environ
+    return VARIABLE in os.environ
 
 
 def _leave(status: int) -> None:

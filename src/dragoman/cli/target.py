@@ -19,7 +19,7 @@ from typing import TypeAlias, TypeGuard
 
 from ..channel import Served
 from ..rpc.service import Service
-from .ends import Usage
+from .ends import Usage, meant
 
 Servable: TypeAlias = Service | Served
 
@@ -76,10 +76,8 @@ def _module(place: str) -> ModuleType:
 
 def _unknown(place: str) -> str:
     found = sorted(path.stem for path in Path.cwd().glob("*.py") if not path.stem.startswith("_"))
-    near = difflib.get_close_matches(place, found, 1)
-    if near:
-        return f"there is no module {place!r}; did you mean {near[0]}?"
-    return f"there is no module {place!r}; in this folder there {_are(found) if found else 'is no Python file'}"
+    there = f"in this folder there {_are(found) if found else 'is no Python file'}"
+    return f"there is no module {place!r}; {meant(place, found, there)}"
 
 
 def _line(fault: BaseException) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -15,8 +14,8 @@ from rich.text import Text
 from ..jsonrpc.errors import RpcError
 from ..mcp import CallToolResult, Tool
 from .arguments import params_of
-from .content import block_text, first_line, show_result
-from .ends import ANSWERED_WITH_ERROR, FINE, Usage
+from .content import block_text, first_line, show_result, show_signatures
+from .ends import ANSWERED_WITH_ERROR, FINE, Usage, meant
 from .far import FAR, SERVER_WORDS, Far, found, plain, server_at
 from .fields import arguments_of, resolved
 from .methods import kind
@@ -63,7 +62,6 @@ Exit status: 0 fine, 1 the tool failed or the server answered with an error,
 2 wrong usage, 3 no connection or no answer in time.""",
 )
 
-Words = Annotated[str, Parameter(name="ARGS", allow_leading_hyphen=False)]
 Whole = Annotated[str | None, Parameter(metavar="JSON", allow_leading_hyphen=True, show_default=False)]
 
 
@@ -87,7 +85,8 @@ def tools(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
     elif rest:
         _show_one(plain(listed[0]))
     else:
-        _show([plain(tool) for tool in listed])
+        shown = [plain(tool) for tool in listed]
+        show_signatures([(signature(each), each) for each in shown], "tools")
     return FINE
 
 
@@ -96,8 +95,7 @@ def _nothing(name: str, listed: Sequence[Tool]) -> list[Tool]:
 
 
 def _near(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known)}" if known else ""
+    return f"; {meant(name, known, 'it has ' + ', '.join(known))}" if known else ""
 
 
 @tool_app.default
@@ -150,20 +148,6 @@ async def _call(host: Any, far: Far, name: str, words: Sequence[str], whole: str
 
 
 # -- what is shown --------------------------------------------------------------------------------
-
-
-def _show(listed: Sequence[Mapping[str, Any]]) -> None:
-    for each in listed:
-        line, words = signature(each), first_line(each.get("description") or each.get("title"))
-        if not out.is_terminal:
-            print(clean(line), clean(words), sep="\t")
-            continue
-        name, bracket, rest = line.partition("(")
-        out.print(Text.assemble((clean(name), "cyan"), clean(bracket + rest)))
-        if words:
-            out.print(Padding(Text(clean(words), style="dim"), (0, 0, 0, 4)))
-    if not listed and out.is_terminal:
-        err.print(Text("the server has no tools", "dim"))
 
 
 def signature(each: Mapping[str, Any]) -> str:
