@@ -199,11 +199,17 @@ def test_the_faces_of_mcp_are_documented() -> None:
     assert not says("client.md", {*methods} - {"close"})
     inside = {"admitted", "server"}
     assert not says("context.md", {name for name in dir(mcp.Context) if not name.startswith("_")} - inside)
-    for name, default in ((name, getattr(mcp.HttpOptions(), name)) for name in mcp.HttpOptions.__struct_fields__):
-        row = re.search(rf"^\| .*`{name}`.* \| (.*) \|$", (DOCS / "mcp" / "running.md").read_text(), re.MULTILINE)
-        assert row is not None
-        shown = [f"{default:g} s", f"{default:,}", f"{default}", f"{default / MIB:g} MiB"]
-        assert any(re.search(rf"(^|, ){re.escape(one)}($|,)", row[1]) for one in shown), (name, row[1])
+    text = (DOCS / "mcp" / "running.md").read_text()
+    http = mcp.HttpOptions()
+    defaults = {name: one.default for name, one in inspect.signature(mcp.Server).parameters.items()}
+    for name, default in {**defaults, **{name: getattr(http, name) for name in http.__struct_fields__}}.items():
+        if isinstance(default, int | float | str):
+            row = re.search(rf"^\| .*`{name}`.* \| (.*) \|$", text, re.MULTILINE)
+            assert row is not None, name
+            shown = {f'`"{default}"`'}
+            if not isinstance(default, str):
+                shown = {str(default), f"{default:,}", f"{default:g} s", f"{default / MIB:g} MiB"}
+            assert shown & {row[1], *row[1].split(", ")}, (name, row[1])
 
 
 def test_the_revisions_are_those_of_the_code() -> None:

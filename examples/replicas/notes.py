@@ -4,7 +4,7 @@ export DRAGOMAN_SECRET=$(python -c 'import secrets; print(secrets.token_urlsafe(
 dragoman serve notes.py http://127.0.0.1:8001/mcp --bus redis://127.0.0.1 &
 dragoman serve notes.py http://127.0.0.1:8002/mcp --bus redis://127.0.0.1 &
 dragoman serve notes.py http://127.0.0.1:8003/mcp --bus redis://127.0.0.1 &
-nginx -p . -c nginx.conf
+nginx -p $(mktemp -d) -c $PWD/nginx.conf &
 dragoman tools http://127.0.0.1:8000/mcp
 """
 
