@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import uvicorn
 
@@ -13,17 +13,25 @@ from bench.limits.rpc import answer
 Event = MutableMapping[str, Any]
 
 
-async def app(scope: Event, receive: Callable[[], Awaitable[Event]], send: Callable[[Event], Awaitable[None]]) -> None:
-    """Read the body, answer it."""
-    body, more = b"", True
-    while more:
-        event = await receive()
-        body += event.get("body", b"")
-        more = event.get("more_body", False)
-    out = answer(body)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(out))]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": out})
+Receive: TypeAlias = Callable[[], Awaitable[Event]]
+Send: TypeAlias = Callable[[Event], Awaitable[None]]
+
+
+def answering(answer: Callable[[bytes], bytes]) -> Callable[[Event, Receive, Send], Awaitable[None]]:
+    """A raw app: read the body, answer it."""
+
+    async def app(scope: Event, receive: Receive, send: Send) -> None:
+        body, more = b"", True
+        while more:
+            event = await receive()
+            body += event.get("body", b"")
+            more = event.get("more_body", False)
+        out = answer(body)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(out))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": out})
+
+    return app
 
 
 def run(application: Any, port: int) -> None:
@@ -42,4 +50,4 @@ def run(application: Any, port: int) -> None:
 
 
 if __name__ == "__main__":
-    run(app, int(sys.argv[1]))
+    run(answering(answer), int(sys.argv[1]))

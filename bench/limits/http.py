@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from typing import cast
 
 import httptools
@@ -15,7 +16,8 @@ from bench.limits.rpc import answer
 class Front(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
+        self.answer = answer
         self.parser = httptools.HttpRequestParser(self)
         self.body: list[bytes] = []
 
@@ -31,18 +33,19 @@ class Front(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """httptools: the request is whole."""
-        out = answer(b"".join(self.body))
+        out = self.answer(b"".join(self.body))
         self.body.clear()
         self.transport.write(
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(out), out)
         )
 
 
-async def main() -> None:
-    """Listen until killed."""
-    server = await asyncio.get_running_loop().create_server(Front, "127.0.0.1", int(sys.argv[1]), backlog=1024)
+async def listen(port: int, answer: Callable[[bytes], bytes]) -> None:
+    """Until killed."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Front(answer), "127.0.0.1", port, backlog=1024)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    run(main(), uvloop=sys.argv[2:] == ["uvloop"])
+    run(listen(int(sys.argv[1]), answer), uvloop=sys.argv[2:] == ["uvloop"])

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Literal, cast
+from typing import Literal
 
-import httptools
 import msgspec
 from msgspec import Raw, Struct
 
+from bench.limits.http import listen
 from bench.limits.loops import run
 from bench.limits.rpc import subtract
 
@@ -91,54 +89,6 @@ def answer(raw: bytes) -> bytes:
     return ENCODE(Answer(envelope.id, Result([Text(str(value))], Value(value))))
 
 
-class Front(asyncio.Protocol):
-    """One connection."""
-
-    def __init__(self) -> None:
-        self.parser = httptools.HttpRequestParser(self)
-        self.body: list[bytes] = []
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self.parser.feed_data(data)
-
-    def on_body(self, body: bytes) -> None:
-        """httptools: a part of the body."""
-        self.body.append(body)
-
-    def on_message_complete(self) -> None:
-        """httptools: the request is whole."""
-        out = answer(b"".join(self.body))
-        self.body.clear()
-        self.transport.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(out), out)
-        )
-
-
-async def listen(port: int) -> None:
-    """Until killed."""
-    server = await asyncio.get_running_loop().create_server(Front, "127.0.0.1", port, backlog=1024)
-    await server.serve_forever()
-
-
-Event = MutableMapping[str, Any]
-
-
-async def app(scope: Event, receive: Callable[[], Awaitable[Event]], send: Callable[[Event], Awaitable[None]]) -> None:
-    """A raw ASGI app: read the body, answer it."""
-    body, more = b"", True
-    while more:
-        event = await receive()
-        body += event.get("body", b"")
-        more = event.get("more_body", False)
-    out = answer(body)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(out))]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": out})
-
-
 def lines() -> None:
     """A blocking loop over standard input and output."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
@@ -152,8 +102,8 @@ if __name__ == "__main__":
     if task == "stdio":
         lines()
     elif task == "asgi":
-        from bench.limits.asgi import run as uvicorn
+        from bench.limits import asgi
 
-        uvicorn(app, int(words[0]))
+        asgi.run(asgi.answering(answer), int(words[0]))
     else:
-        run(listen(int(words[0])), uvloop=words[1:] == ["uvloop"])
+        run(listen(int(words[0]), answer), uvloop=words[1:] == ["uvloop"])

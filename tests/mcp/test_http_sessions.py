@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -27,22 +26,6 @@ from .http_tools import Stage, tools
 from .http_wire import ME, Place, body, called, served
 
 STATEFUL = [R2024_11, R2025_03, R2025_06, R2025_11]
-
-
-@pytest.fixture(params=["native", "asgi"])
-async def both(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Place, Stage]]:
-    """The server on either face."""
-    server, stage = tools()
-    async with served(server, request.param) as place:
-        yield place, stage
-
-
-@pytest.fixture
-async def there() -> AsyncIterator[tuple[Place, Stage]]:
-    """The server on the native front."""
-    server, stage = tools()
-    async with served(server) as place:
-        yield place, stage
 
 
 def error(raw: bytes) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import pytest
@@ -30,22 +29,6 @@ class Deep(Struct):
 
 LIST = body("tools/list", {"_meta": meta()})
 LIST_HEADERS = standard("tools/list")
-
-
-@pytest.fixture(params=["native", "asgi"])
-async def both(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Place, Stage]]:
-    """The server on either face."""
-    server, stage = tools()
-    async with served(server, request.param) as place:
-        yield place, stage
-
-
-@pytest.fixture
-async def there() -> AsyncIterator[tuple[Place, Stage]]:
-    """The server on the native front."""
-    server, stage = tools()
-    async with served(server) as place:
-        yield place, stage
 
 
 def error(raw: bytes) -> Any:

@@ -23,22 +23,6 @@ from .http_wire import Events, Place, body, served
 RESUMABLE = [R2025_03, R2025_06, R2025_11]
 
 
-@pytest.fixture(params=["native", "asgi"])
-async def both(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Place, Stage]]:
-    """The server on either face."""
-    server, stage = tools()
-    async with served(server, request.param) as place:
-        yield place, stage
-
-
-@pytest.fixture
-async def there() -> AsyncIterator[tuple[Place, Stage]]:
-    """The server on the native front."""
-    server, stage = tools()
-    async with served(server) as place:
-        yield place, stage
-
-
 def text(message: Any) -> str:
     found: str = message["result"]["content"][0]["text"]
     return found
