@@ -129,7 +129,7 @@ def included_method(name: str, method: Method, server: Server) -> MadeTool:
     handler = _handler(binding, server, _reader(binding), finished, failed)
     made = Method(
         name,
-        cast(Binding, Bound(handler, binding.kind)),
+        cast(Binding, Bound(handler, binding.kind, wants_context=binding.context is not None)),
         method.kind,
         timeout=method.timeout,
         concurrency=method.concurrency,
@@ -340,7 +340,7 @@ def _method(name: str, binding: Binding, handler: Handler, options: Options) -> 
     )
     return Method(
         name,
-        cast(Binding, Bound(handler, binding.kind)),
+        cast(Binding, Bound(handler, binding.kind, wants_context=binding.context is not None)),
         kind,
         timeout=options.timeout,
         concurrency=options.concurrency,

@@ -17,9 +17,7 @@ from ..jsonrpc.errors import Refusal, RpcError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Malformed, Message, Notification, Request, Single
 from .clock import Clock
-from .context import Context
 from .gathering import Gathering
-from .here import InPlace
 from .method import Method
 from .run import Deliver, Run
 from .service import Service
@@ -160,10 +158,7 @@ class Host:
             deliver(answers.unknown(message))
             return
         if method.in_place:
-            site = InPlace(x.caller, None, x.stream)
-            answer = service.quick(method, message, Context(message, site, method.kind))
-            site.over = True
-            deliver(answer)
+            deliver(service.in_place(method, message, x.caller, None, x.stream))
             return
         run = Run(self, method, message, x.caller, deliver, dialect=answers.dialect, via=x.stream)
         if runs is None:

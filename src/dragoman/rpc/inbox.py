@@ -19,9 +19,7 @@ from ..jsonrpc.conversation import Conversation
 from ..jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Notification, Request, Result, Single
-from .context import Context
 from .gathering import Gathering
-from .here import InPlace
 from .host import Host
 from .outgoing import Pending
 from .results import to_json
@@ -226,10 +224,7 @@ class Inbox:
             and not conversation.waiting
             and not (conversation.owed and key(message.id) in conversation.owed)
         ):
-            site = InPlace(caller, self.peer, via)
-            answer = host.service.quick(method, message, Context(message, site, method.kind))
-            site.over = True
-            deliver(answer)
+            deliver(host.service.in_place(method, message, caller, self.peer, via))
             return
         id = key(message.id)
 

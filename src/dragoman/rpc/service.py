@@ -25,13 +25,14 @@ from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification,
 from .answers import Answers
 from .binding import Binding, bind
 from .context import Context
-from .here import HERE, inside_a_loop
+from .here import HERE, InPlace, inside_a_loop
 from .method import Method, method_of
 from .middleware import Call, Middleware, Next, chain, drive
 from .openrpc import document
 
 if TYPE_CHECKING:
     from .host import Host
+    from .peer import Peer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -393,6 +394,22 @@ class Service:
             return self._written(binding, message, value)
         except BaseException as error:
             return self.answers.failed(message, error)
+
+    def in_place(
+        self,
+        method: Method,
+        message: Request | Notification,
+        caller: Caller,
+        peer: Peer | None,
+        via: Callable[[bytes], bool] | None,
+    ) -> bytes | None:
+        """`quick` for a call that came over a wire: its context may tell, until it is answered."""
+        if not method.binding.wants_context:
+            return self.quick(method, message)
+        site = InPlace(caller, peer, via)
+        answer = self.quick(method, message, Context(message, site, method.kind))
+        site.over = True
+        return answer
 
     async def work(self, method: Method, message: Request | Notification, context: Context) -> bytes | None:
         """Run any method: its answer, or None for a notification. Raises CancelledError alone."""
