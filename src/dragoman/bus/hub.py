@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import stat
 import time
 from collections import deque
 from collections.abc import Callable
@@ -28,6 +27,7 @@ import msgspec
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.framing import LengthPrefix
 from ..jsonrpc.limits import MIB, SERVER
+from ..transports.sockets import clear_socket
 from . import log
 from .shelves import Shelves
 
@@ -208,7 +208,7 @@ async def hold(path: str, *, clock: Callable[[], float] = time.monotonic) -> Hub
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         door.setblocking(False)
-        _clear(path)
+        clear_socket(path)  # what else is there, bind refuses
         before = os.umask(0o177)
         try:
             door.bind(path)
@@ -221,20 +221,3 @@ async def hold(path: str, *, clock: Callable[[], float] = time.monotonic) -> Hub
     hub = Hub(path, clock)
     await hub.start(door)
     return hub
-
-
-def _clear(path: str) -> None:
-    """Remove a socket on which nobody listens."""
-    try:
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            return  # bind will refuse
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
-        except BlockingIOError:  # somebody listens, and has many to take
-            pass

@@ -370,8 +370,6 @@ class Service:
         if method is None:
             return self.answers.unknown(message)
         if method.quick:
-            if method.binding.wants_context:
-                return self.quick(method, message, Context(message, HERE, "inline"))
             return self.quick(method, message)
         context = Context(message, HERE, method.kind)
         try:

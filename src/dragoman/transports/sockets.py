@@ -21,6 +21,7 @@ import ssl
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
 from urllib.parse import urlencode
 
 from ..channel import Broken, Options, Served
@@ -227,13 +228,21 @@ def _alone(folder: str) -> Iterator[None]:
 
 
 def _clear(url: Url, path: str) -> None:
-    """Remove a socket file on which nobody listens any more."""
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(found.st_mode):
+    """Remove a socket file on which nobody listens any more. CannotListen for what else is there."""
+    found = clear_socket(path)
+    if found == "no socket":
         raise cannot_listen(url, "a file is there that is no socket")
+    if found == "in use":
+        raise _in_use(url)
+
+
+def clear_socket(path: str) -> Literal["free", "no socket", "in use"]:
+    """Remove a socket file on which nobody listens any more: what is at the path then."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return "no socket"
+    except FileNotFoundError:
+        return "free"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -243,9 +252,10 @@ def _clear(url: Url, path: str) -> None:
         except FileNotFoundError:
             pass
         except BlockingIOError:  # its queue is full: somebody listens
-            raise _in_use(url) from None
+            return "in use"
         else:
-            raise _in_use(url)
+            return "in use"
+    return "free"
 
 
 def _in_use(url: Url) -> CannotListen:
