@@ -1,13 +1,13 @@
 # The two commands that do everything on a fresh machine: `make demo` and `make test`.
 # JOBS: how many tests run at once. Those of ALONE kill workers and restart brokers under load, and have the machine to
-# themselves; what failed of them is tried once more, by name.
+# themselves. Nothing is tried twice: a loss that shows in one run of ten is a loss.
 PYTHON ?= python3
 JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint coverage coverage-check bench fuzz chaos clean
+.PHONY: demo test test-all lint coverage coverage-check bench fuzz chaos clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -21,10 +21,17 @@ demo: $(READY)  ## a calculator on every wire, called in both directions
 PYTEST = $(BIN)/python $(if $(COVER),-m coverage run) -m pytest
 ALONE = tests/brokers/test_amqp.py tests/brokers/test_every_wire_faults.py tests/chaos
 
-test: $(READY)  ## every test; COVER=1 counts what they reach
+test: export DRAGOMAN_SKIPPED = $(CURDIR)/$(VENV)/skipped
+test: $(READY)  ## every test, and at the end what was skipped and why; COVER=1 counts what they reach
 	$(if $(COVER),$(BIN)/python -m coverage erase)
-	$(PYTEST) -n $(JOBS) $(if $(ARGS),$(ARGS),$(ALONE:%=--ignore=%))
-	$(if $(ARGS),,$(PYTEST) $(ALONE) || $(PYTEST) $(ALONE) --last-failed)
+	@rm -f $(DRAGOMAN_SKIPPED)
+	@ended=0; \
+	$(PYTEST) -n $(JOBS) $(if $(ARGS),$(ARGS),$(ALONE:%=--ignore=%)) || ended=1; \
+	$(if $(ARGS),,$(PYTEST) $(ALONE) || ended=1;) \
+	$(BIN)/python -m tests.skips $(DRAGOMAN_SKIPPED); exit $$ended
+
+test-all: test  ## the same, then jsonrpc, rpc, transports and mcp on each other interpreter that is found
+	$(BIN)/python -m tests.interpreters -n $(JOBS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ PYTHON_PEERS = {
     "pylsp-jsonrpc": ["python-lsp-jsonrpc"],
     "pygls": ["pygls"],
     "mcp": ["mcp>=2", "uvicorn", "httptools", "uvloop"],
+    "mcp-utils-msgspec": ["mcp-utils-msgspec"],
     "aio-pika": ["aio-pika"],
 }
 NODE_PEERS = ["jayson", "vscode-jsonrpc", "@modelcontextprotocol/server", "@modelcontextprotocol/client"]

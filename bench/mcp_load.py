@@ -2,7 +2,7 @@
 (begin so many, that then stay idle), `streams` (a GET stream on each of them), `listen` (subscriptions), `abort` (so many
 POSTs whose sender hangs up at once, then one that stays: how long it takes).
 
-A contestant's order holds `mcp`: `{"era": "2026" or "2025", "method", "tool", "sse"}`. In the stateful era every
+A contestant's order holds `mcp`: `{"era": "2026" or "2025", "method", "tool", "sse", "fresh"}` (fresh: a `traceparent` of its own in each head). In the stateful era every
 connection has a session of its own. Answers are counted by their length, streams by their end.
 """
 
@@ -42,6 +42,15 @@ def body(era: str, method: str, tool: str, number: int, padding: int = 0) -> str
     elif method == "subscriptions/listen":
         parts.append('"notifications":{"toolsListChanged":true}')
     return f'{{"jsonrpc":"2.0","id":{number},"method":"{method}","params":{{{",".join(parts)}}}}}'
+
+
+def big() -> str:
+    """A call of `echo` in 2026-07-28 with 2 MB of text."""
+    text = "19 words of which some are longer " * 60_000
+    return (
+        '{"jsonrpc":"2.0","id":1,"method":"tools/call",'
+        f'"params":{{{META},"name":"echo","arguments":{{"text":"{text}"}}}}}}'
+    )
 
 
 def head(port: int, era: str, method: str, tool: str, session: str) -> str:
@@ -101,6 +110,11 @@ def begin(wire: Stream, port: int) -> str:
     return session
 
 
+def traced(number: int) -> str:
+    """A line that is new in each head."""
+    return f"\r\ntraceparent: 00-{number:032x}-{number:016x}-01"
+
+
 class Caller:
     """One HTTP connection that makes one call after the other."""
 
@@ -110,7 +124,12 @@ class Caller:
         era, method, tool = kind["era"], kind.get("method", "tools/call"), kind.get("tool", "subtract")
         session = begin(self.wire, address[1]) if era == "2025" else ""
         lines = head(address[1], era, method, tool, session)
-        self.posts = [post(lines, body(era, method, tool, base + n, n % LENGTHS)) for n in range(POSTS)]
+        self.posts = [
+            post(
+                lines + (traced(base + n) if kind.get("fresh") else ""), body(era, method, tool, base + n, n % LENGTHS)
+            )
+            for n in range(POSTS)
+        ]
         self.next = self.got = 0
         self.last = b""
         self.ask()

@@ -119,7 +119,7 @@ def last_words(errors: IO[bytes]) -> str:
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
+    """A port on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

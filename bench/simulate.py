@@ -71,7 +71,7 @@ def _services(fleet: Fleet, dice: random.Random) -> Iterator[float]:
 
 
 def one_queue(fleet: Fleet, calls: int, seed: int = 1) -> Waits:
-    """The waits counted, where whoever is free takes the next call."""
+    """The waits counted, where the one that is free takes the next call."""
     dice = random.Random(seed)
     free = [0.0] * fleet.workers
     now, waits = 0.0, []

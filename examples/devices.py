@@ -64,7 +64,7 @@ async def main() -> None:
             async with connect(f"{BROKER}/house/lamps/cellar") as cellar:
                 await cellar.call("status")
         except ChannelError as why:
-            print(why)  # Nobody serves house/lamps/cellar at ...
+            print(why)  # no worker serves house/lamps/cellar at ...
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def index() -> dict[str, str]:
 
 
 async def main() -> None:
-    door = socket.create_server(("127.0.0.1", 0))  # it listens from now on, so nobody need wait for uvicorn
+    door = socket.create_server(("127.0.0.1", 0))  # it listens from now on, so there is no need to wait for uvicorn
     place = f"127.0.0.1:{door.getsockname()[1]}/rpc/"
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="websockets-sansio"))
     serving = asyncio.create_task(server.serve(sockets=[door]))

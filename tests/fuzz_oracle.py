@@ -30,6 +30,7 @@ METHODS = {
 """The methods of `fuzz_service`, and the errors that calling them may end in."""
 NEVER_FINE = ("fail", "unencodable")
 ID_LENGTH, METHOD_LENGTH, BATCH_LENGTH, DEPTH = 1024, 256, 1000, 128
+DEEPEST = 512
 LARGEST = 2**63
 ANY = object()
 
@@ -62,11 +63,20 @@ class Wrong(ValueError):
     """This is no JSON, or none of ours."""
 
 
+class Bad:
+    """A value that is grammatical JSON and that no decoder can hold: the fault of the one message that it is part
+    of."""
+
+
+BAD = Bad()
+
+
 # -- reading --------------------------------------------------------------------------------------
 
 
 def parse(raw: bytes) -> Any:
-    """JSON text with its numbers as text. Wrong for what must be -32700; RecursionError beyond Python's depth."""
+    """JSON text with its numbers as text, BAD for what holds a value that no decoder can hold. Wrong for what is no
+    JSON; RecursionError beyond Python's depth."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -79,48 +89,52 @@ def parse(raw: bytes) -> Any:
         )
     except json.JSONDecodeError as error:
         raise Wrong(str(error)) from None
-    _whole(value)
-    return value
+    return value if isinstance(value, list) else _whole(value)
 
 
-def _number(text: str) -> Number:
-    if math.isinf(float(text)):
-        raise Wrong("a number no double holds")
-    return Number(text)
+def _number(text: str) -> Any:
+    return BAD if math.isinf(float(text)) else Number(text)
 
 
 def _constant(name: str) -> NoReturn:
     raise Wrong(name)
 
 
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _members(pairs: list[tuple[str, Any]]) -> Any:
     """An object. Of two members with one name the last counts, but all of them are text that must be right."""
-    for name, value in pairs:
-        _whole(name)
-        _whole(value)
+    if any(_whole(name) is BAD or _whole(value) is BAD for name, value in pairs):
+        return BAD
     return dict(pairs)
 
 
-def _whole(value: Any) -> None:
-    """Wrong for an unpaired surrogate; objects were looked at already."""
-    if isinstance(value, str):
-        if any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise Wrong("an unpaired surrogate")
-    elif isinstance(value, list):
-        for one in value:
-            _whole(one)
+def _whole(value: Any) -> Any:
+    """The value, or BAD for an unpaired surrogate or what is bad within; objects were looked at already."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if one is BAD or (isinstance(one, str) and any("\ud800" <= letter <= "\udfff" for letter in one)):
+            return BAD
+        if isinstance(one, list):
+            left += one
+    return value
 
 
-def deep(raw: bytes) -> bool:
-    """Is it nested deeper than what is always accepted? Brackets in strings count too, so it may err on this side."""
+def levels(raw: bytes) -> int:
+    """How deep it is nested; brackets in strings do not count."""
     depth = deepest = 0
+    quoted = escaped = False
     for byte in raw:
-        if byte in b"[{":
+        if quoted:
+            quoted = escaped or byte != 34
+            escaped = byte == 92 and not escaped
+        elif byte == 34:
+            quoted = True
+        elif byte in b"[{":
             depth += 1
             deepest = max(deepest, depth)
         elif byte in b"]}":
             depth -= 1
-    return deepest > DEPTH
+    return deepest
 
 
 # -- what is owed ---------------------------------------------------------------------------------
@@ -132,13 +146,16 @@ NO_REQUEST = Owed(None, frozenset({INVALID}))
 
 def expected(raw: bytes) -> Expected:
     """The right answers to one message."""
+    depth = levels(raw)
+    if depth > DEEPEST:
+        return [ANY]
     try:
         value = parse(raw)
     except Wrong:
         return [NO_JSON]
     except RecursionError:
         return [ANY]
-    if deep(raw):
+    if depth > DEPTH:
         return [*_owed(value, compared=False), NO_JSON]
     return _owed(value, compared=True)
 
@@ -172,6 +189,8 @@ def together(rights: list[Expected]) -> list[Expected]:
 
 
 def _element(value: Any, compared: bool) -> Owed | None:
+    if _whole(value) is BAD:
+        return NO_JSON
     if not isinstance(value, dict):
         return NO_REQUEST
     if "method" not in value and ("result" in value or "error" in value):
@@ -185,12 +204,12 @@ def _element(value: Any, compared: bool) -> Owed | None:
     method, params = value.get("method"), value.get("params", ANY)
     if value.get("jsonrpc") != "2.0" or not isinstance(method, str):
         return Owed(echoed, frozenset({INVALID}))
-    if len(method) > METHOD_LENGTH:
-        return Owed(echoed, frozenset({TOO_LARGE}))
     if params is not ANY and not isinstance(params, list | dict):
         return Owed(echoed, frozenset({INVALID}))
     if id is ANY:
         return None
+    if len(method) > METHOD_LENGTH:
+        return Owed(echoed, frozenset({TOO_LARGE}))
     if method not in METHODS:
         return Owed(echoed, frozenset({UNKNOWN}))
     if compared and (owed := _known(echoed, method, params)) is not None:
@@ -268,6 +287,8 @@ def fault(answer: bytes | None, right: Expected) -> str | None:
     if answer is not None:
         try:
             value = parse(answer)
+            if value is BAD or (isinstance(value, list) and BAD in map(_whole, value)):
+                return "the answer holds what no decoder can hold"
         except (Wrong, RecursionError) as error:
             if ANY in right or isinstance(error, RecursionError):
                 return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dragoman import Service
+from dragoman import Limits, Service
 
 from .calculator import DivisionByZero, add, divide, echo, fail, get_data, subtract, unencodable
 
@@ -15,7 +15,7 @@ FAILING = ("fail", "unencodable")
 
 def fuzzed() -> Service:
     """A new service, of every kind of method."""
-    api = Service("fuzzed", version="1.0.0")
+    api = Service("fuzzed", version="1.0.0", limits=Limits(strays=1_000_000))  # one input may be a thousand lines
     for function in (subtract, get_data, echo, fail, unencodable):
         api.method(inline=True)(function)
     api.method("sum", inline=True)(add)

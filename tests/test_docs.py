@@ -19,7 +19,9 @@ import dragoman
 from dragoman import Limits, connect, http_app, mcp, serve, sync
 from dragoman.channel import Options
 from dragoman.cli.app import COMMANDS
+from dragoman.jsonrpc import errors
 from dragoman.jsonrpc.limits import CLIENT, KIB, MIB
+from tests import rooms
 from tests.brokers.engines import mosquitto, nats, rabbitmq, redis
 from tests.pages import FENCE, LANGUAGES, PLAIN, Mark, anchors, links, marks, pages, refreshed
 from tests.snippets import EXAMPLES, ROOT, SNIPPETS, Session, brokers, environment, run_python
@@ -113,6 +115,15 @@ def test_the_examples_are_as_short_as_the_readme_says() -> None:
         lines = [line for line in (EXAMPLES / name).read_text().splitlines() if line.strip()]
         assert len(lines) <= most, f"{name} has {len(lines)} lines"
         assert Mark(f"examples/{name}", None) in marks((ROOT / "README.md").read_text())
+
+
+# -- architecture ---------------------------------------------------------------------------------
+
+
+def test_the_rooms_are_as_the_files_say() -> None:
+    """`python -m tests.rooms` writes them."""
+    text = rooms.PAGE.read_text(encoding="utf-8")
+    assert text == rooms.written(text)
 
 
 # -- links ----------------------------------------------------------------------------------------
@@ -251,7 +262,8 @@ def test_limits_are_those_of_the_code() -> None:
         for name, default, reason in re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", text, re.MULTILINE)
     }
     source = (ROOT / "src/dragoman/jsonrpc/limits.py").read_text()
-    reasons = dict(re.findall(r'^    (\w+): .*\n    """(.*?)"""$', source, re.MULTILINE))
+    found = re.findall(r'^    (\w+): [^\n]*\n    """(.*?)"""$', source, re.MULTILINE | re.DOTALL)
+    reasons = {name: " ".join(reason.split()) for name, reason in found}
     assert list(rows) == list(Limits.__struct_fields__)
     for name in Limits.__struct_fields__:
         default, reason = rows[name]
@@ -265,7 +277,7 @@ def in_words(name: str, value: float) -> str:
     """A default as the page shows it."""
     if name.endswith("_timeout"):
         return f"{value:g} s"
-    if name in ("message_size", "response_size", "send_queue", "header_size"):
+    if name in ("message_size", "response_size", "send_queue", "header_size", "answers_kept_size", "partial_bytes"):
         return f"{value / MIB:g} MiB" if value >= MIB else f"{value / KIB:g} KiB"
     return f"{value:,}"
 
@@ -298,7 +310,7 @@ def source_texts() -> set[str]:
 
 def test_every_code_of_ours_is_documented() -> None:
     text = (DOCS / "errors.md").read_text()
-    for code in [-32700, -32600, -32601, -32602, -32603, *dragoman.jsonrpc.errors.PLAIN.codes.values()]:
+    for code in [-32700, -32600, -32601, -32602, -32603, *errors.PLAIN.codes.values()]:
         assert re.search(rf"\| {code}\b", text), f"errors.md says nothing of {code}"
 
 

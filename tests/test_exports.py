@@ -35,12 +35,12 @@ def test_each_is_there_and_says_what_it_is(name: str) -> None:
 
 def test_other_names_are_not() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = dragoman.nothing
+        _ = dragoman.nothing  # type: ignore[attr-defined]
 
 
 def test_the_core_brings_two_packages() -> None:
     script = (
-        "import sys, dragoman, dragoman.wires\n"
+        "import sys, dragoman, dragoman.connecting\n"
         "ours = {m.partition('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)\n"
         "print(sorted(name for name in ours if not name.startswith('_') and name != 'sitecustomize'))\n"
     )

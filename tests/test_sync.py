@@ -26,8 +26,8 @@ from dragoman import (
     MethodNotFound,
     RpcError,
     Service,
+    connecting,
     serve,
-    wires,
 )
 from dragoman import Peer as AsyncPeer
 from dragoman.jsonrpc.limits import SERVER
@@ -311,14 +311,18 @@ def test_ctrl_c_cancels_the_call_at_the_far_end_too(served: Served) -> None:
         served.started.wait(LIMIT)
         os.kill(os.getpid(), signal.SIGINT)
 
-    with connect(served.tcp) as peer:
-        pressing = threading.Thread(target=press)
-        pressing.start()
-        with pytest.raises(KeyboardInterrupt):
-            peer.call("forever", timeout=None)
-        pressing.join()
-        assert served.cancelled.wait(LIMIT)
-        assert peer.call("subtract", [42, 23]) == 19
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored
+    try:
+        with connect(served.tcp) as peer:
+            pressing = threading.Thread(target=press)
+            pressing.start()
+            with pytest.raises(KeyboardInterrupt):
+                peer.call("forever", timeout=None)
+            pressing.join()
+            assert served.cancelled.wait(LIMIT)
+            assert peer.call("subtract", [42, 23]) == 19
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_peer_nobody_holds_is_closed(served: Served) -> None:
@@ -337,7 +341,7 @@ def test_a_peer_nobody_holds_is_closed(served: Served) -> None:
 
 
 def test_the_signature_is_that_of_the_asynchronous_connect() -> None:
-    blocking, other = inspect.signature(connect), inspect.signature(wires.connect)
+    blocking, other = inspect.signature(connect), inspect.signature(connecting.connect)
     assert blocking.parameters == other.parameters
     assert blocking.return_annotation == "SyncPeer"
     assert connect.__module__ == "dragoman.sync"

@@ -10,13 +10,13 @@
 - `"exact": true`: error objects must be equal to the last member. Otherwise of an expected `error` only the
   members that stand in the case are compared (inside `data` too), so that `{"code": -32602}` is enough.
 - `"options"`: the lenient options (`jsonrpc.Leniency`) that the service must be made with for this case.
-- `"either": true`: the message may be refused as no JSON as well (where nobody can say what is right).
+- `"either": true`: the message may be refused as no JSON as well (where it cannot be said what is right).
 
 The answers are the calculator's (`tests/calculator.py`). They are compared by JSON value, but numbers as ids by their
 exact text.
 
 `cases/json_parsing.jsonl` has JSON texts instead: `name` begins with y_ (to be accepted), n_ (to be refused with
--32700) or i_ (either); `json`, `hex` or `runs` stands as the one argument in a call of `echo`.
+-32700), i_ (either) or d_ (refused as deeper than the limit `depth`); `json`, `hex` or `runs` stands as the one argument in a call of `echo`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,10 @@ def _parsing_case(line: dict[str, Any]) -> Case:
         text = (_runs(line["runs"]) if "runs" in line else line["json"]).encode()
     message = b'{"jsonrpc":"2.0","method":"echo","params":[%b],"id":1}' % text
     expected: Any = {"jsonrpc": "2.0", "error": {"code": Number("-32700")}, "id": None}
-    if kind != "n_":
+    if kind == "d_":
+        error = {"code": Number("-32003"), "data": {"limit": "depth", "allowed": Number("512")}}
+        expected = {"jsonrpc": "2.0", "error": error, "id": Number("1")}
+    elif kind != "n_":
         expected = {"jsonrpc": "2.0", "result": [parse(text)], "id": Number("1")}
     return Case(line["name"], line["rule"], message, True, expected, either=kind == "i_")
 

@@ -42,8 +42,12 @@ class Front(asyncio.Protocol):
 
 async def listen(port: int, answer: Callable[[bytes], bytes]) -> None:
     """Until killed."""
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Front(answer), "127.0.0.1", port, backlog=1024)
+    await serve(port, lambda: Front(answer))
+
+
+async def serve(port: int, front: Callable[[], Front]) -> None:
+    """The same with connections of another kind."""
+    server = await asyncio.get_running_loop().create_server(front, "127.0.0.1", port, backlog=1024)
     await server.serve_forever()
 
 

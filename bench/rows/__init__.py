@@ -44,6 +44,7 @@ FAMILIES: dict[str, Callable[[Referee], list[Row]]] = {
     "mcp-sessions": mcp_http.sessions,
     "mcp-aborted": mcp_http.aborted,
     "mcp-stdio": mcp_more.stdio,
+    "mcp-process": mcp_more.process,
     "mcp-memory": mcp_more.memory,
     "mcp-client": mcp_more.client,
     "mcp-tools": mcp_more.tools,

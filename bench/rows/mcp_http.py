@@ -13,6 +13,8 @@ SERVER = ["-m", "bench.servers.mcp", "serve", "http://127.0.0.1:%/mcp", "PORT"]
 SDK = ["-m", "bench.peers.mcp_sdk", "http", "PORT"]
 LIMIT = ["-m", "bench.limits.mcp"]
 STATELESS, STATEFUL = {"era": "2026"}, {"era": "2025"}
+FRESH = STATELESS | {"fresh": True}
+CHECKED = ["-m", "bench.limits.mcp_checked"]
 CONNECTIONS = 32
 
 
@@ -53,20 +55,28 @@ def native(referee: Referee) -> list[Row]:
     default, best = sdk("default", {"era": "2026"}, 500), sdk("best", {"era": "2026"}, 700)
     threaded = sdk("default", STATELESS | {"tool": "subtract_thread"}, 400)
     threaded.name = threaded.figure.name = "official SDK, default, plain function"
+    inline = Contestant("inline", SERVER, 8_000, mcp=STATELESS | {"tool": "subtract_inline"})
+    checked = Contestant("the limit with every check", [*CHECKED, "PORT"], 8_000, mcp=STATELESS)
+    fresh = Contestant("a new head each time", SERVER, 8_000, mcp=FRESH)
     also = [
         Contestant("on uvloop", [*SERVER, "uvloop"], 8_000, mcp=STATELESS),
-        Contestant("inline", SERVER, 8_000, mcp=STATELESS | {"tool": "subtract_inline"}),
+        inline,
         Contestant("async def that waits a turn", SERVER, 6_000, mcp=STATELESS | {"tool": "subtract_waits"}),
         Contestant("plain function in a thread", SERVER, 4_000, mcp=STATELESS | {"tool": "subtract_thread"}),
         threaded,
         Contestant("inline, on uvloop", [*SERVER, "uvloop"], 8_000, mcp=STATELESS | {"tool": "subtract_inline"}),
         Contestant("the limit on uvloop", [*LIMIT, "http", "PORT", "uvloop"], 12_000, mcp=STATELESS),
+        checked,
+        fresh,
+        Contestant("the limit with every check, a new head each time", [*CHECKED, "PORT"], 8_000, mcp=FRESH),
     ]
     title = "MCP tools/call, HTTP 2026-07-28, native front"
     row = measured(referee, "mcp-http", title, ours, limit, ([default, best], also))
     row.goals = [
         at_least(">= 25x the SDK's default", times(ours.figure, default.figure), 25),
         at_least(">= 15x the SDK's best", times(ours.figure, best.figure), 15),
+        at_most("inline <= 1.3x the limit with every check", ratio(inline.figure, checked.figure), 1.3),
+        at_most("a new head <= 1.4x a known one", ratio(fresh.figure, ours.figure), 1.4),
     ]
     return [row]
 

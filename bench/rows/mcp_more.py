@@ -17,6 +17,7 @@ OURS = ["-m", "bench.servers.mcp"]
 SDK = ["-m", "bench.peers.mcp_sdk"]
 TYPESCRIPT = "bench/peers/mcp_ts.js"
 NODE = "@modelcontextprotocol/server"
+MSGSPEC = "bench.peers.mcp_utils_msgspec"
 TOGETHER = 32
 
 
@@ -42,6 +43,26 @@ def stdio(referee: Referee) -> list[Row]:
         at_least("ahead of the TypeScript SDK", speed(ratio(ours.figure, node.figure)), 1),
     ]
     return [row]
+
+
+def process(referee: Referee) -> list[Row]:
+    """`tools/call` of 2026-07-28, bytes to bytes in one process; and one with 2 MB of arguments and of result."""
+    rows = []
+    for key, title, calls, task in (
+        ("mcp-process", "MCP tools/call 2026-07-28 in process", 20_000, "single"),
+        ("mcp-process-big", "MCP tools/call 2026-07-28 in process, 2 MB", 30, "big"),
+    ):
+        ours = Contestant("dragoman", [*OURS, "process"], calls, task=task)
+        peer = Contestant("mcp-utils-msgspec", ["-m", MSGSPEC], calls, task=task, peer="mcp-utils-msgspec")
+        also = []
+        if task == "single":
+            also = [Contestant("inline", ours.argv, calls, task="inline")]
+            also += [Contestant("plain function in a thread", ours.argv, calls // 4, task="thread")]
+        referee.in_process([ours, peer, *also])
+        row = Row(key, title, "us", ours.figure, None, [peer.figure], [one.figure for one in also])
+        row.goals = [at_least("ahead of mcp-utils-msgspec", speed(ratio(ours.figure, peer.figure)), 1)]
+        rows.append(row)
+    return rows
 
 
 def memory(referee: Referee) -> list[Row]:

@@ -1,5 +1,5 @@
 """dragoman as an MCP server and client: `serve URL [PORT] [uvloop|stream|TOOLS]`, `asgi PORT`, `memory`, `client URL`,
-`tools COUNT` (see `main`)."""
+`tools COUNT`, `process` (see `main`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from bench.limits.loops import run
+from bench.mcp_load import big, body
 from bench.worker import offer_async
 from dragoman import http_app, serve
+from dragoman.channel import Caller
+from dragoman.jsonrpc.errors import Refusal
 from dragoman.mcp import Client, HttpOptions, Server, TextContent
 
 CALL = {"minuend": 42, "subtrahend": 23}
@@ -42,6 +45,10 @@ def server(tools: int = 1, *, stream: bool = False) -> Server:
     async def subtract_waits(minuend: int, subtrahend: int) -> int:
         await asyncio.sleep(0)
         return minuend - subtrahend
+
+    @app.tool
+    async def echo(text: str) -> str:
+        return text
 
     for number in range(tools - 1):
         app.add_tool(another, name=f"tool_{number}", inline=True)
@@ -74,6 +81,40 @@ async def calling(target: str | Server) -> None:
         await offer_async({"single": one, "together": together})
 
 
+class Bytes:
+    """An exchange of bytes for bytes."""
+
+    def __init__(self, request: bytes) -> None:
+        self.request = request
+        self.caller = Caller()
+        self.gone: Callable[[], None] | None = None
+        self.answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        """The end."""
+        self.answer.set_result(answer)
+
+    def stream(self, message: bytes) -> bool:
+        """There is nothing ahead of the answer."""
+        return False
+
+
+async def in_process(app: Server) -> None:
+    """`tools/call` of 2026-07-28, bytes to bytes."""
+
+    def task(raw: bytes) -> Callable[[], Coroutine[Any, Any, object]]:
+        async def one() -> object:
+            exchange = Bytes(raw)
+            app.exchange(exchange)
+            return await exchange.answer
+
+        return one
+
+    calls = {"single": "subtract", "inline": "subtract_inline", "thread": "subtract_thread"}
+    texts = {task: body("2026", "tools/call", tool, 1) for task, tool in calls.items()}
+    await offer_async({name: task(text.encode()) for name, text in (texts | {"big": big()}).items()})
+
+
 async def registering(count: int) -> None:
     """A server with so many tools, made anew each time."""
 
@@ -100,6 +141,8 @@ def main(task: str, *words: str) -> None:
         asyncio.run(calling(server()))
     elif task == "client":
         asyncio.run(calling(words[0]))
+    elif task == "process":
+        asyncio.run(in_process(server()))
     elif task == "tools":
         asyncio.run(registering(int(words[0])))
 

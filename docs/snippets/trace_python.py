@@ -4,7 +4,7 @@ from calculator import api
 
 # [trace]
 from dragoman import connect, serve
-from dragoman.rpc.trace import Event, json_lines
+from dragoman.rpc.tracing import Event, json_lines
 
 
 def watch(event: Event) -> None:

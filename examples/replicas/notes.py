@@ -52,7 +52,7 @@ async def count(to: int, ctx: Context, pause: float = 0.1) -> int:
 
 @app.tool
 async def touch(name: str, ctx: Context) -> str:
-    "Change a note: whoever subscribed to it hears of it, whichever replica he is at."
+    "Change a note: its subscribers are told, whichever replica they are at."
     ctx.notify_resource_updated(f"note:///{name}")
     return name
 

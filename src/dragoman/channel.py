@@ -2,7 +2,7 @@
 
 A *channel* carries whole messages both ways for as long as it lives (TCP, stdio, WebSocket). An
 *exchange* is one message in and its answer out (an HTTP POST, a datagram, a broker's delivery).
-Whatever can be served is `Served`; transports know that protocol and never a service.
+Whatever can be served is `Servable`; transports know that protocol and never a service.
 
 Rules every transport keeps:
 
@@ -15,14 +15,38 @@ Rules every transport keeps:
 
 from __future__ import annotations
 
+import copy
+import logging
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from msgspec import Struct, field
 
-from .jsonrpc.errors import Refusal
+from .jsonrpc.codec import decode, failure
+from .jsonrpc.errors import InternalError, Refusal
+from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import Limits
-from .jsonrpc.messages import Malformed
+from .jsonrpc.messages import NULL, Malformed, Notification, Request
+from .jsonrpc.options import (
+    ANYTHING,
+    CALLABLE,
+    FLAG,
+    NAME,
+    NONE,
+    PAIRS,
+    TEXT,
+    TEXTS,
+    Rule,
+    check_struct,
+    instance,
+    many,
+    mapping,
+    one_of,
+    whole,
+)
+
+log = logging.getLogger("dragoman.wire")
 
 # -- how a channel ends ---------------------------------------------------------------------------
 
@@ -35,6 +59,11 @@ class Ended(ChannelError):
     """The far end finished: end of file, a close frame, the child's exit."""
 
 
+class Unheard(Ended):
+    """The far end finished before it had read anything of what we sent: that was not because of it, and to begin again
+    would not help."""
+
+
 class Closed(ChannelError):
     """We closed it ourselves."""
 
@@ -43,7 +72,83 @@ class Broken(ChannelError):
     """The wire failed: reset, refused, a stalled write, a handshake that did not come about."""
 
 
+def again(why: ChannelError) -> ChannelError:
+    """The same ending as an exception of its own, to be raised: one instance that is raised again and again collects
+    tracebacks and contexts, and all that their frames hold."""
+    return copy.copy(why)
+
+
 # -- who is there ---------------------------------------------------------------------------------
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """Who a caller is, as a guard found out."""
+
+    subject: str
+    """Whom the credentials name: a user, a service. Unique per issuer."""
+    client_id: str | None = None
+    """The program that acts for the subject."""
+    issuer: str | None = None
+    """Who says so."""
+    scopes: frozenset[str] = frozenset()
+    """What it may do."""
+    claims: Mapping[str, Any] = {}
+    """All else that is said of it."""
+    expires_at: float | None = None
+    """Unix time, in seconds; None: it does not end."""
+
+
+class UnixCredentials(Struct, frozen=True):
+    """The process at the far end of a Unix socket, as the kernel knows it."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+class Handshake(Struct, frozen=True, kw_only=True):
+    """What a guard sees of a caller: all that is known before a body is read, a WebSocket accepted, a delivery decoded."""
+
+    scheme: str
+    """The wire: "http", "wss", "tls", "unix", ..."""
+    method: str = ""
+    """HTTP's; "GET" for a WebSocket."""
+    url: str = ""
+    """The whole URL that was asked for, path and query as they were sent."""
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    """Header fields in their order, equal names apart, names in lower case; a broker delivery's, too."""
+    remote: str = ""
+    """The far end's address in words."""
+    certificate: Mapping[str, Any] | None = None
+    """The caller's TLS certificate, as `ssl.SSLSocket.getpeercert()` gives it; None: it showed none."""
+    credentials: UnixCredentials | None = None
+
+
+class Admitted(Struct, frozen=True, kw_only=True):
+    """A guard's yes."""
+
+    identity: Identity | None = None
+    """`Caller.identity` from here on."""
+    headers: Sequence[tuple[str, str]] = ()
+    """Header fields that join the answer, where the wire has them."""
+    expires: float | None = None
+    """Unix time at which the admission ends, for a channel that outlives it; None: never."""
+
+
+class Denied(Struct, frozen=True, kw_only=True):
+    """A guard's no."""
+
+    reason: str
+    """For the caller, in one line."""
+    status: int = 401
+    """HTTP's."""
+    headers: Sequence[tuple[str, str]] = ()
+    """Header fields of the answer, e.g. `WWW-Authenticate`."""
+
+
+Guard: TypeAlias = Callable[[Handshake], Awaitable[Admitted | Denied]]
+"""Decides at the door, before a body is read. One that raises turns the caller away with 500; one that takes longer than
+`limits.guard_timeout`, with 503."""
 
 
 class Caller(Struct, frozen=True, kw_only=True):
@@ -58,10 +163,18 @@ class Caller(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = field(default_factory=dict)
     """HTTP headers, names in lower case; equal names joined by ", "."""
     tls: bool = False
+    identity: Identity | None = None
+    """Who it is; None where no guard stands."""
     key: str = ""
-    """Names this very call for the caller and for whoever gets it again (idempotency key), where the wire has that."""
+    """Names this very call for the caller and for a worker that gets it again (idempotency key), where the wire has
+    that."""
     redelivered: int = 0
     """How often this message was delivered before: somebody may have begun, or even done, the work. 0 on most wires."""
+
+    @property
+    def principal(self) -> str | None:
+        """The subject of its identity, to whom sessions and sealed states belong; None where no guard stands."""
+        return None if self.identity is None else self.identity.subject
 
 
 # -- channels -------------------------------------------------------------------------------------
@@ -100,7 +213,7 @@ class Outgoing(Protocol):
 
     @property
     def settled(self) -> bool:
-        """The answer has come, or nobody waits for it any more."""
+        """The answer has come, or is not waited for any more."""
 
     def failed(self, why: Exception) -> None:
         """This call alone gets no answer (refused, HTTP status without JSON-RPC, late)."""
@@ -146,7 +259,7 @@ class Exchange(Protocol):
     request: bytes
     caller: Caller
     gone: Callable[[], None] | None
-    """Set by whoever serves: called once, on the loop, when the caller went away before the answer."""
+    """Set by what serves: called once, on the loop, when the caller went away before the answer."""
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
         """The end: the answer, or None when nothing is owed. `refusal` says that `answer` is our own refusal
@@ -158,23 +271,38 @@ class Exchange(Protocol):
 
 
 class Document(Struct, frozen=True):
-    """Something to GET beside the methods: a media type and a function that makes the bytes."""
+    """Something to GET beside the methods: a media type, and either a function that makes the bytes, or the name of the
+    JSON-RPC method whose result it is: that is a call like any other, with the headers of the GET as its caller's."""
 
     media_type: str
-    make: Callable[[], bytes]
+    make: Callable[[], bytes] | None = None
+    method: str = ""
 
 
 @runtime_checkable
-class Served(Protocol):
-    """Whatever can be served on any wire.
-
-    It may have more: `start()` and `stop()`, coroutines around its life; `join(bus)`, a coroutine that is called once
-    before them where there is a `bus.Bus`; `restrict(limits)`, which takes other limits; `http_endpoints(path)`,
-    endpoints of its own on HTTP (see `transports.http`); `subprotocol`, the name it speaks under on WebSocket.
-    """
+class Servable(Protocol):
+    """Whatever can be served on any wire. What a single wire or the bus may ask for besides is a protocol declared
+    there: `transports.http.app.HttpEndpoints`, `bus.contract.JoinsBus`."""
 
     name: str
-    gate: Gate
+    gate: CallLimit
+
+    @property
+    def limits(self) -> Limits:
+        """What bounds its callers."""
+
+    @property
+    def subprotocol(self) -> str | None:
+        """The name that it speaks under on WebSocket; None: it needs none."""
+
+    def restrict(self, limits: Limits) -> None:
+        """Serve under other limits from now on."""
+
+    async def start(self) -> None:
+        """One user more: begin what has a beginning. Called on the loop that serves, before anything comes in."""
+
+    async def stop(self) -> None:
+        """The counterpart of `start` for a user that does not drain: others may go on."""
 
     def exchange(self, x: Exchange) -> None:
         """Take one exchange; `x.respond` is called before this returns, or later on the loop."""
@@ -189,7 +317,21 @@ class Served(Protocol):
         """Refuse new calls, let those in flight end within `timeout` seconds, then cancel them and close every channel."""
 
 
-class Gate:
+def exchanged(served: Servable, x: Exchange) -> None:
+    """Give an exchange to what serves it: the one way in which every wire does that. What is served should not raise;
+    where it does, the request is answered with -32603 and a reference that stands in the log, and the wire lives."""
+    try:
+        served.exchange(x)
+    except Exception as error:
+        reference = os.urandom(6).hex()
+        log.error("%s: an exchange raised, reference %s", served.name, reference, exc_info=error)
+        message = decode(x.request)
+        id = message.id if isinstance(message, Request) else NULL
+        answer = failure(id, InternalError(data={"reference": reference}))
+        x.respond(None if isinstance(message, Notification) else answer)
+
+
+class CallLimit:
     """What all wires of one served object share: calls in flight in all, and draining.
 
     `enter` before a call starts to take time, `leave` when it has ended; `idle` is called on the
@@ -233,14 +375,21 @@ def busy(limit: str, allowed: int) -> Refusal:
 # -- dialling and listening -----------------------------------------------------------------------
 
 
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(one, str) for one in value)
+
+
 class Options(Struct, frozen=True, kw_only=True):
     """What a URL cannot say well, one object for every wire; each wire reads what concerns it."""
 
     limits: Limits = Limits()
-    framing: Literal["newline", "content-length"] | None = None
+    framing: FramingName | None = None
     """Streams and stdio; None: what the URL's `?framing=` says, else newline."""
-    tls: Any = None
-    """An `ssl.SSLContext`; None: the system's defaults where the scheme asks for TLS (a server must give one)."""
+    client_tls: Any = None
+    """An `ssl.SSLContext` for where we connect: a server, a broker, a bus. None: the system's defaults, which check the
+    certificate and its name."""
+    server_tls: Any = None
+    """An `ssl.SSLContext` with our certificate, for where we listen; https, wss and tls need one."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """HTTP and WebSocket clients: further headers."""
     auth: tuple[str, str] | str | None = None
@@ -248,11 +397,16 @@ class Options(Struct, frozen=True, kw_only=True):
     subprotocol: str | None = None
     """WebSocket; None: a server offers that of what is served, a client none."""
     hosts: Iterable[str] | None = None
-    """HTTP server: allowed Host names; None: loopback's own names when bound to loopback, else any."""
+    """HTTP server: allowed Host names. None: loopback's own when bound to loopback, else addresses and this machine's
+    names; a mounted ASGI app takes any then, for a proxy in front may send what it likes."""
     origins: Iterable[str] | None = None
-    """HTTP server: allowed Origin values; None: loopback's own when bound to loopback, else none checked."""
+    """HTTP server: allowed Origin values. None: loopback's own when bound to loopback, else the server's own."""
     cors: Iterable[str] = ()
     """HTTP server: origins that get CORS headers; none unless asked."""
+    guard: Guard | None = None
+    """Serving: asked about each caller at the door; None: everybody may come in."""
+    empty_status: Literal[200, 204] = 204
+    """HTTP server: the status where no answer is owed; 200 with an empty body for callers that know no 204."""
     mode: int = 0o600
     """Unix sockets: the permissions of the socket file."""
     env: Mapping[str, str] | None = None
@@ -270,9 +424,39 @@ class Options(Struct, frozen=True, kw_only=True):
     """Serving: file descriptors of sockets that were bound already, by URL as it was given, without path and query;
     those of streams listen. Other processes have them too, and each takes what it can. They become the listener's."""
     crowd: Any = None
-    """Serving on such sockets: a `transports.shared.Crowd`, by which processes see who of them carries less."""
+    """Serving on such sockets: a `net.accept.LoadBoard`, by which processes see who of them carries less."""
     unready: Callable[[], str] | None = None
     """HTTP server: why no new work should come here now, for `/ready`; empty when it should."""
+
+    def __post_init__(self) -> None:
+        check_struct(self, _RULES)
+
+
+LIMITS: Final = instance(Limits, "a Limits")
+TLS: Final = Rule(lambda value: hasattr(value, "wrap_bio"), "an ssl.SSLContext")
+_RULES: Final = {
+    "limits": LIMITS,
+    "framing": one_of(*get_args(FramingName)) | NONE,
+    "client_tls": TLS | NONE,
+    "server_tls": TLS | NONE,
+    "headers": PAIRS,
+    "auth": TEXT | Rule(_is_pair, "a pair of user and password") | NONE,
+    "subprotocol": NAME | NONE,
+    "hosts": TEXT | TEXTS | NONE,
+    "origins": TEXT | TEXTS | NONE,
+    "cors": TEXT | TEXTS,
+    "empty_status": one_of(204, 200),
+    "mode": whole(0),
+    "env": PAIRS | NONE,
+    "cwd": Rule(lambda value: isinstance(value, str | os.PathLike), "the path of a folder") | NONE,
+    "stderr": CALLABLE | NONE,
+    "amplify": FLAG,
+    "store": ANYTHING,  # a bus.Store, which is made here alone
+    "sockets": mapping(many(whole(0))),
+    "crowd": ANYTHING,  # made by workers alone
+    "unready": CALLABLE | NONE,
+    "guard": CALLABLE | NONE,
+}
 
 
 class Listener(Protocol):
@@ -282,12 +466,12 @@ class Listener(Protocol):
     """Where it really listens (port 0 replaced by the port)."""
 
     async def close(self) -> None:
-        """Accept nothing more. What is attached lives on; `Served.drain` ends it."""
+        """Accept nothing more. What is attached lives on; `Servable.drain` ends it."""
 
     async def closed(self) -> None:
         """Wait for the end of what it carried; returns when the wire is released."""
 
 
 Dial: TypeAlias = Callable[[str, Options], Awaitable[Channel]]
-Listen: TypeAlias = Callable[[str, Mapping[str, Served], Options], Awaitable[Listener]]
+Listen: TypeAlias = Callable[[str, Mapping[str, Servable], Options], Awaitable[Listener]]
 """Served objects by URL path below the URL's own ("" for the one at the URL itself). Wires without paths take one."""

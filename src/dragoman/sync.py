@@ -31,12 +31,13 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from msgspec import UNSET
 
-from . import wires
+from . import connecting as wires
 from .channel import Caller, Closed
 from .jsonrpc.errors import LocalError
 from .jsonrpc.messages import Notification
 from .rpc import background
 from .rpc.notifications import Notifications
+from .rpc.outbound import BatchResult
 from .rpc.peer import Peer
 from .rpc.proxy import Proxy, proxy
 
@@ -172,7 +173,7 @@ class Answer(Generic[T]):
 
     def __init__(self, method: str) -> None:
         self._method = method
-        self._future: asyncio.Future[T] | None = None
+        self._future: BatchResult | None = None
 
     def done(self) -> bool:
         """True after the batch's block."""
@@ -180,20 +181,21 @@ class Answer(Generic[T]):
 
     def result(self) -> T:
         """The result, or the call's error raised. LocalError inside the batch's block: nothing is sent yet."""
-        return self._settled().result()
+        result: T = self._settled().result()
+        return result
 
     def exception(self) -> BaseException | None:
         """The call's error, or None."""
         return self._settled().exception()
 
-    def _settled(self) -> asyncio.Future[T]:
+    def _settled(self) -> BatchResult:
         if self._future is None:
             raise LocalError(f"{self._method}: the batch is sent, and answered, at the end of its block")
         return self._future
 
 
 class SyncBatch:
-    """See `SyncPeer.batch`. What is called is encoded at the end of the block."""
+    """As `SyncPeer.batch`. What is called is encoded at the end of the block."""
 
     def __init__(self, owner: SyncPeer, timeout: float | Any | None) -> None:
         self._owner = owner
@@ -224,7 +226,7 @@ class SyncBatch:
             self._owner._run(self._send)
 
     async def _send(self) -> None:
-        futures: list[tuple[Answer[Any], asyncio.Future[Any]]] = []
+        futures: list[tuple[Answer[Any], BatchResult]] = []
         async with self._owner._peer.batch(timeout=self._timeout) as batch:
             for method, params, result, answer in self._added:
                 if answer is None:
@@ -232,7 +234,7 @@ class SyncBatch:
                 else:
                     futures.append((answer, batch.call(method, params, result=result)))
         for answer, future in futures:
-            future.exception()  # which nobody may ask for later
+            future.exception()  # which may never be asked for
             answer._future = future
 
 
@@ -256,7 +258,7 @@ class SyncNotifications:
                 raise StopIteration from None
 
     def close(self) -> None:
-        """Listen no more; whoever waits for the next one is at the end."""
+        """Listen no more; a task that waits for the next one is at the end."""
         _soon(self._owner._loop, self._owner._pid, self._source.close)
 
 

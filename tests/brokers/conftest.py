@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from .engines import Engine, mosquitto, nats, rabbitmq, redis
+from .engines import Engine, memory, mosquitto, nats, rabbitmq, redis
 from .wires import Wire
 
-__all__ = ["mosquitto", "nats", "rabbitmq", "redis"]
+__all__ = ["memory", "mosquitto", "nats", "rabbitmq", "redis"]
 
 
 @pytest.fixture

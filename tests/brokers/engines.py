@@ -25,6 +25,9 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.transports.broker import memory as broker_memory
+from tests.skips import missing
+
 BOOT = 90.0
 """Seconds that a broker may take until it answers."""
 _GREETINGS: dict[str, tuple[bytes, bytes]] = {
@@ -142,8 +145,32 @@ class Engine:
             return False
 
 
+class MemoryEngine:
+    """The broker in memory with the face of an `Engine`. It is another one in every test, that of the test's loop."""
+
+    scheme = "memory+broker"
+    url = "memory+broker:"
+
+    def control(self) -> None:
+        """It is always ours to stop."""
+
+    async def start(self) -> None:
+        broker_memory.broker().start()
+
+    async def stop(self) -> None:
+        broker_memory.broker().stop()
+
+    async def kill(self) -> None:
+        broker_memory.broker().stop("it was killed")
+
+    async def restart(self, *, hard: bool = False) -> None:
+        await (self.kill() if hard else self.stop())
+        await asyncio.sleep(0)
+        await self.start()
+
+
 def _gone(group: int, patience: float) -> bool:
-    """Wait until nobody of a process group lives."""
+    """Wait until no process of a group lives."""
     until = time.monotonic() + patience
     while time.monotonic() < until:
         try:
@@ -167,13 +194,6 @@ def free_port() -> int:
 
 def _found(program: str, *places: str) -> str | None:
     return next((place for place in places if os.access(place, os.X_OK)), None) or shutil.which(program)
-
-
-def missing(why: str) -> None:
-    """Skip, or fail where the tests must be complete."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(why)
-    pytest.skip(why)
 
 
 Recipe = Callable[[str, Path, int], tuple[list[str], dict[str, str], str]]
@@ -232,6 +252,7 @@ def _mosquitto(program: str, folder: Path, port: int) -> tuple[list[str], dict[s
     (folder / "mosquitto.conf").write_text(
         f"{user}listener {port} 127.0.0.1\nallow_anonymous true\npersistence true\n"
         f"persistence_location {folder}/\nautosave_interval 1\nautosave_on_changes true\nset_tcp_nodelay true\n"
+        "max_queued_messages 0\n"  # by default it confirms, and drops, what is above 1,000 for one worker
     )
     return [program, "-c", str(folder / "mosquitto.conf")], {}, ""
 
@@ -281,3 +302,8 @@ def nats() -> Iterator[Engine]:
 def redis() -> Iterator[Engine]:
     with started("redis") as one:
         yield one
+
+
+@pytest.fixture
+def memory() -> MemoryEngine:
+    return MemoryEngine()

@@ -8,11 +8,11 @@ import logging
 import pytest
 
 from dragoman import connect, serve
-from dragoman.bus.amqp import Line
 from dragoman.channel import Broken
+from dragoman.engines.amqp.connection import BrokerConnection
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.transports.broker import Refused
-from dragoman.transports.urls import parse
+from dragoman.net.urls import parse
+from dragoman.transports.broker.contract import Refused
 
 from .engines import Engine, name
 from .wires import PATIENCE, calculator, too_large_is_refused, until_answered
@@ -83,7 +83,7 @@ async def test_a_deleted_queue_comes_back(rabbitmq: Engine) -> None:
     url = f"{rabbitmq.url}/{queue}"
     async with serve(calculator(), urls=[url]), connect(url, timeout=PATIENCE) as peer:
         assert await peer.call("add", [1, 2]) == 3
-        line = Line(parse(rabbitmq.url), vhost="")
+        line = BrokerConnection(parse(rabbitmq.url), vhost="", role="test")
         await line.begin()
         await line.delete(queue)
         await line.close()
@@ -93,7 +93,7 @@ async def test_a_deleted_queue_comes_back(rabbitmq: Engine) -> None:
 async def test_a_queue_that_gives_no_answer_is_named(rabbitmq: Engine) -> None:
     """As one without a leader: who waits for it can tell for what."""
     rabbitmq.control()
-    line = Line(parse(rabbitmq.url), vhost="")
+    line = BrokerConnection(parse(rabbitmq.url), vhost="", role="test")
     await line.begin()
     line._patience = 0.2
     rabbitmq.freeze()

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from dragoman import Context, Peer, Service, connect, serve
-from dragoman.channel import Broken, Gate
+from dragoman.channel import Broken
 from dragoman.jsonrpc.errors import CallTimeout, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT, SERVER
 from dragoman.mcp import Client, Server
-from dragoman.transports.broker import Letter, Unroutable
+from dragoman.net.urls import parse
+from dragoman.transports.broker.contract import BrokerMessage, Unroutable
+from tests.servable import Idle
 
 from .engines import Engine
 from .wire_table import every_case
@@ -57,7 +59,7 @@ async def test_calls_batches_and_notifications(wire: Wire, url: str) -> None:
         heard.put_nowait(number)
 
     async with serve(api, urls=[url]) as serving, connect(url, timeout=PATIENCE) as peer:
-        assert serving.urls[0].startswith(f"{url.partition(':')[0]}://127.0.0.1:")
+        assert serving.urls[0] == parse(url).bare
         assert await asyncio.gather(*(peer.call("add", [n, 1]) for n in range(500))) == list(range(1, 501))
         with pytest.raises(RpcError) as refused:
             await peer.call("add", ["one", 2])
@@ -116,7 +118,7 @@ async def test_a_broadcast_reaches_every_worker_and_a_notification_one(url: str)
 @over(*(wire for wire in WIRES if wire.says_nobody))
 async def test_nobody_there_is_said_at_once(wire: Wire, url: str) -> None:
     async with connect(url) as peer:
-        with pytest.raises(Unroutable, match=f"(?i)nobody serves .*{address(url)}"):
+        with pytest.raises(Unroutable, match=f"no worker serves .*{address(url)}"):
             await peer.call("add", [1, 2], timeout=None)
         if wire.notes_confirmed:
             with pytest.raises(Unroutable):
@@ -188,10 +190,10 @@ async def test_a_cancel_reaches_the_worker_though_it_takes_nothing_more(url: str
             call.cancel()
             await ended.wait()
             assert await waiting == 3
-    async with post(url, serving=True) as one:  # and it is settled: nobody gets it again
-        again: asyncio.Queue[Letter] = asyncio.Queue()
+    async with post(url, serving=True) as one:  # and it is settled: no worker gets it again
+        again: asyncio.Queue[BrokerMessage] = asyncio.Queue()
         await one.work(again.put_nowait, 1)
-        await one.request(Letter(body=b'"last"', correlation="last"), None)
+        await one.request(BrokerMessage(body=b'"last"', correlation="last"), None)
         async with asyncio.timeout(PATIENCE):
             letter = await again.get()
         assert letter.body == b'"last"'
@@ -231,10 +233,12 @@ async def test_what_comes_after_its_deadline_is_not_run(url: str) -> None:
         ran.append(number)
 
     async with serve(api, urls=[url]), post(url) as one:
-        answers: asyncio.Queue[Letter] = asyncio.Queue()
+        answers: asyncio.Queue[BrokerMessage] = asyncio.Queue()
         mailbox = await one.mailbox(answers.put_nowait)
         for number, headers in ((1, {"deadline": "1000"}), (2, {})):
-            letter = Letter(body=jsonrpc("see", number), reply_to=mailbox, correlation=str(number), headers=headers)
+            letter = BrokerMessage(
+                body=jsonrpc("see", number), reply_to=mailbox, correlation=str(number), headers=headers
+            )
             await one.request(letter, None)
         async with asyncio.timeout(PATIENCE):
             answer = await answers.get()
@@ -257,17 +261,27 @@ async def test_the_same_key_is_answered_and_not_run_again(url: str) -> None:
         await asyncio.sleep(0)
         return len(runs)
 
+    @api.method(inline=True)
+    def balance(whose: int) -> str:
+        return f"the balance of {whose}"
+
     async with serve(api, urls=[url]), connect(url) as peer, connect(url) as other:
         first = await asyncio.gather(*(peer.call("buy", [1], extra={"key": "k1"}) for _ in range(5)))
         assert first == [1] * 5
-        assert await other.call("buy", [1], extra={"key": "k1"}) == 1
-        assert await other.call("buy", [1], extra={"key": "k2"}) == 2
-    assert runs == [1, 1]
+        assert await peer.call("buy", [1], extra={"key": "k1"}) == 1
+        # the key of another call, or of another caller, is another key
+        assert await peer.call("balance", [1], extra={"key": "k1"}) == "the balance of 1"
+        assert await peer.call("buy", [2], extra={"key": "k1"}) == 2
+        assert await peer.call("buy", [1], extra={"key": "k2"}) == 3
+        assert await peer.call("buy", [1], extra={"key": "k1", "authorization": "Bearer x"}) == 4
+        assert await other.call("buy", [1], extra={"key": "k1"}) == 5
+        assert await peer.call("buy", [1], extra={"key": "k1"}) == 1
+    assert runs == [1, 2, 1, 1, 1]
 
 
 async def victim(url: str) -> int:
     """A worker that leaves with the first request it gets; how often that had been delivered before."""
-    got: asyncio.Queue[Letter] = asyncio.Queue()
+    got: asyncio.Queue[BrokerMessage] = asyncio.Queue()
     async with post(url, serving=True) as one, asyncio.timeout(PATIENCE):
         await one.work(got.put_nowait, 1)
         return (await got.get()).count
@@ -310,17 +324,17 @@ async def test_what_no_worker_survives_is_answered_and_set_aside(wire: Wire, eng
 
 @EVERY
 async def test_poison_is_answered_or_set_aside_and_never_loops(wire: Wire, engine: Engine, url: str) -> None:
-    answers: asyncio.Queue[Letter] = asyncio.Queue()
+    answers: asyncio.Queue[BrokerMessage] = asyncio.Queue()
     async with serve(calculator(), urls=[url]), post(url) as one, connect(url, timeout=PATIENCE) as peer:
         mailbox = await one.mailbox(answers.put_nowait)
-        await one.request(Letter(body=b"\xff no JSON", reply_to=mailbox, correlation="1"), None)
+        await one.request(BrokerMessage(body=b"\xff no JSON", reply_to=mailbox, correlation="1"), None)
         async with asyncio.timeout(PATIENCE):
             answer = await answers.get()
         assert b"-32700" in answer.body
         answer.settle("answered")
-        await one.request(Letter(body=b"\xff no JSON, no address", correlation="2"), None)
-        # a request that says nobody to answer is no poison
-        await one.request(Letter(body=jsonrpc("add", 1, 2), correlation="3"), None)
+        await one.request(BrokerMessage(body=b"\xff no JSON, no address", correlation="2"), None)
+        # a request that names no address to answer is not poison
+        await one.request(BrokerMessage(body=jsonrpc("add", 1, 2), correlation="3"), None)
         assert await peer.call("add", [1, 2]) == 3
         if wire.dead is not None:
             assert await wire.dead(engine, url, 1) == [b"\xff no JSON, no address"]
@@ -331,13 +345,8 @@ async def test_poison_is_answered_or_set_aside_and_never_loops(wire: Wire, engin
 async def test_messages_ahead_of_the_answer_come_before_it(url: str) -> None:
     kinds: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
 
-    class Chatty:
+    class Chatty(Idle):
         """Served: says two things before it answers, and one after."""
-
-        name = "chatty"
-
-        def __init__(self) -> None:
-            self.gate = Gate(10)
 
         def exchange(self, x: Any) -> None:
             assert x.stream(b"one")
@@ -345,19 +354,13 @@ async def test_messages_ahead_of_the_answer_come_before_it(url: str) -> None:
             x.respond(b"answer")
             assert x.tell(b"three")
 
-        def attach(self, channel: Any) -> None: ...
-        def routes(self) -> dict[str, Any]:
-            return {}
-
-        async def drain(self, timeout: float) -> None: ...
-
-    def take(letter: Letter) -> None:
+    def take(letter: BrokerMessage) -> None:
         kinds.put_nowait((letter.headers.get("kind", ""), letter.body))
         letter.settle("answered")
 
     async with serve(Chatty(), urls=[url]), post(url) as one:
         mailbox = await one.mailbox(take)
-        await one.request(Letter(body=b"?", reply_to=mailbox, correlation="1"), None)
+        await one.request(BrokerMessage(body=b"?", reply_to=mailbox, correlation="1"), None)
         async with asyncio.timeout(PATIENCE):
             got = [await kinds.get() for _ in range(4)]
     assert got.index(("", b"answer")) > got.index(("ahead", b"two"))

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from dragoman import Context, Service, connect, serve
-from dragoman.bus import redis_line
 from dragoman.channel import Broken
+from dragoman.engines.redis import connection
 from dragoman.jsonrpc.errors import CallTimeout
-from dragoman.transports import broker_channel
-from dragoman.transports.broker import Letter
+from dragoman.transports.broker import channel as broker_channel
+from dragoman.transports.broker.contract import BrokerMessage
 
 from .engines import Engine
 from .wires import (
@@ -24,6 +24,7 @@ from .wires import (
     DURABLE,
     MAIN,
     PATIENCE,
+    REAL,
     REDIS,
     STREAM,
     YOUNG,
@@ -180,8 +181,10 @@ async def test_restarts_under_load(wire: Wire, engine: Engine, url: str, capsys:
     assert set(ends) <= wire.ends
     if not wire.durable:
         assert twice == 0
-    if wire is AMQP:  # what ran while the broker went: its answer is kept and not run again
-        assert twice <= CALLERS * wire.restarts // 2
+    if (
+        wire is AMQP
+    ):  # what ran while the broker went comes to the other worker in half of the cases, and is not run again here
+        assert twice <= CALLERS * wire.restarts * 3 // 4
     if wire is STREAM:
         assert blind == 0
 
@@ -237,14 +240,14 @@ async def test_calls_to_a_broker_that_is_away_end_in_their_time_or_wait_for_it(
     assert len([record for record in caplog.records if record.message.endswith(" is back")]) == 2
 
 
-@MAIN
+@REAL
 async def test_a_broker_that_hangs_is_noticed(
     wire: Wire, engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half-open: the sockets are there, nobody answers. Calls end in their deadline; when the broker is back they go on,
-    where it keeps them."""
+    """Half-open: the sockets are there, without an answer. Calls end in their deadline; when the broker is back they
+    go on, where it keeps them."""
     engine.control()
-    monkeypatch.setattr(redis_line, "PATIENCE", 2.5)
+    monkeypatch.setattr(connection, "PATIENCE", 2.5)
     url = plus(url, wire.quick)
     states: asyncio.Queue[bool] = asyncio.Queue()
     async with serve(service(), urls=[url]), connect(url, timeout=PATIENCE) as peer, post(url) as one:
@@ -259,7 +262,7 @@ async def test_a_broker_that_hangs_is_noticed(
             async with asyncio.timeout(PATIENCE):
                 assert await states.get() is False
                 with pytest.raises(ConnectionError):
-                    await one.request(Letter(body=b"x"), None)
+                    await one.request(BrokerMessage(body=b"x"), None)
                 if not wire.durable:
                     with pytest.raises(Broken, match="lost"):
                         await waiting

@@ -11,11 +11,11 @@ import pytest
 
 from dragoman import Context, Service, connect, serve
 from dragoman.channel import Broken, Options
+from dragoman.engines.mqtt.messages import Published
+from dragoman.engines.mqtt.wire import MqttPost
 from dragoman.jsonrpc.errors import CallTimeout, LocalError, RpcError
-from dragoman.transports.broker import Letter
-from dragoman.transports.mqtt import MqttPost
-from dragoman.transports.mqtt_link import Published
-from dragoman.transports.urls import parse
+from dragoman.net.urls import parse
+from dragoman.transports.broker.contract import BrokerMessage
 
 from .engines import Engine, name
 from .test_mqtt import listener
@@ -23,11 +23,11 @@ from .wires import PATIENCE, calculator, until
 from .worker import worker
 
 
-async def victim(url: str) -> Letter:
+async def victim(url: str) -> BrokerMessage:
     """A worker that dies of the first request it gets: its socket is gone, without a goodbye."""
     post = MqttPost(parse(url), Options(), serving=True)
     await post.open()
-    got: asyncio.Queue[Letter] = asyncio.Queue()
+    got: asyncio.Queue[BrokerMessage] = asyncio.Queue()
     await post.work(got.put_nowait, 1)
     async with asyncio.timeout(PATIENCE):
         letter = await got.get()
@@ -37,9 +37,9 @@ async def victim(url: str) -> Letter:
 
 def _die(post: MqttPost) -> None:
     """What a worker's death looks like to the broker: the socket is gone, without a goodbye."""
-    assert post._link is not None
-    post._closing = True
-    post._link._over("dead")
+    assert post.link is not None
+    post.closing = True
+    post.link._over("dead")
 
 
 # -- workers --------------------------------------------------------------------------------------
@@ -66,6 +66,72 @@ async def test_what_a_killed_worker_had_goes_to_the_others(mosquitto: Engine) ->
             await first.kill()
             async with asyncio.timeout(PATIENCE):
                 assert await asyncio.gather(*calls) == [1, 1, 1, 2, 3]
+
+
+async def test_a_worker_that_starts_after_the_will_was_published_takes_over(mosquitto: Engine) -> None:
+    """No worker serves when the will is published: the broker retains it (MQTT 5.0, 3.1.2.7) for a worker that comes
+    later, and that worker removes it when it is done."""
+    topic = name()
+    url = f"{mosquitto.url}/{topic}?prefetch=2"
+    api = calculator()
+
+    @api.method
+    async def work(seconds: float, ctx: Context) -> int:
+        return ctx.redelivered
+
+    wills = f"{topic}/fallen/#"
+    async with (
+        connect(url.partition("?")[0]) as peer,
+        worker(url) as first,
+        listener(mosquitto.url, wills) as (_, heard),
+    ):
+        calls = [asyncio.create_task(peer.call("work", [60], timeout=PATIENCE)) for _ in range(2)]
+        await asyncio.sleep(0)
+        calls += [asyncio.create_task(peer.call("add", [number, 1], timeout=PATIENCE)) for number in range(3)]
+        async with listener(mosquitto.url, "marker/#") as (link, marks):
+            await link.publish(Published(topic="marker/1", body=b""))
+            await marks.get()
+        await first.kill()
+        async with asyncio.timeout(PATIENCE):
+            will = await heard.get()
+            async with serve(api, urls=[url]):
+                assert await asyncio.gather(*calls) == [1, 1, 1, 2, 3]
+                claim, removed = await heard.get(), await heard.get()
+    assert claim.body.split()[0] == will.body
+    assert removed.body == b""
+    assert await _retained(mosquitto, wills) == []
+
+
+async def test_a_worker_that_comes_back_removes_its_will(mosquitto: Engine) -> None:
+    """It was only cut off for a while: no other shall take it for dead."""
+    topic = name()
+    post = MqttPost(parse(f"{mosquitto.url}/{topic}"), Options(), serving=True)
+    back = asyncio.Event()
+    post.on_state = lambda online, why: back.set() if online else None
+    await post.open()
+    await post.work(lambda letter: None, 1)
+    mine = post.place.client
+    will = Published(topic=f"{topic}/fallen/dragoman/{mine}", body=mine.encode(), retained=True)
+    async with listener(mosquitto.url) as (link, _):
+        await link.publish(will)
+    assert await _retained(mosquitto, f"{topic}/fallen/#") == [mine.encode()]
+    assert post.link is not None
+    post.link._over("cut off")
+    async with asyncio.timeout(PATIENCE):
+        await back.wait()
+    assert await _retained(mosquitto, f"{topic}/fallen/#") == []
+    await post.close()
+
+
+async def _retained(engine: Engine, filter: str) -> list[bytes]:
+    """What the broker has retained at some topics."""
+    async with listener(engine.url) as (link, heard):
+        await link.subscribe([filter, "marker/#"], 1, retained=True)
+        await link.publish(Published(topic="marker/1", body=b""))
+        bodies = []
+        while (message := await heard.get()).topic != "marker/1":
+            bodies.append(message.body)
+        return bodies
 
 
 async def test_a_worker_with_a_name_comes_back_for_what_it_had(mosquitto: Engine) -> None:

@@ -14,11 +14,11 @@ from nats.aio.client import Client as Bare
 from dragoman import Context, Service, connect, serve
 from dragoman.jsonrpc.errors import LocalError, RpcError
 from dragoman.jsonrpc.limits import Limits
-from dragoman.transports.broker import Letter, Refused
+from dragoman.transports.broker.contract import BrokerMessage, Refused
 from tests.calculator import calculator
 
 from .engines import Engine, name
-from .wires import NATS, PATIENCE, STREAM, SUBTRACT, address, over, plus, post_at, too_large_is_refused
+from .wires import NATS, PATIENCE, STREAM, SUBTRACT, Wire, address, over, plus, post_at, too_large_is_refused
 
 
 @pytest.fixture
@@ -70,6 +70,24 @@ async def test_any_client_of_nats_can_call(nats: Engine, raw: Bare) -> None:
 
 
 @over(NATS, STREAM)
+async def test_a_reply_subject_of_jetstreams_api_empties_no_stream(wire: Wire, url: str, raw: Bare) -> None:
+    """The worker may purge streams; its caller may only publish to the service's subject."""
+    orders = name("orders")
+    stream = raw.jetstream()
+    await stream.add_stream(name=orders, subjects=[orders])
+    await stream.publish(orders, b"a lamp")
+    purge = f"$JS.API.STREAM.PURGE.{orders}"
+    async with serve(calculator(), urls=plus(url, "prefetch=1")), connect(url, timeout=PATIENCE) as peer:
+        if wire is STREAM:
+            to, _, correlation = purge.rpartition(".")
+            await stream.publish(address(url), SUBTRACT, headers={"reply-to": to, "correlation": correlation})
+        else:
+            await raw.publish(address(url), SUBTRACT, reply=purge)
+        assert await peer.call("subtract", [42, 23]) == 19
+    assert (await stream.stream_info(orders)).state.messages == 1
+
+
+@over(NATS, STREAM)
 async def test_too_large_is_refused(url: str) -> None:
     """Above the server's `max_payload`, less what is kept for headers."""
     await too_large_is_refused(url, 1_100_000, "NATS")
@@ -80,9 +98,9 @@ async def test_headers_that_would_speak_to_the_server_are_refused(nats: Engine) 
     await post.open()
     for headers, words in (({"Nats-Rollup": "all"}, "Nats-Rollup"), ({"key": "x" * 3000}, "1536 are kept")):
         with pytest.raises(Refused, match=words):
-            await post.request(Letter(body=b"{}", headers=headers), None)
+            await post.request(BrokerMessage(body=b"{}", headers=headers), None)
     with pytest.raises(LocalError, match="BadHeader"):
-        await post.request(Letter(body=b"{}", headers={"a b": "c"}), None)
+        await post.request(BrokerMessage(body=b"{}", headers={"a b": "c"}), None)
     await post.close()
 
 
@@ -121,7 +139,7 @@ async def test_above_prefetch_requests_wait_and_above_that_they_are_refused(nats
 
 
 async def test_poison_is_set_aside(nats: Engine, raw: Bare) -> None:
-    """What is no JSON-RPC and says nobody to answer, and what killed its workers."""
+    """What is not JSON-RPC and names no address to answer, and what killed its workers."""
     url, seen = place(nats, True, "deliveries=2&wait=1"), list[int]()
     service = Service("told")
 
@@ -158,7 +176,7 @@ async def test_a_request_that_is_sent_twice_is_taken_once(nats: Engine, raw: Bar
         pass
     post = post_at(url)
     await post.open()
-    letter = Letter(body=SUBTRACT, reply_to=await post.mailbox(print), correlation=name())
+    letter = BrokerMessage(body=SUBTRACT, reply_to=await post.mailbox(print), correlation=name())
     await post.request(letter, None)
     await post.request(letter, None)
     assert await held(raw, url) == 1
@@ -166,7 +184,7 @@ async def test_a_request_that_is_sent_twice_is_taken_once(nats: Engine, raw: Bar
 
 
 async def test_an_answer_waits_for_its_caller_to_come_back(nats: Engine, raw: Bare) -> None:
-    """Nobody hears the mailbox: the worker does not acknowledge, and tries again."""
+    """The mailbox has no subscriber: the worker does not acknowledge, and tries again."""
     url, ran = place(nats, True), asyncio.Event()
     service = Service("told")
 

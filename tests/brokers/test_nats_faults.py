@@ -135,7 +135,10 @@ async def test_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with engine("nats", "nats-server", encrypted, "/usr/sbin/nats-server") as one:
         host, port = one.address
         url = f"natss://me:pass@{host}:{port}/{name()}"
-        async with serve(service(), urls=[url], tls=context), connect(url, tls=context, timeout=PATIENCE) as peer:
+        async with (
+            serve(service(), urls=[url], client_tls=context),
+            connect(url, tls=context, timeout=PATIENCE) as peer,
+        ):
             assert await peer.call("add", [1, 2]) == 3
         with pytest.raises(Broken, match="certificate is not trusted"):
             async with connect(url):

@@ -6,21 +6,22 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from redis.asyncio import Redis
 
 from dragoman import Context, Service, connect, serve
-from dragoman.bus import open_bus, redis_line
-from dragoman.bus.redis_line import Line, place
+from dragoman.bus import open_bus
 from dragoman.channel import Broken
+from dragoman.engines.redis import connection
+from dragoman.engines.redis.connection import BrokerConnection, place
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.transports.broker import Refused
-from dragoman.transports.urls import parse
+from dragoman.net.urls import parse
+from dragoman.transports.broker.contract import Refused
 
 from .engines import Engine, engine, free_port, name
 from .wires import PATIENCE, SUBTRACT, calculator, too_large_is_refused
@@ -117,7 +118,7 @@ async def test_what_is_done_is_gone(redis: Engine, raw: Redis) -> None:
         await until(lambda: empty(raw, caller.queue))
 
 
-# -- nobody, too many, too long -------------------------------------------------------------------
+# -- no worker, too many, too long -------------------------------------------------------------------
 
 
 async def test_a_full_queue_takes_no_more(redis: Engine, raw: Redis) -> None:
@@ -307,7 +308,7 @@ async def test_a_line_that_is_alive_can_be_asked(redis: Engine, raw: Redis) -> N
     """Else who asks again as soon as it is back would turn and turn, and the loop never come to the loss of it."""
     over = False
     lost: asyncio.Queue[None] = asyncio.Queue()
-    line = Line(place(parse(redis.url), ""), on_state=lambda up, why: None if up else lost.put_nowait(None))
+    line = BrokerConnection(place(parse(redis.url), ""), on_state=lambda up, why: None if up else lost.put_nowait(None))
     await line.open()
 
     async def ask() -> None:
@@ -332,7 +333,7 @@ async def test_a_line_that_is_alive_can_be_asked(redis: Engine, raw: Redis) -> N
 async def test_a_server_that_hangs_is_noticed(redis: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half-open: the sockets stay, nothing comes. What was in flight is answered once it goes on."""
     redis.control()
-    monkeypatch.setattr(redis_line, "PATIENCE", 2.5)
+    monkeypatch.setattr(connection, "PATIENCE", 2.5)
     bus = await open_bus(redis.url)
     states: asyncio.Queue[bool] = asyncio.Queue()
     bus.on_state = states.put_nowait
@@ -350,32 +351,64 @@ async def test_a_server_that_hangs_is_noticed(redis: Engine, monkeypatch: pytest
 # -- around it ------------------------------------------------------------------------------------
 
 
-async def test_tls(tmp_path: Path) -> None:
-    trustme = pytest.importorskip("trustme")
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
-    tls_port = free_port()
+class Tls(NamedTuple):
+    """A Redis with TLS: its port and the file of the authority that its certificate, for localhost alone, is from."""
 
-    def recipe(program: str, folder: Path, port: int) -> tuple[list[str], dict[str, str], str]:
-        words = f"--port {port} --tls-port {tls_port} --tls-auth-clients no --save ''".split()
-        files = [f"--tls-{kind}={tmp_path}/{name}" for kind, name in FILES.items()]
+    port: int
+    authority: Path
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tls]:
+    trustme = pytest.importorskip("trustme")
+    folder, port = tmp_path_factory.mktemp("tls"), free_port()
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(folder / "server.pem"))
+
+    def recipe(program: str, _: Path, plain: int) -> tuple[list[str], dict[str, str], str]:
+        words = f"--port {plain} --tls-port {port} --tls-auth-clients no --save ''".split()
+        files = [f"--tls-{kind}={folder}/{name}" for kind, name in FILES.items()]
         return [program, *words, *(part for file in files for part in file.split("="))], {}, ""
 
     try:
         with engine("redis", "redis-server", recipe) as one:
             one.control()
-            url = f"rediss://localhost:{tls_port}/calculator"
-            trusting = ssl.create_default_context(cafile=tmp_path / "ca.pem")
-            async with serve(calculator(), urls=url, tls=trusting), connect(url, tls=trusting) as peer:
-                assert await peer.call("subtract", [42, 23]) == 19
-                assert peer.channel is not None
-                assert peer.channel.caller.tls
-            with pytest.raises(Broken, match="Cannot connect to rediss://"):
-                async with connect(url):
-                    pass
+            yield Tls(port, folder / "ca.pem")
     except RuntimeError as why:
         pytest.skip(f"this redis-server has no TLS: {str(why)[-200:]}")
+
+
+async def test_tls(tls: Tls) -> None:
+    url = f"rediss://localhost:{tls.port}/calculator"
+    trusting = ssl.create_default_context(cafile=tls.authority)
+    async with serve(calculator(), urls=url, client_tls=trusting), connect(url, tls=trusting) as peer:
+        assert await peer.call("subtract", [42, 23]) == 19
+        assert peer.channel is not None
+        assert peer.channel.caller.tls
+    with pytest.raises(Broken, match="Cannot connect to rediss://"):
+        async with connect(url):
+            pass
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["our context", "a given one"])
+async def test_the_certificate_must_be_for_the_host(tls: Tls, given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the library takes for granted."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(tls.authority))
+    context = ssl.create_default_context(cafile=tls.authority) if given else None
+    async with connect(f"rediss://localhost:{tls.port}/calculator", tls=context):
+        pass
+    with pytest.raises(Broken, match=r"certificate is not trusted.*IP address mismatch"):
+        async with connect(f"rediss://127.0.0.1:{tls.port}/calculator", tls=context):
+            pass
+
+
+async def test_the_context_of_a_server_is_not_for_what_it_dials(tls: Tls) -> None:
+    """One that verifies nothing, as servers have it: any broker would be trusted."""
+    url, context = f"rediss://localhost:{tls.port}/calculator", ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with pytest.raises(LocalError, match="certificate is not trusted"):
+        async with serve(calculator(), urls=url, tls=context):
+            pass
 
 
 async def test_a_wrong_password_is_not_shown(redis: Engine, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,6 @@
 """The table of wire cases over a broker, bytes in and bytes out.
 
-The bytes go through `Post`, the broker's own face, and not through a peer: whatever is in the table is sent as it
+The bytes go through `BrokerAdapter`, the broker's own face, and not through a peer: whatever is in the table is sent as it
 is, with a mailbox to answer to, and what comes into the mailbox is what the worker said. Whether nothing is owed shows
 when the worker has settled the message and a later one is answered.
 """
@@ -12,7 +12,7 @@ import uuid
 from typing import Any
 
 from dragoman import serve
-from dragoman.transports.broker import Letter, Post
+from dragoman.transports.broker.contract import BrokerAdapter, BrokerMessage
 from tests.calculator import calculator
 from tests.wire_cases import Case, all_cases, check
 
@@ -23,7 +23,7 @@ AT_ONCE = 64
 class Asker:
     """Asks the worker at a post's address, many cases at a time."""
 
-    def __init__(self, post: Post) -> None:
+    def __init__(self, post: BrokerAdapter) -> None:
         self.post = post
         self.mailbox = ""
         self.answers: dict[str, list[bytes]] = {}
@@ -32,7 +32,7 @@ class Asker:
     async def begin(self) -> None:
         self.mailbox = await self.post.mailbox(self.take)
 
-    def take(self, letter: Letter) -> None:
+    def take(self, letter: BrokerMessage) -> None:
         self.answers.setdefault(letter.correlation, []).append(letter.body)
         letter.settle("answered")
         waiting = self.waiting.get(letter.correlation)
@@ -40,7 +40,9 @@ class Asker:
             waiting.set_result(None)
 
     async def send(self, message: bytes, correlation: str) -> None:
-        letter = Letter(body=message, reply_to=self.mailbox, correlation=correlation, headers={"key": correlation})
+        letter = BrokerMessage(
+            body=message, reply_to=self.mailbox, correlation=correlation, headers={"key": correlation}
+        )
         await self.post.request(letter, PATIENCE)
 
     async def ask(self, message: bytes, answered: bool) -> bytes | None:
@@ -60,7 +62,7 @@ class Asker:
         return answers[0] if answers else None
 
 
-async def every_case(url: str, post: Post) -> None:
+async def every_case(url: str, post: BrokerAdapter) -> None:
     """Serve the calculator at `url` and send it every case through `post`, which is opened and closed here."""
     async with serve(calculator(), urls=[url]):
         try:

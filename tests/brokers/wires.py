@@ -20,13 +20,15 @@ from redis.asyncio import Redis
 
 from dragoman import Peer, Service, connect, serve
 from dragoman.channel import Options
+from dragoman.engines.amqp.wire import AmqpPost
+from dragoman.engines.mqtt.wire import MqttPost
+from dragoman.engines.nats.wire import post_at as nats_post
+from dragoman.engines.redis.wire import post_at as redis_post
 from dragoman.jsonrpc.errors import LocalError, RpcError
-from dragoman.transports.amqp import AmqpPost
-from dragoman.transports.broker import Letter, Post
-from dragoman.transports.mqtt import MqttPost
-from dragoman.transports.nats import post_at as nats_post
-from dragoman.transports.redis import post_at as redis_post
-from dragoman.transports.urls import Url, parse
+from dragoman.net.urls import Url, parse
+from dragoman.transports.broker import memory
+from dragoman.transports.broker.contract import BrokerAdapter, BrokerMessage
+from dragoman.transports.broker.memory import MemoryPost
 from tests.calculator import calculator as bare
 
 from .engines import Engine, name
@@ -55,7 +57,7 @@ class Wire(Struct, frozen=True):
     durable: bool = True
     """Calls that are out outlive a restart of the broker."""
     says_nobody: bool = True
-    """A call that nobody takes fails at once."""
+    """A call that no worker takes fails at once."""
     notes_confirmed: bool = True
     """So does a notification."""
     longest: int = 3_000_000
@@ -69,7 +71,8 @@ class Wire(Struct, frozen=True):
 
     def url(self, engine: Engine) -> str:
         """An address of its own."""
-        return f"{engine.url}/{self.where.format(name=name(), work=name('work'))}"
+        slash = "" if engine.url.endswith(":") else "/"
+        return f"{engine.url}{slash}{self.where.format(name=name(), work=name('work'))}"
 
 
 def plus(url: str, *more: str) -> str:
@@ -83,17 +86,23 @@ def address(url: str) -> str:
     return urlsplit(url).path.rpartition("/")[2]
 
 
-def post_at(url: str, *, serving: bool = False) -> Post:
+def post_at(url: str, *, serving: bool = False) -> BrokerAdapter:
     """The broker's own face, not open yet, for messages that no peer of ours would send."""
     where, options = parse(url), Options()
-    makers: dict[str, Callable[[Url, Options], Post]] = {"amqp": AmqpPost, "nats": nats_post, "redis": redis_post}
+    makers: dict[str, Callable[[Url, Options], BrokerAdapter]] = {
+        "amqp": AmqpPost,
+        "nats": nats_post,
+        "redis": redis_post,
+    }
+    if where.scheme == "memory+broker":
+        return MemoryPost(where)
     if where.scheme == "mqtt":
         return MqttPost(where, options, serving=serving)
     return makers[where.scheme](where, options)
 
 
 @asynccontextmanager
-async def post(url: str, *, serving: bool = False) -> AsyncIterator[Post]:
+async def post(url: str, *, serving: bool = False) -> AsyncIterator[BrokerAdapter]:
     """An open one, for the length of the block."""
     one = post_at(url, serving=serving)
     await one.open()
@@ -140,7 +149,7 @@ async def until_answered(peer: Peer) -> None:
 
 
 async def _dead_in_rabbitmq(engine: Engine, url: str, count: int) -> list[bytes]:
-    found: asyncio.Queue[Letter] = asyncio.Queue()
+    found: asyncio.Queue[BrokerMessage] = asyncio.Queue()
     async with post(f"{engine.url}/{address(url)}.dead?declare=no") as one:
         await one.work(found.put_nowait, count)
         async with asyncio.timeout(PATIENCE):
@@ -174,6 +183,12 @@ async def _dead_in_redis(engine: Engine, url: str, count: int) -> list[bytes]:
     return [fields[b"body"] for _, fields in found]
 
 
+async def _dead_in_memory(engine: Engine, url: str, count: int) -> list[bytes]:
+    queue = memory.broker().queues[address(url)]
+    await until(lambda: len(queue.dead) >= count)
+    return [letter.body for letter in queue.dead]
+
+
 # -- the rows -------------------------------------------------------------------------------------
 
 AMQP = Wire("amqp", "rabbitmq", "{name}", "heartbeat=2", restarts=4, dead=_dead_in_rabbitmq)
@@ -202,7 +217,8 @@ NATS = Wire(
 )
 STREAM = Wire("nats stream", "nats", "{name}?stream={work}", "wait=1", longest=900_000, dead=_dead_in_nats)
 REDIS = Wire("redis", "redis", "{name}", "idle=1", dead=_dead_in_redis)
-WIRES = (AMQP, DIRECT, MQTT, OLD, NATS, STREAM, REDIS)
+MEMORY = Wire("memory", "memory", "{name}", dead=_dead_in_memory)
+WIRES = (MEMORY, AMQP, DIRECT, MQTT, OLD, NATS, STREAM, REDIS)
 
 
 def over(*wires: Wire) -> pytest.MarkDecorator:
@@ -213,9 +229,11 @@ def over(*wires: Wire) -> pytest.MarkDecorator:
 EVERY = over(*WIRES)
 KEEPS = over(*(wire for wire in WIRES if wire.keeps))
 """Where requests wait in the broker."""
-MAIN = over(AMQP, MQTT, NATS, STREAM, REDIS)
+MAIN = over(MEMORY, AMQP, MQTT, NATS, STREAM, REDIS)
 """Each broker in the ways that differ when it is lost."""
-DURABLE = over(AMQP, MQTT, STREAM, REDIS)
+REAL = over(AMQP, MQTT, NATS, STREAM, REDIS)
+"""Those of them that have a socket, which can hang."""
+DURABLE = over(MEMORY, AMQP, MQTT, STREAM, REDIS)
 
 
 def jsonrpc(method: str, *params: object) -> bytes:

@@ -35,7 +35,7 @@ def name(case: Case) -> str:
 
 
 def fresh(what: str) -> str:
-    """A topic or a key that nobody has used."""
+    """A topic or a key that was never used."""
     return f"test.{what}.{uuid.uuid4().hex}"
 
 
@@ -82,7 +82,7 @@ async def every_subscriber_hears_it_the_publisher_too(open: Open) -> None:
         queues: list[asyncio.Queue[bytes]] = [asyncio.Queue() for _ in buses]
         for bus, queue in zip(buses, queues, strict=True):
             await bus.subscribe(topic, queue.put_nowait)
-        await buses[0].publish(other, b"for nobody")
+        await buses[0].publish(other, b"for no subscriber")
         await buses[0].publish(topic, b"\x00one\xff")
         assert [await take(queue, 1) for queue in queues] == [[b"\x00one\xff"]] * 3
         assert all(queue.empty() for queue in queues)

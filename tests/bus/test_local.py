@@ -17,7 +17,7 @@ import pytest_asyncio
 from dragoman import LocalError
 from dragoman.bus import Bus, BusLost, Store, hub, open_bus
 from dragoman.bus.hub import Hub, hold
-from dragoman.bus.local import LocalBus
+from dragoman.bus.unix import LocalBus
 
 from . import table
 
@@ -67,7 +67,7 @@ async def test_what_it_is(held: Hub) -> None:
 
 
 async def test_nobody_there(tmp_path: Path) -> None:
-    with pytest.raises(BusLost, match="nobody holds it: no such file"):
+    with pytest.raises(BusLost, match="no process holds it: no such file"):
         await open_bus(f"unix:{tmp_path}/none.sock")
 
 

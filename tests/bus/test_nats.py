@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.bus import Bus, BusLost, Store, nats_line, open_bus
-from dragoman.bus.nats import NatsStore, token
+from dragoman.bus import Bus, BusLost, Store, open_bus
+from dragoman.engines.nats import connection
+from dragoman.engines.nats.bus import NatsStore, token
 from dragoman.jsonrpc.errors import LocalError
 from tests.brokers.engines import Engine, engine
 
@@ -66,7 +67,7 @@ async def test_a_log_and_a_value_are_not_the_same(nats: Engine) -> None:
 
 
 async def test_ends_that_take_turns_at_one_log(nats: Engine) -> None:
-    """Bounds hold, and numbers go on, whoever appends."""
+    """Bounds hold, and numbers go on, whichever process appends."""
     async with table.ends(lambda: open_bus(nats.url), 2) as (one, other):
         assert one.store is not None
         assert other.store is not None
@@ -83,7 +84,7 @@ async def test_ends_that_take_turns_at_one_log(nats: Engine) -> None:
 
 
 async def test_what_is_over_is_swept(nats: Engine) -> None:
-    """The disk does not fill with what nobody asks for any more."""
+    """The disk does not fill with what is not asked for any more."""
     bus = await open_bus(f"{nats.url}?prefix={uuid.uuid4().hex}")
     store = bus.store
     assert isinstance(store, NatsStore)
@@ -122,7 +123,7 @@ async def for_ever(bus: Bus) -> None:
 
 async def test_a_server_that_hangs_is_noticed(nats: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     nats.control()
-    monkeypatch.setattr(nats_line, "PATIENCE", 1.0)
+    monkeypatch.setattr(connection, "PATIENCE", 1.0)
     bus = await open_bus(nats.url)
     states: asyncio.Queue[bool] = asyncio.Queue()
     bus.on_state = states.put_nowait

@@ -22,8 +22,7 @@ WORK = 0.1
 """Seconds that a run takes at most; half of it on average."""
 DEADLINE = 30.0
 MOST = 1_000
-"""Calls that are out at once. Beyond that none are made, lest a machine that is slower than the load be buried under it:
-Mosquitto for one drops what it has confirmed when more than 1,000 messages wait for one worker."""
+"""Calls that are out at once. Beyond that none are made, lest a machine that is slower than the load be buried under it."""
 
 
 class Call(Struct):

@@ -12,8 +12,8 @@ SIZE = 64 * 1024
 
 
 class Proxy:
-    """In `freeze` nothing comes through, either way, and nobody is told. `thaw` lets everything go on, also what was
-    sent meanwhile; `cut` ends what goes through it."""
+    """In `freeze` nothing comes through, either way, and neither end is told. `thaw` lets everything go on, also what
+    was sent meanwhile; `cut` ends what goes through it."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

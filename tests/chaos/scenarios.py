@@ -9,7 +9,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from dragoman import connect
+import msgspec
+import pytest
+
+from dragoman import RpcError, connect
+from dragoman.engines.mqtt.connection import Link, Place
+from dragoman.engines.mqtt.messages import Published
+from dragoman.engines.mqtt.topics import topic_of
+from dragoman.net.urls import parse
 from tests.brokers.engines import Engine
 
 from .ledger import read
@@ -81,6 +88,54 @@ async def kill_workers(
         await load.stop()
         await settled(nest, load)
         return tally(f"kill -9 of workers, seed {seed}", done, time.monotonic() - start, load, read(nest.ledger))
+
+
+async def take_over(url: str, folder: Path, *, seed: int, rate: float = 100.0) -> tuple[Tally, list[int]]:
+    """Two workers of an MQTT topic. One dies of a request; the other, the only one left, takes over what it had and dies
+    of the same request; of two new ones one takes over what both had. Returns how often the request had been delivered
+    before, for each worker that died of it, beside the tally. `url` says `deliveries=3`."""
+    start = time.monotonic()
+    async with (
+        scene(url, folder, workers=2, seed=seed, rate=rate, deadline=AWAY) as (nest, load),
+        connect(url) as other,
+        dead_letters(url) as dead,
+    ):
+        await load.more(50)
+        fate = asyncio.create_task(other.call("die", ["poison"], timeout=AWAY))
+        await nest.loss()
+        await nest.loss()
+        await nest.start(url)
+        await nest.start(url)
+        with pytest.raises(RpcError, match="given up after 3 deliveries"):
+            await fate
+        await load.more(50)
+        await load.stop()
+        await settled(nest, load)
+        runs = read(nest.ledger)
+        aside = {body["params"][0] for body in map(msgspec.json.decode, dead) if body["method"] == "note"}
+        title = f"mqtt: the heir dies, seed {seed}"
+        found = tally(title, 1, time.monotonic() - start, load, runs, aside=aside)
+    return found, runs.begun["die"]["poison"]
+
+
+@asynccontextmanager
+async def dead_letters(url: str) -> AsyncIterator[list[bytes]]:
+    """What the workers of an MQTT topic set aside from now on. A notification that was with as many of the dead as the
+    poison is a suspect too; no answer says so."""
+    where, found = parse(url), list[bytes]()
+
+    def take(link: Link, message: Published) -> None:
+        found.append(message.body)
+        link.acknowledge(message)
+
+    place = Place(host=where.host, port=where.port, client="dead-letters")
+    link = Link(place, take, lambda link, why: None)
+    await link.open(clean=True)
+    await link.subscribe([f"{topic_of(where)}/dead"], 1)
+    try:
+        yield found
+    finally:
+        await link.close(forget=True)
 
 
 async def restart_broker(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import Struct, field
 
@@ -41,9 +41,9 @@ class Tally(Struct, kw_only=True):
     overtaken: list[str]
     """The same, of which the one that knew began first."""
     lost: list[str]
-    """Accepted notifications that nobody ever ran."""
+    """Accepted notifications that no worker ever ran, and that were not set aside as suspects either."""
     unanswered: list[str] = field(default_factory=list)
-    """Calls that were answered, though nobody ran them to the end."""
+    """Calls that were answered, though no worker ran them to the end."""
     reconnections: list[float] = field(default_factory=list)
     """Seconds from the return of the broker, or of a wire, to the first answer to a call that was begun after its loss."""
     waited: float = 0.0
@@ -68,8 +68,16 @@ class Tally(Struct, kw_only=True):
         return "\n".join(lines)
 
 
-def tally(title: str, blows: int, seconds: float, load: Load, runs: Runs, reconnections: Sequence[float] = ()) -> Tally:
-    """Count."""
+def tally(
+    title: str,
+    blows: int,
+    seconds: float,
+    load: Load,
+    runs: Runs,
+    reconnections: Sequence[float] = (),
+    aside: Collection[str] = (),
+) -> Tally:
+    """Count. `aside`: the keys of notifications that were found where the wire puts what no worker survived."""
     notes = [call for call in load.calls if call.method == "note"]
     calls = [call for call in load.calls if call.method != "note"]
     ended = [call for call in calls if call.outcome]
@@ -91,7 +99,7 @@ def tally(title: str, blows: int, seconds: float, load: Load, runs: Runs, reconn
         twice=runs.twice(),
         unmarked=runs.unmarked("charge"),
         overtaken=runs.overtaken("charge"),
-        lost=[call.key for call in accepted if call.key not in heard],
+        lost=[call.key for call in accepted if call.key not in heard and call.key not in aside],
         unanswered=[
             call.key
             for call in calls

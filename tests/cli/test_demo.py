@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from dragoman import connect
-from dragoman.cli.brokers import BROKERS, broker_rounds, play_over
-from dragoman.cli.rounds import Exchanged, Round, mistakes, play, rounds
+from dragoman.cli.demo.brokers import BROKERS, broker_rounds, play_over
+from dragoman.cli.demo.rounds import Exchanged, Round, mistakes, play, rounds
 from tests.brokers.engines import Engine, free_port, redis
 
 from .conftest import Command
@@ -79,7 +79,7 @@ def test_a_wrong_call_must_get_its_error() -> None:
 
 async def test_the_calculator_as_a_child() -> None:
     told: list[dict[str, int]] = []
-    async with connect([sys.executable, "-m", "dragoman.cli.calculator"]) as peer:
+    async with connect([sys.executable, "-m", "dragoman.cli.demo.calculator"]) as peer:
         assert await peer.call("slow", [0.01, 2], on_progress=told.append) == "done"
         assert await asyncio.wait_for(peer.call("get_data"), 10) == ["hello", 5]
     assert [value["percentage"] for value in told] == [0, 50]
@@ -89,9 +89,9 @@ async def test_a_broker_is_started_and_ended(tmp_path: Path) -> None:
     for broker in BROKERS:
         if not broker.program:
             continue
-        nobody = msgspec.structs.replace(broker, port=free_port())
+        absent = msgspec.structs.replace(broker, port=free_port())
         row = next(row for row in broker_rounds() if row.wire == broker.name)
-        await play_over(nobody, row, tmp_path, lambda: None)
+        await play_over(absent, row, tmp_path, lambda: None)
         if shutil.which(broker.program, path=f"{os.environ['PATH']}:/usr/sbin") is None:
             assert row.state == "skipped"
             continue
@@ -99,7 +99,7 @@ async def test_a_broker_is_started_and_ended(tmp_path: Path) -> None:
         assert row.median is not None
         assert row.promise in ("at least once", "at most once")
         port = urlsplit(row.url).port
-        assert port != nobody.port
+        assert port != absent.port
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
 
@@ -114,10 +114,10 @@ async def test_a_broker_that_runs_is_taken(tmp_path: Path, redis: Engine) -> Non
 
 async def test_a_broker_that_is_missing_is_named_with_how_to_get_it(tmp_path: Path) -> None:
     for broker, row in zip(BROKERS, broker_rounds(), strict=True):
-        nobody = msgspec.structs.replace(broker, port=free_port(), program="")
-        await play_over(nobody, row, tmp_path, lambda: None)
+        absent = msgspec.structs.replace(broker, port=free_port(), program="")
+        await play_over(absent, row, tmp_path, lambda: None)
         assert row.state == "skipped"
-        assert row.note == f"no broker answers at 127.0.0.1:{nobody.port}; {broker.get}"
+        assert row.note == f"no broker answers at 127.0.0.1:{absent.port}; {broker.get}"
 
 
 async def test_something_else_at_the_port_is_no_broker(tmp_path: Path) -> None:
@@ -145,5 +145,9 @@ def test_demo_over_brokers(command: Command) -> None:
     for broker in BROKERS:
         row = rows[broker.name]
         assert row["promise"] == broker.promise
-        assert row["state"] in ("fine", "skipped"), row
-        assert broker.get in row["note"] or row["median_ms"] > 0
+        if row["state"] == "skipped":
+            assert broker.get in row["note"]
+            assert (row["answer"], row["median_ms"]) == (None, None)
+        else:
+            assert (row["state"], row["answer"], row["called_back"]) == ("fine", 19, None)
+            assert isinstance(row["median_ms"], float)

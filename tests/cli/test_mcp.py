@@ -214,7 +214,7 @@ def test_an_unknown_tool(command: Command, url: str) -> None:
 
 
 def test_a_url_without_a_path(command: Command, url: str) -> None:
-    """Whoever forgets where MCP is on a server hears it."""
+    """A user who forgets where MCP is on a server is told."""
     root = url.removesuffix("/mcp")
     done = command.run("tools", root)
     assert done.status == 3

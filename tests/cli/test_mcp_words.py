@@ -13,8 +13,8 @@ from msgspec import UNSET
 from dragoman.cli.asking import Asker
 from dragoman.cli.ends import Usage
 from dragoman.cli.fields import Misfit, arguments_of, choices_of, value_of
-from dragoman.cli.hosts import Host, find
-from dragoman.mcp.params import ElicitRequestParams
+from dragoman.cli.serving.hosts import Host, find
+from dragoman.mcp.protocol.params import ElicitRequestParams
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

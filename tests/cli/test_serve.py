@@ -43,7 +43,7 @@ def until(stream: IO[str] | None, text: str) -> str:
         seen.append(line)
         if text in line:
             return line
-    raise AssertionError(f"no {text!r} in {seen}")
+    raise AssertionError(f"no {text!r} in {len(seen)} lines, which end so: {seen[-20:]}")
 
 
 def test_it_says_where_and_what_to_try(command: Command) -> None:
@@ -204,11 +204,53 @@ def test_reload(command: Command, tmp_path: Path) -> None:
     assert process.wait(20) == 0
 
 
+async def test_told_to_end_while_the_old_child_drains(command: Command, gate: TextIO) -> None:
+    """One that drains for a reload is left to drain, and no new one is started."""
+    process, (url,) = command.serve("tcp://127.0.0.1:0", options=("--reload",))
+    async with connect(url) as peer:
+        call = asyncio.create_task(peer.call("hold", [gate.name]))
+        await asyncio.to_thread(until, process.stdout, "holding")
+        with (command.folder / "calculator.py").open("a") as service:
+            service.write("\n")
+        await asyncio.to_thread(until, process.stderr, "draining")
+        process.terminate()
+        assert (await refusal(peer)).code == -32001
+        gate.close()
+        assert await call == "held"
+    assert await asyncio.to_thread(process.wait, 20) == 0
+    assert process.stdout is not None
+    assert process.stdout.read() == ""
+
+
 def test_reload_without_the_extra(command: Command) -> None:
     (command.folder / "sitecustomize.py").write_text("import sys\nsys.modules['watchfiles'] = None\n")
     done = command.run("serve", "calculator", "--reload", env={"PYTHONPATH": str(command.folder)})
     assert done.status == 2
     assert done.err == "dragoman: --reload needs watchfiles: pip install 'dragoman[reload]'\n"
+
+
+FAILING = '{"jsonrpc":"2.0","method":"fail","params":["other"],"id":N}\n'
+
+
+def test_a_log_that_is_not_read_blocks_nothing(command: Command) -> None:
+    """Each of these calls logs a traceback; a pipe holds 64 KiB."""
+    process = command.start("serve", "calculator", "stdio:")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for n in range(1_000):
+        process.stdin.write(FAILING.replace("N", str(n)))
+        process.stdin.flush()
+        assert msgspec.json.decode(process.stdout.readline())["id"] == n
+    assert "lines were dropped here: stderr was not read" in until(process.stderr, "dropped")
+    process.stdin.close()
+    assert process.wait(20) == 0
+
+
+def test_the_last_lines_of_a_log_are_written(command: Command) -> None:
+    given = "".join(FAILING.replace("N", str(n)) for n in range(50))
+    done = command.run("serve", "calculator", "stdio:", input=given)
+    assert done.status == 0
+    assert done.err.count("ValueError: a secret of ours") == 50
 
 
 def test_a_closed_pipe_is_no_fault(command: Command) -> None:

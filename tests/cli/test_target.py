@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dragoman import Service
-from dragoman.cli.announce import line_to_try
 from dragoman.cli.ends import Usage
+from dragoman.cli.serving.announce import line_to_try
 from dragoman.cli.target import folder_of, load
 
 from .conftest import SERVICE, Command

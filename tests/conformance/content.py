@@ -5,15 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
-from dragoman.mcp import (
-    Audio,
-    EmbeddedResource,
-    Image,
-    PromptMessage,
-    ResourceContents,
-    Server,
-    TextContent,
-)
+from dragoman.mcp import Audio, EmbeddedResource, Image, PromptMessage, ResourceContents, Server, TextContent
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="

@@ -209,4 +209,4 @@ def capabilities(app: Server) -> None:
         if ctx.capabilities.elicitation:
             answer = await ctx.elicit("What is your name?", Name)
             return f"{answer.action} after progress"
-        return "Nobody to ask"
+        return "No person to ask"

@@ -20,6 +20,7 @@ PATIENCE = 20.0
 NEW, OLD = "2026-07-28", "2025-11-25"
 KEY = "io.modelcontextprotocol/"
 Headers = dict[str, str | bytes]
+TAKES = {"test_elicitation": ["message"], "test_sampling": ["prompt"]}
 
 
 @dataclass
@@ -281,6 +282,37 @@ async def test_questions_are_only_sent_to_clients_that_declared_it(wire: Wire) -
         assert (answered.status, answered.error["code"]) == (400, -32021)
     asked = await wire.tool("test_input_required_result_capabilities", capabilities={"sampling": {}})
     assert [one["method"] for one in asked.result["inputRequests"].values()] == ["sampling/createMessage"]
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", OLD])
+async def test_a_session_asks_only_what_its_client_declared(revision: str, wire: Wire) -> None:
+    """2025-11-25, basic/lifecycle: "both parties MUST [...] only use capabilities that were successfully negotiated"."""
+    declared: list[tuple[dict[str, Any], str]] = [
+        ({"sampling": {}}, "test_elicitation"),
+        ({"elicitation": {}}, "test_sampling"),
+        ({}, "test_elicitation"),
+    ]
+    for capabilities, tool in declared:
+        headers = await wire.session(revision, capabilities)
+        arguments = {"message": "?", "prompt": "?"}
+        params = {"name": tool, "arguments": {key: arguments[key] for key in TAKES[tool]}}
+        answered = await wire.post({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, headers)
+        assert [one.get("method") for one in answered.messages] == [None]
+        assert "error" in answered.messages[0] or answered.result["isError"]
+
+
+@pytest.mark.parametrize("id", [None, 1.5])
+async def test_such_an_id_is_no_notification_in_a_session_either(id: Any, wire: Wire) -> None:
+    headers = await wire.session()
+    answered = await wire.post({"jsonrpc": "2.0", "id": id, "method": "tools/list"}, headers)
+    assert (answered.status, answered.error["code"]) == (400, -32600)
+
+
+async def test_a_garbage_cursor_is_invalid_params_in_a_session_too(wire: Wire) -> None:
+    headers = await wire.session()
+    for method in ("tools/list", "resources/list", "resources/templates/list", "prompts/list"):
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"cursor": "garbage"}}
+        assert (await wire.post(message, headers)).error["code"] == -32602
 
 
 async def test_a_state_is_good_for_its_own_request_and_its_time() -> None:

@@ -15,9 +15,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
+
+from tests.skips import missing
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT.parent / "shared" / "conformance.sh"
@@ -48,19 +50,12 @@ CLIENT_BESIDES = ["json-schema-2020-12-preservation"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(4 * PATIENCE)]
 
 
-def give_up(reason: str) -> NoReturn:
-    """A skip, or a failure where CI=true."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 def measured(out: Path, *options: str) -> dict[str, Any]:
     """The script's results."""
     if not SCRIPT.exists():
-        pytest.skip("the suite's script is not beside this project")
+        missing("the suite's script is not beside this project")
     if shutil.which("npm") is None:
-        give_up("no npm on this machine, so no conformance suite")
+        missing("no npm on this machine, so no conformance suite")
     with (Path(tempfile.gettempdir()) / "mcp-conformance.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the script keeps its parts in one folder
         done = subprocess.run(
@@ -76,7 +71,7 @@ def measured(out: Path, *options: str) -> dict[str, Any]:
     if done.returncode == ENDED and not (out / "results.json").exists():
         if "no answer at" in done.stderr:
             pytest.fail(done.stderr)
-        give_up(f"the suite cannot be installed: {done.stderr.strip()[-500:]}")
+        missing(f"the suite cannot be installed: {done.stderr.strip()[-500:]}")
     found: dict[str, Any] = json.loads((out / "results.json").read_text())
     return found
 
@@ -94,7 +89,7 @@ def faults(row: dict[str, Any]) -> list[str]:
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
+    """A port on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -16,13 +17,15 @@ import msgspec
 import psutil
 import pytest
 
-from dragoman import Peer, connect
+from dragoman import Limits, Peer, connect
 
 from .service import Census
 
 PATIENCE = 60.0
 """Seconds before a test that waits gives up; never reached when all is well."""
 NAP = 0.005
+MANY = Limits(connections=100)
+"""Of a client whose calls are all in flight at once, over HTTP too."""
 
 
 async def until(done: Callable[[], object], patience: float = PATIENCE) -> None:
@@ -30,6 +33,15 @@ async def until(done: Callable[[], object], patience: float = PATIENCE) -> None:
     async with asyncio.timeout(patience):
         while not done():  # noqa: ASYNC110
             await asyncio.sleep(NAP)
+
+
+async def heard(reader: asyncio.StreamReader) -> bytes:
+    """All that the far end says until it closes or resets, read as it comes: what is not read by then is lost."""
+    said = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := await reader.read(65_536):
+            said += piece
+    return said
 
 
 # -- nothing is left behind -----------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 from dragoman import CallTimeout, Peer, RpcError, connect
 from dragoman.channel import Broken, Ended
 
-from .conftest import PATIENCE, Serve, child, children, until
+from .conftest import MANY, PATIENCE, Serve, child, children, until
 from .service import Counts
 
 DRAINING = -32001
@@ -128,7 +128,7 @@ async def test_end_of_file_ends_a_server_although_its_handler_never_does() -> No
 async def test_sigterm_during_fifty_calls_gets_fifty_answers(wire: str, serving: Serve, tmp_path: Path) -> None:
     server = serving(f"{wire}://127.0.0.1:0", "tcp://127.0.0.1:0")
     gate = tmp_path / "gate"
-    async with connect(server.url, timeout=PATIENCE) as peer, connect(server.urls[1]) as other:
+    async with connect(server.url, timeout=PATIENCE, limits=MANY) as peer, connect(server.urls[1]) as other:
         calls = [asyncio.ensure_future(peer.call("until", [str(gate)])) for _ in range(50)]
         await counted(other, 50)
         os.kill(server.process.pid, signal.SIGTERM)

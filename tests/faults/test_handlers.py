@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from dragoman import Context, Limits, Peer, RpcError, Service, connect, serve
-from dragoman.rpc.host import Host
+from dragoman.rpc.servable import ServableService
 
-from .conftest import PATIENCE, Serve, child, until
+from .conftest import MANY, PATIENCE, Serve, child, until
 from .service import Counts, doubling, faulty
 
 TIMED_OUT = -32002
 WIRES = ["tcp", "ws", "http"]
 
 
-def hosted(serving: Any) -> Host:
+def hosted(serving: Any) -> ServableService:
     """The one host that is served."""
     host = serving.served[""]
-    assert isinstance(host, Host)
+    assert isinstance(host, ServableService)
     return host
 
 
@@ -33,7 +33,7 @@ async def test_a_handler_that_never_returns_is_timed_out_while_others_go_on(wire
     limits = Limits(handler_timeout=0.5)
     async with serve(faulty(), urls=[f"{wire}://127.0.0.1:0"], limits=limits) as serving:
         host = hosted(serving)
-        async with connect(serving.urls[0], timeout=PATIENCE) as peer:
+        async with connect(serving.urls[0], timeout=PATIENCE, limits=MANY) as peer:
             hanging = [asyncio.ensure_future(peer.call("hang")) for _ in range(50)]
             await until(lambda: host.gate.in_flight == 50)
             assert await asyncio.gather(*(peer.call("later", [n]) for n in range(50))) == list(range(50))
@@ -127,12 +127,12 @@ async def test_a_cancelled_call_that_waits_is_never_started() -> None:
 async def test_a_caller_that_goes_away_stops_its_handlers(wire: str) -> None:
     async with serve(faulty(), urls=[f"{wire}://127.0.0.1:0"]) as serving:
         host = hosted(serving)
-        async with connect(serving.urls[0], timeout=None) as peer:
+        async with connect(serving.urls[0], timeout=None, limits=MANY) as peer:
             calls = [asyncio.ensure_future(peer.call("hang")) for _ in range(20)]
             await until(lambda: host.gate.in_flight == 20)
         await asyncio.gather(*calls, return_exceptions=True)
         await until(lambda: not host.gate.in_flight)
-        assert not host.runs
+        assert not host.runner.runs
 
 
 # -- calls back -----------------------------------------------------------------------------------

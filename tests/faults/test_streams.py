@@ -18,7 +18,7 @@ import pytest
 
 from dragoman import CallTimeout, ChannelError, Limits, connect, serve
 from dragoman.channel import Broken
-from dragoman.rpc.host import Host
+from dragoman.rpc.servable import ServableService
 
 from .conftest import PATIENCE, Serve, child, until
 from .service import Census, Counts, faulty
@@ -53,7 +53,7 @@ async def stream(port: int, limit: int = 16 * MIB) -> AsyncIterator[tuple[asynci
 
 
 async def test_a_far_end_that_accepts_and_never_answers_costs_a_time_out() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as door:  # the system accepts; nobody reads
+    with socket.create_server(("127.0.0.1", 0)) as door:  # the system accepts; no process reads
         async with connect(f"tcp://127.0.0.1:{door.getsockname()[1]}", timeout=0.1) as peer:
             for _ in range(3):
                 with pytest.raises(CallTimeout):
@@ -66,19 +66,19 @@ async def test_a_far_end_that_vanished_without_a_word_is_noticed_at_the_next_wri
     async with serve(faulty(), urls=["tcp://127.0.0.1:0"], limits=limits) as serving:
         ours = socket.create_connection(("127.0.0.1", port_of(serving.urls[0])))
         host = serving.served[""]
-        assert isinstance(host, Host)
+        assert isinstance(host, ServableService)
         ours.sendall(request(1, "hang"))
-        await until(lambda: host.runs)
+        await until(lambda: host.runner.runs)
         try:
             ours.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
         except PermissionError:
             pytest.skip("TCP_REPAIR is for root alone")
         finally:
             ours.close()
-        [peer] = host.peers
+        [peer] = host.runner.peers
         await peer.notify("told", ["something"])
-        await until(lambda: not host.peers)
-        await until(lambda: not host.runs)
+        await until(lambda: not host.runner.peers)
+        await until(lambda: not host.runner.runs)
         assert host.gate.in_flight == 0
         async with connect(serving.urls[0]) as other:
             assert await other.call("subtract", [42, 23]) == 19
@@ -121,21 +121,21 @@ async def test_a_reader_that_stops_is_held_back_and_then_cut_off_and_nobody_else
     limits = Limits(write_timeout=1.0, send_queue=256 * 1024)
     async with serve(faulty(), urls=["tcp://127.0.0.1:0"], limits=limits) as serving:
         host = serving.served[""]
-        assert isinstance(host, Host)
+        assert isinstance(host, ServableService)
         async with connect(serving.urls[0]) as other, stream(port_of(serving.urls[0]), 1024) as (_, writer):
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             writer.write(b"".join(request(n, "text", MIB) for n in range(400)))
-            await until(lambda: len(host.peers) == 2)
-            slow = next(peer for peer in host.peers if peer.caller.remote.endswith(f":{local(writer)}"))
+            await until(lambda: len(host.runner.peers) == 2)
+            slow = next(peer for peer in host.runner.peers if peer.caller.remote.endswith(f":{local(writer)}"))
             await until(lambda: slow.channel is not None and not slow.channel.writable)
             held_back = await other.call("counted", result=Counts)
-            assert 0 < held_back.started < 300, "calls start although nobody reads their answers"
+            assert 0 < held_back.started < 300, "calls start although their answers are not read"
             while slow.channel is not None:
                 assert await other.call("subtract", [42, 23]) == 19
             assert isinstance(slow._why, Broken)
             assert "took nothing" in str(slow._why)
             assert (await other.call("counted", result=Counts)).started < 300
-            await until(lambda: not host.runs)
+            await until(lambda: not host.runner.runs)
             assert host.gate.in_flight == 0
 
 
@@ -147,12 +147,12 @@ def local(writer: asyncio.StreamWriter) -> int:
 async def test_a_reader_that_stops_and_comes_back_gets_everything() -> None:
     async with serve(faulty(), urls=["tcp://127.0.0.1:0"]) as serving:
         host = serving.served[""]
-        assert isinstance(host, Host)
+        assert isinstance(host, ServableService)
         async with stream(port_of(serving.urls[0])) as (reader, writer):
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             writer.write(b"".join(request(n, "text", 500_000) for n in range(100)))
-            await until(lambda: host.peers)
-            [peer] = host.peers
+            await until(lambda: host.runner.peers)
+            [peer] = host.runner.peers
             await until(lambda: peer.channel is not None and not peer.channel.writable)
             writer.transport.resume_reading()  # type: ignore[attr-defined]
             async with asyncio.timeout(PATIENCE):
@@ -327,7 +327,7 @@ async def test_a_server_out_of_file_descriptors_goes_on_and_comes_back(loop: str
     assert len(server.errors().splitlines()) < 1000, "what a far end can cause at will floods the log"
 
 
-# -- calls in both directions while nobody is quick to read ---------------------------------------
+# -- calls in both directions while neither end is quick to read ---------------------------------------
 
 
 @asynccontextmanager
@@ -358,12 +358,12 @@ async def test_two_peers_that_flood_each_other_over_a_slow_wire_both_finish() ->
     text = "x" * 65_536
     async with serve(faulty(), urls=["tcp://127.0.0.1:0"], limits=limits) as serving:
         host = serving.served[""]
-        assert isinstance(host, Host)
+        assert isinstance(host, ServableService)
         async with relay(port_of(serving.urls[0]), 8192) as port:
             url = f"tcp://127.0.0.1:{port}"
             async with connect(url, service=faulty(), limits=limits, timeout=PATIENCE) as ours:
-                await until(lambda: host.peers)
-                [theirs] = host.peers
+                await until(lambda: host.runner.peers)
+                [theirs] = host.runner.peers
                 calls = [peer.call("later", [text], timeout=PATIENCE) for _ in range(300) for peer in (ours, theirs)]
                 async with asyncio.timeout(PATIENCE):
                     answers = await asyncio.gather(*calls)
@@ -376,12 +376,12 @@ async def test_what_a_flood_does_not_get_done_ends_in_a_named_error() -> None:
     text = "x" * 65_536
     async with serve(faulty(), urls=["tcp://127.0.0.1:0"], limits=limits) as serving:
         host = serving.served[""]
-        assert isinstance(host, Host)
+        assert isinstance(host, ServableService)
         async with relay(port_of(serving.urls[0]), 4096) as port:
             url = f"tcp://127.0.0.1:{port}"
             async with connect(url, service=faulty(), limits=limits) as ours:
-                await until(lambda: host.peers)
-                [theirs] = host.peers
+                await until(lambda: host.runner.peers)
+                [theirs] = host.runner.peers
                 calls = [peer.call("later", [text], timeout=2.0) for _ in range(300) for peer in (ours, theirs)]
                 async with asyncio.timeout(PATIENCE):
                     answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -392,3 +392,59 @@ async def test_what_a_flood_does_not_get_done_ends_in_a_named_error() -> None:
                 assert "str" in kinds
                 assert await ours.call("subtract", [42, 23], timeout=PATIENCE) == 19
                 assert await theirs.call("subtract", [42, 23], timeout=PATIENCE) == 19
+
+
+# -- errors that answer errors --------------------------------------------------------------------
+
+
+async def test_a_far_end_that_pretty_prints_its_errors_is_cut_off() -> None:
+    """Each line of such an error is a message to us, which we answer with an error, which it answers, and so on."""
+    heard = 0
+    lines = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "what?"}}, indent=2)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal heard
+        writer.write(lines.encode() + b"\n")
+        with contextlib.suppress(ConnectionError):
+            while await reader.readline():
+                heard += 1
+                writer.write(lines.encode() + b"\n")
+        writer.close()
+        over.set()
+
+    over = asyncio.Event()
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with asyncio.timeout(PATIENCE), connect(f"tcp://127.0.0.1:{port}", limits=Limits(strays=50)) as peer:
+            with pytest.raises(Broken, match=r"51 messages in a row were no JSON-RPC \(limit strays\)"):
+                await peer.call("subtract", [2, 1], timeout=None)
+            await over.wait()
+    assert heard <= 51
+
+
+async def test_strays_are_counted_in_a_row() -> None:
+    async with (
+        serve(faulty(), urls="tcp://127.0.0.1:0", limits=Limits(strays=3)) as serving,
+        stream(port_of(serving.urls[0])) as (reader, writer),
+    ):
+        for n in range(4):
+            writer.write(b"what?\n" * 3 + request(n, "rpc.discover"))
+            answers = [msgspec.json.decode(await reader.readline()) for _ in range(4)]
+            assert sorted((one["id"] is None) for one in answers) == [False, True, True, True]
+        writer.write(b"what?\n" * 4)
+        assert len((await reader.read()).splitlines()) <= 3  # and the end
+
+
+async def test_a_banner_on_a_child_s_standard_output_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    program = """\
+import sys
+print("Server started on stdio!", flush=True)
+for line in sys.stdin:
+    if '"method"' in line:
+        print('{"jsonrpc":"2.0","result":19,"id":1}', flush=True)
+"""
+    async with connect([sys.executable, "-c", program]) as peer:
+        assert await peer.call("subtract", [42, 23]) == 19
+    (said,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert "'Server started on stdio!'" in said
+    assert said.endswith("print to stderr there")

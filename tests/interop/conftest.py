@@ -7,11 +7,13 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.skips import missing
 
 HERE = Path(__file__).parent
 PINNED = ["vscode-jsonrpc@10.0.0", "jayson@5.0.0"]
@@ -71,10 +73,9 @@ class Node:
 @pytest.fixture(scope="session")
 def modules(request: pytest.FixtureRequest) -> Path:
     """The folder of the installed packages. Without node or npm: a skip, or a failure where CI=true."""
-    missing = [name for name in ("node", "npm") if shutil.which(name) is None]
-    give_up: Callable[[str], object] = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-    if missing:
-        give_up(f"no {' and no '.join(missing)} on this machine, so no peers from npm")
+    absent = [name for name in ("node", "npm") if shutil.which(name) is None]
+    if absent:
+        missing(f"no {' and no '.join(absent)} on this machine, so no peers from npm")
     cache = request.config.cache
     assert cache is not None
     place = Path(cache.mkdir("interop")) / "-".join(PINNED).replace("@", "_")
@@ -90,7 +91,7 @@ def modules(request: pytest.FixtureRequest) -> Path:
         )
         if done.returncode:
             shutil.rmtree(making)
-            give_up(f"npm cannot install {' and '.join(PINNED)}: {done.stderr.strip()[-500:]}")
+            missing(f"npm cannot install {' and '.join(PINNED)}: {done.stderr.strip()[-500:]}")
         try:
             making.rename(place)
         except OSError:  # another process of the same run was quicker

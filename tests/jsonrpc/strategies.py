@@ -8,16 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from dragoman.jsonrpc.messages import (
-    Batch,
-    ErrorObject,
-    Failure,
-    Message,
-    Notification,
-    Request,
-    Result,
-    Single,
-)
+from dragoman.jsonrpc.messages import Batch, ErrorObject, Failure, Message, Notification, Request, Result, Single
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 integers = st.integers() | st.integers(-(10**40), 10**40)

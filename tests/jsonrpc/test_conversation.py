@@ -53,7 +53,7 @@ def test_notifications_have_no_id_and_take_places() -> None:
     conversation = fresh()
     verdicts = [conversation.accept(None, Run(), paused=False) for _ in range(5)]
     assert verdicts == ["start", "start", "wait", "wait", "busy"]
-    assert not conversation.owed
+    assert not conversation.inbound
 
 
 def test_beyond_the_places_calls_wait_in_their_order_and_beyond_the_queue_they_are_refused() -> None:
@@ -61,7 +61,7 @@ def test_beyond_the_places_calls_wait_in_their_order_and_beyond_the_queue_they_a
     runs = [Run() for _ in range(6)]
     verdicts = [conversation.accept(id, run, paused=False) for id, run in enumerate(runs)]
     assert verdicts == ["start", "start", "wait", "wait", "busy", "busy"]
-    assert set(conversation.owed) == {0, 1, 2, 3}
+    assert set(conversation.inbound) == {0, 1, 2, 3}
     assert conversation.next() is None
     conversation.release()
     assert conversation.next() is runs[2]
@@ -142,7 +142,7 @@ class AnyConversation(RuleBasedStateMachine):
     @rule(target=going, id=st.none() | st.integers(0, 4), paused=st.booleans())
     def comes(self, id: int | None, paused: bool) -> tuple[int | None, Run]:
         run = Run()
-        known = id is not None and id in self.it.owed
+        known = id is not None and id in self.it.inbound
         verdict = self.it.accept(id, run, paused=paused)
         assert (verdict == "duplicate") is known
         if verdict == "start":
@@ -154,7 +154,7 @@ class AnyConversation(RuleBasedStateMachine):
     @rule(call=consumes(going))
     def is_cancelled(self, call: tuple[int | None, Run]) -> None:
         id, run = call
-        owed = id is not None and self.it.owed.get(id) is run
+        owed = id is not None and self.it.inbound.get(id) is run
         if self.it.withdraw(run):
             assert run not in self.started
         assert self.it.settle(id, run) is owed
@@ -182,3 +182,23 @@ class AnyConversation(RuleBasedStateMachine):
 
 TestAnyConversation = AnyConversation.TestCase
 TestAnyConversation.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+
+
+def test_a_notification_that_waits_is_not_idle() -> None:
+    conversation = fresh()
+    waiting = Run()
+    assert conversation.accept(None, waiting, paused=True) == "wait"
+    assert not conversation.idle
+    assert conversation.withdraw(waiting)
+    assert conversation.idle
+
+
+def test_an_answer_that_writes_the_same_number_otherwise_is_the_same_answer() -> None:
+    conversation = fresh()
+    for text in (b"1.0", b"2e0", b"30e-1"):
+        conversation.expect(text.decode())
+        assert conversation.resolve(Raw(text)) == text.decode()
+    conversation.expect("four")
+    for other in (Raw(b"null"), Raw(b"true"), Raw(b'"4"'), "4", Raw(b"4.5"), Raw(b"[4]")):
+        assert conversation.resolve(other) is None
+    assert conversation.resolve(4) == "four"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from collections.abc import Callable
 from typing import Any, cast
@@ -9,9 +10,11 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET, Raw
 
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.framing import ContentLength, Found, Framing, LengthPrefix, Newline, framing
+from dragoman.jsonrpc.json_text import JsonText
 from dragoman.jsonrpc.limits import CLIENT, SERVER, Limits
 from dragoman.jsonrpc.messages import NULL, Malformed
 from tests.wire_cases import all_cases
@@ -164,7 +167,7 @@ def test_any_bytes_are_survived(make: Callable[[Limits], Framing], chunks: list[
 def test_framings_by_name() -> None:
     assert isinstance(framing("newline", SERVER), Newline)
     assert isinstance(framing("content-length", CLIENT), ContentLength)
-    with pytest.raises(LocalError, match="No framing is called 'xml': take one of newline, content-length"):
+    with pytest.raises(LocalError, match="No framing is called 'xml': take one of newline, content-length, json"):
         framing(cast(Any, "xml"), SERVER)
 
 
@@ -320,7 +323,7 @@ def test_after_a_bad_header_the_body_may_speak_of_lengths() -> None:
     body = b'{\n "text": "Content-Length: 4"\n}'
     stream = b"Content-Length: ?\n\n" + body + b"Content-Type: a\nContent-Length: 8\n\n" + PING
     found = read(ContentLength(SERVER), stream)
-    assert [type(piece) for piece in found] == [Malformed, Malformed]  # two lengths: nobody knows which one holds
+    assert [type(piece) for piece in found] == [Malformed, Malformed]  # two lengths: it is not known which one holds
     lucky = b'{"text": "Content-Length: 4"}'
     stream = b"Content-Length: ?\n\n" + lucky + b"Content-Length: 8\nContent-Type: a\n\n" + PING
     assert read(ContentLength(SERVER), stream)[1:] == [PING]
@@ -342,6 +345,10 @@ def test_a_header_block_above_its_limit_is_the_end(chunked: bool) -> None:
     found = (bytewise if chunked else read)(wire, b"Content-Length: 8\r\n\r\n" + PING + stream)
     assert found[0] == PING
     assert reasons(found) == ["Too large: header_size allows 64 bytes, received more"]
+    refused = found[1]
+    assert isinstance(refused, Malformed)
+    assert refused.refusal is not None
+    assert refused.refusal.data == {"limit": "header_size", "allowed": 64}
     assert wire.lost
     assert wire.feed(b"Content-Length: 8\r\n\r\n" + PING) == []
     assert wire.end() == []
@@ -376,13 +383,55 @@ def test_a_frame_cut_by_the_end_of_the_stream_is_reported() -> None:
     ]
 
 
-def test_a_frame_too_long_is_reported_when_its_header_has_come() -> None:
+TOO_LONG = [
+    (b'{"jsonrpc":"2.0","method":"a","params":["%b"],"id":7}', 7, True),
+    (b'{"jsonrpc":"2.0","id":"x","method":"a","params":["%b"]}', "x", True),
+    (b'{"id":7,"jsonrpc":"2.0","method":"%b"}', 7, True),
+    (b'{"jsonrpc":"2.0","method":"a","params":["%b"]}', UNSET, False),
+    (b'{"jsonrpc":"2.0","result":"%b","id":7}', 7, False),
+    (b'{"jsonrpc":"2.0","result":"%b","id":7,"jsonrpc":"2.0"}', 7, False),
+    (b'{"jsonrpc":"2.0","id":7,"result":"%b"}', 7, False),
+    (b'{"jsonrpc":"2.0","error":{"code":1,"message":"%b"},"id":-3}', "-3", False),
+    (b'{"jsonrpc":"2.0","result":"%b, \\"id\\":1}"}', "null", False),
+    (b'[{"jsonrpc":"2.0","method":"a","params":["%b"],"id":7}]', "null", True),
+    (b"%b", "null", True),
+    (b'{"%b":1}', "null", True),
+]
+
+
+@pytest.mark.parametrize(("text", "id", "answerable"), TOO_LONG)
+@pytest.mark.parametrize("kind", [Newline, ContentLength, LengthPrefix])
+@pytest.mark.parametrize("chunk", [1, 7, 5_000, 100_000])
+def test_what_is_too_long_is_reported_once_with_what_its_ends_show(
+    kind: type[Newline | ContentLength | LengthPrefix], text: bytes, id: Any, answerable: bool, chunk: int
+) -> None:
+    limits = SERVER.but(message_size=2_000)
+    wire = kind(limits)
+    stream = wire.wrap(text % (b"x" * 9_000)) + wire.wrap(PING)
+    found = [one for at in range(0, len(stream), chunk) for one in wire.feed(stream[at : at + chunk])]
+    (refused, after) = found
+    assert after == PING
+    assert isinstance(refused, Malformed)
+    told = bytes(refused.id).decode() if isinstance(refused.id, Raw) else refused.id
+    assert (refused.kind, told, refused.answerable) == ("too_large", id, answerable)
+    assert refused.refusal is not None
+    assert refused.refusal.data == {"limit": "message_size", "allowed": 2_000, "received": len(text) - 2 + 9_000}
+
+
+def test_a_frame_too_long_that_is_cut_is_reported_at_the_end() -> None:
     wire = ContentLength(SMALL)
-    assert reasons(wire.feed(b"Content-Length: 1000000\r\n\r\n")) == [
-        "Too large: message_size allows 16 bytes, received 1000000"
-    ]
+    assert wire.feed(b"Content-Length: 1000000\r\n\r\n") == []
     assert wire.feed(b"x" * 999_999) == []
-    assert wire.end() == []
+    assert reasons(wire.end()) == ["Too large: message_size allows 16 bytes, received 1000000"]
+
+
+def test_a_header_block_above_the_limit_is_the_end_and_says_which_limit() -> None:
+    wire = ContentLength(SERVER.but(header_size=100))
+    (refused,) = wire.feed(b"X: " + b"x" * 200)
+    assert isinstance(refused, Malformed)
+    assert refused.refusal is not None
+    assert refused.refusal.data == {"limit": "header_size", "allowed": 100}
+    assert wire.lost
 
 
 # -- length prefix --------------------------------------------------------------------------------
@@ -396,5 +445,140 @@ def test_length_prefixes() -> None:
         "The stream ended inside a message: 2 of 3 bytes came"
     ]
     wire = LengthPrefix(SMALL)
-    assert reasons(wire.feed(b"\xff\xff\xff\xff")) == ["Too large: message_size allows 16 bytes, received 4294967295"]
-    assert wire.end() == []
+    assert wire.feed(b"\xff\xff\xff\xff") == []
+    assert reasons(wire.end()) == ["Too large: message_size allows 16 bytes, received 4294967295"]
+
+
+# -- JSON text ------------------------------------------------------------------------------------
+
+scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=12)
+values = st.recursive(
+    st.lists(scalars, max_size=3) | st.dictionaries(st.text(max_size=4), scalars, max_size=3),
+    lambda inner: st.lists(inner | scalars, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def cut(data: st.DataObject, stream: bytes) -> list[bytes]:
+    """A stream in pieces of any size."""
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    return [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+
+
+@given(st.lists(values, max_size=6), st.sampled_from([None, 2]), st.booleans(), st.data())
+def test_values_are_found_again_however_they_are_written_and_cut(
+    told: list[Any], indent: int | None, plain: bool, data: st.DataObject
+) -> None:
+    texts = [json.dumps(one, indent=indent, ensure_ascii=plain).encode("utf-8", "surrogatepass") for one in told]
+    between = st.text(alphabet=" \t\r\n", max_size=3).map(str.encode)
+    stream = b"".join(data.draw(between) + text for text in texts) + data.draw(between)
+    assert read(JsonText(SERVER), stream) == texts
+    assert read(JsonText(SERVER), *cut(data, stream)) == texts
+    assert bytewise(JsonText(SERVER), stream) == texts
+
+
+@given(st.lists(st.sampled_from([*b'{}[]"\\ \nxe,:']), max_size=60), st.data())
+def test_of_any_brackets_and_quotes_any_chunking_finds_the_same(letters: list[int], data: st.DataObject) -> None:
+    stream = bytes(letters)
+    whole, pieces = JsonText(SMALL), JsonText(SMALL)
+    found = read(whole, stream)
+    assert read(pieces, *cut(data, stream)) == found
+    assert bytewise(JsonText(SMALL), stream) == found
+    for piece in found:
+        assert isinstance(piece, Malformed) or 0 < len(piece) <= SMALL.message_size
+    kept = b"".join(piece for piece in found if isinstance(piece, bytes))
+    if all(isinstance(piece, bytes) for piece in found):  # nothing but white space is lost
+        assert b"".join(stream.split()) == b"".join(kept.split())
+    assert (whole.held, pieces.held) == (0, 0)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(
+    ("stream", "messages"),
+    [
+        (b'{"id":1}{"id":2}[]', [b'{"id":1}', b'{"id":2}', b"[]"]),
+        (b' {"a": "}"} ["\\"]", "\\\\"] ', [b'{"a": "}"}', b'["\\"]", "\\\\"]']),
+        (b"hello\n{}", [b"hello", b"{}"]),
+        (b"hello {}bye \r\n", [b"hello", b"{}", b"bye"]),
+        (b"}{}", [b"}", b"{}"]),
+        (b"{]{}", [b"{]", b"{}"]),
+        (b"1 2", [b"1 2"]),
+        (b"\xff{}", [b"\xff", b"{}"]),
+    ],
+)
+def test_values(stream: bytes, messages: Found, chunked: bool) -> None:
+    assert (bytewise if chunked else read)(JsonText(SERVER), stream) == messages
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 10_000])
+def test_a_value_of_just_the_limit_and_one_byte_more(chunk: int) -> None:
+    stream = b'["1234567890ab"]["1234567890abc"]{}' + b"x" * 17 + b"\n[1]"
+    found = read(JsonText(SMALL), *(stream[i : i + chunk] for i in range(0, len(stream), chunk)))
+    assert [piece if isinstance(piece, bytes) else piece.kind for piece in found] == [
+        b'["1234567890ab"]',
+        "too_large",
+        b"{}",
+        "too_large",
+        b"[1]",
+    ]
+    assert reasons(found) == ["Too large: message_size allows 16 bytes, received 17"] * 2
+
+
+def test_a_value_cut_by_the_end_of_the_stream() -> None:
+    assert reasons(read(JsonText(SERVER), b'{"a":')) == ["The stream ended inside a value: 5 bytes of it came"]
+    assert JsonText(SERVER).wrap(b"{}") == b"{}"
+
+
+def test_a_value_without_end_is_dropped_as_it_arrives() -> None:
+    wire = JsonText(SERVER.but(message_size=64 * 1024))
+    tracemalloc.start()
+    try:
+        found = wire.feed(b'["')
+        for _ in range(2_000):
+            found += wire.feed(b"x" * 65_536)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * 65_536
+    assert wire.held == 0
+    assert reasons(found + wire.feed(b'"]')) == [f"Too large: message_size allows 65536 bytes, received {131_072_004}"]
+
+
+@pytest.mark.parametrize("piece", [b"[", b'"', b"\\", b"x", b'[""', b"{}"], ids=repr)
+def test_a_long_value_byte_by_byte_and_whole(piece: bytes) -> None:
+    """Quadratic work would look at half a terabyte here and take minutes."""
+    stream = b"[" + piece * (512 * 1024 // len(piece))
+    assert bytewise(JsonText(SERVER), stream) == read(JsonText(SERVER), stream)
+
+
+# -- what is kept ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [*MAKERS, JsonText])
+def test_what_is_held_of_a_message_whose_rest_has_not_come(make: Callable[[Limits], Framing]) -> None:
+    wire = make(SERVER)
+    stream = wire.wrap(b"[1234567]")
+    assert wire.held == 0
+    seen = []
+    for _ in range(2):
+        assert wire.feed(stream[:-1]) == []
+        assert len(stream) - 1 >= wire.held >= 8
+        seen.append(wire.begun)
+        assert wire.feed(stream[-1:]) == [b"[1234567]"]
+        assert wire.held == 0
+    assert len(set(seen)) == 2
+    wire.feed(stream[:-1])
+    wire.feed(stream[-1:] + stream + stream[:-1])
+    assert wire.held >= 8
+    assert wire.begun not in seen
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 10_000])
+def test_a_value_that_is_too_long_still_tells_its_id(chunk: int) -> None:
+    stream = b'{"id":7,"method":"a","params":["' + b"x" * 5_000 + b'"]}{"id":8}'
+    wire = JsonText(Limits(message_size=4_000))
+    found = read(wire, *(stream[i : i + chunk] for i in range(0, len(stream), chunk)))
+    [refused, message] = found
+    assert message == b'{"id":8}'
+    assert isinstance(refused, Malformed)
+    assert (refused.id, refused.answerable) == (7, True)

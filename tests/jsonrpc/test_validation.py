@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dragoman.jsonrpc.check import Problem, problems
 from dragoman.jsonrpc.codec import Leniency, decode, encode
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.jsonrpc.messages import Batch, Malformed, Message
-from dragoman.jsonrpc.validation import Problem, problems
 from tests.jsonrpc.strategies import messages, nearly
 from tests.wire_cases import Case, all_cases
 
@@ -238,15 +238,13 @@ def test_nesting() -> None:
     assert len(warnings(f"[{nested(128)}]")) == 1
 
 
-def test_nesting_where_python_goes_deeper() -> None:
-    """Python's own limit is 1,000 before 3.12, and many times that later: ours says it in any case."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit + 1_500)
-    try:
-        found = errors('{"jsonrpc":"2.0","method":"a","params":' + "[" * 1_200 + "NaN" + "]" * 1_200 + "}")
-    finally:
-        sys.setrecursionlimit(limit)
-    assert found == [("$", "nested more than 1000 levels deep: flatten it")]
+def test_nesting_beyond_the_limit() -> None:
+    """The limit `depth`, whatever this Python's own is."""
+    text = '{"jsonrpc":"2.0","method":"a","params":' + "[" * 511 + "%s" + "]" * 511 + "}"
+    assert errors(text % "1") == []
+    deeper = "nested more than 512 levels deep: flatten it; a dragoman server takes 512 unless depth is set"
+    assert errors(text % "[1]") == [("$", deeper)]
+    assert errors(text % ("[" * 300 + "NaN" + "]" * 300))[0] == ("$", deeper)
 
 
 # -- requests -------------------------------------------------------------------------------------
@@ -437,3 +435,35 @@ def test_the_options_named_in_hints_do_take_it(raw: str, lenient: Any) -> None:
 
 def test_a_problem_is_a_value() -> None:
     assert Problem("$", "m") == Problem("$", "m", "error")
+
+
+def test_the_size_is_counted_in_bytes_and_may_be_the_limit() -> None:
+    def sized(size: int, letter: str) -> str:
+        frame = '{"jsonrpc":"2.0","method":"a","params":["%s"]}'
+        return frame % (letter * ((size - len(frame) + 2) // len(letter.encode())))
+
+    for letter in ("x", "\u00e4"):
+        text = sized(SERVER.message_size, letter)
+        for message in (text, text.encode()):
+            assert problems(message) == []
+        longer = text.replace('"a"', '"aa"').replace('"jsonrpc"', ' "jsonrpc"')
+        for message in (longer, longer.encode()):
+            ((path, words),) = warnings(message)
+            assert path == "$"
+            size = len(longer.encode())
+            assert f"the message has {size} bytes" in words
+            assert f"takes {SERVER.message_size} unless message_size is set" in words
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('{"jsonrpc":"2.0","method":"a","params":[1,]}', True),
+        ('{"jsonrpc":"2.0","method":"a",}', True),
+        ('{"jsonrpc":"2.0","method":"a","params":[1}', False),
+        ('{"jsonrpc":"2.0","method":"a","params":]}', False),
+    ],
+)
+def test_the_hint_about_a_comma_stands_where_there_is_one(text: str, hint: bool) -> None:
+    ((_, words),) = errors(text)
+    assert ("no comma stands after the last one" in words) is hint

@@ -32,7 +32,7 @@ def test_there_are_cases_enough_and_each_has_a_name_of_its_own() -> None:
     files = {file.stem: cases(file.stem) for file in FOLDER.glob("*.jsonl")}
     assert len(files["specification"]) >= 15
     assert len(files["json_parsing"]) >= 120
-    assert {case.name[:2] for case in files["json_parsing"]} == {"y_", "n_", "i_"}
+    assert {case.name[:2] for case in files["json_parsing"]} == {"y_", "n_", "i_", "d_"}
     for name, found in files.items():
         assert len({case.name for case in found}) == len(found), name
         assert all(case.rule for case in found)

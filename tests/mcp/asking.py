@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from collections.abc import Callable
 from typing import Any
@@ -13,16 +14,14 @@ from dragoman.channel import Caller, ChannelError
 from dragoman.jsonrpc.errors import InvalidParams
 from dragoman.jsonrpc.limits import CLIENT
 from dragoman.jsonrpc.messages import Malformed, Notification, Request
-from dragoman.mcp import rows
-from dragoman.mcp.ask import ask, ask_blocking, input_required, verify
-from dragoman.mcp.dialect import MCP
-from dragoman.mcp.lifecycle import EVERYTHING, Admitted, Session, admit
-from dragoman.mcp.params import CallToolResult
-from dragoman.mcp.results import finish, stamp
-from dragoman.mcp.revisions import R2025_11, R2026_07, Revision
-from dragoman.mcp.seal import Seal
-from dragoman.mcp.subscriptions import Subscriptions
-from dragoman.mcp.types import (
+from dragoman.mcp.asking.ask import ask, ask_blocking, input_required, verify
+from dragoman.mcp.asking.request_state import Seal
+from dragoman.mcp.protocol.admission import EVERYTHING, Admitted, SessionState, admit
+from dragoman.mcp.protocol.dialect import MCP
+from dragoman.mcp.protocol.params import CallToolResult
+from dragoman.mcp.protocol.results import finish, stamp
+from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, Revision
+from dragoman.mcp.protocol.types import (
     ClientCapabilities,
     Implementation,
     ResourcesCapability,
@@ -30,10 +29,12 @@ from dragoman.mcp.types import (
     TextContent,
     ToolsCapability,
 )
+from dragoman.mcp.server import builtin
+from dragoman.mcp.server.subscriptions import Subscriptions
 from dragoman.rpc.context import Context
-from dragoman.rpc.host import Host
 from dragoman.rpc.method import Method
 from dragoman.rpc.peer import Peer
+from dragoman.rpc.runner import Runner
 from dragoman.rpc.service import Service
 from dragoman.transports.memory import pair
 
@@ -66,26 +67,26 @@ class Stand:
         self.service = Service("stand", discover=False)
         self.service.answers = structs.replace(self.service.answers, dialect=MCP)
         self.service.router = self._route
-        self.host = Host(self.service)
+        self.host = Runner(self.service)
         self.tools: dict[str, Method] = {}
         self.resources = {"test://one", "test://two", "file:///dir"}
         self.catalog = self
         self.subscriptions = Subscriptions(self)
         self.peers: list[Peer] = []
-        self._rows = rows.methods(self)  # type: ignore[arg-type]
+        self._builtin_methods = builtin.methods(self)  # type: ignore[arg-type]
         self.instructions = None
         self.on_roots_changed: list[Any] = []
 
     def capabilities(self, revision: Revision) -> ServerCapabilities:
         return ServerCapabilities(tools=ToolsCapability(True), resources=ResourcesCapability(True, True))
 
-    def resource(self, uri: str, revision: Revision) -> None:
+    def resource(self, uri: str, revision: Revision, caller: Caller) -> None:
         if uri not in self.resources:
             raise InvalidParams("Resource not found", {"uri": uri})
 
     def tool(self, function: Callable[[Asker], Any]) -> None:
         """Register a tool under its function's name."""
-        asynchronous = asyncio.iscoroutinefunction(function)
+        asynchronous = inspect.iscoroutinefunction(function)
 
         def result(value: Any, admitted: Admitted) -> Raw:
             text = value if isinstance(value, str) else json.dumps(value)
@@ -102,16 +103,16 @@ class Stand:
             except BaseException as error:
                 return asked(error, admitted)
 
-        async def run_in_thread(admitted: Admitted, context: Context) -> Raw:
+        def run_in_thread(admitted: Admitted, context: Context) -> Raw:
             try:
-                work = context._site.thread(context, function, (Asker(context, admitted, self),))
-                context.where = "thread"
-                return result(await work, admitted)
+                return result(function(Asker(context, admitted, self)), admitted)
             except BaseException as error:
                 return asked(error, admitted)
 
-        self.tools[function.__name__] = rows.method(
-            function.__name__, run if asynchronous else run_in_thread, kind="async"
+        self.tools[function.__name__] = (
+            builtin.method(function.__name__, run, kind="async")
+            if asynchronous
+            else builtin.method(function.__name__, run_in_thread, kind="thread")
         )
 
     def _route(self, message: Any, caller: Caller, peer: Any) -> tuple[Method | None, Any]:
@@ -119,10 +120,11 @@ class Stand:
         if admitted is None:
             return None, message
         if isinstance(message, Notification):
-            return self._rows.get(message.method), Notification(message.method, admitted)
-        method = self._rows.get(message.method)
+            return self._builtin_methods.get(message.method), Notification(message.method, admitted)
+        method = self._builtin_methods.get(message.method)
         if message.method in ("tools/call", "prompts/get"):
-            verify(admitted, admitted.method, admitted.principal, self)
+            if (state := verify(admitted, admitted.method, admitted.principal, self)) is not None:
+                self.seal.use(state)
             method = self.tools[admitted.params.name]
         return method, Request(message.method, admitted, message.id)
 
@@ -142,7 +144,7 @@ class Stand:
         if revision is not None:
             client = Implementation("client", "1")
             declared = _declared(EVERY if capabilities is None else capabilities)
-            peer.state = Session(revision, client, declared, initialized=True)
+            peer.state = SessionState(revision, client, declared, initialized=True)
             self.subscriptions.join(peer)
         return Wire(far)
 

@@ -14,7 +14,7 @@ import jsonschema
 from dragoman.channel import ChannelError
 from dragoman.jsonrpc.messages import Malformed
 from dragoman.mcp import Server
-from dragoman.mcp.revisions import Revision
+from dragoman.mcp.protocol.revisions import Revision
 from dragoman.transports.memory import pair
 
 from .schemas import definitions
@@ -69,7 +69,7 @@ class Calls:
         self.channel.send(json.dumps(message).encode())
         answer: dict[str, Any] = await asyncio.wait_for(waiting, 20)
         name = RESULTS.get(method)
-        if name and "result" in answer and answer["result"].get("resultType") != "input_required":
+        if name and "result" in answer and answer["result"].get("resultType") in (None, "complete"):
             conforms(self.revision, name, answer["result"])
         return answer
 
@@ -129,7 +129,7 @@ def conforms(revision: Revision, name: str, value: Any) -> None:
 
 @cache
 def _validator(date: str, name: str) -> Any:
-    from dragoman.mcp.revisions import REVISIONS
+    from dragoman.mcp.protocol.revisions import REVISIONS
 
     known = definitions(REVISIONS[date])
     draft = (

@@ -8,19 +8,23 @@ import pytest
 
 from .http_tools import Stage, tools
 from .http_wire import Place, served
+from .replicas import KEYS, kept
 
 
-@pytest.fixture(params=["native", "asgi"])
+@pytest.fixture(params=["native", "asgi", "replica"])
 async def both(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Place, Stage]]:
-    """The server on either face."""
-    server, stage = tools()
-    async with served(server, request.param) as place:
+    """The server on either face, and as one that shares its sessions with others."""
+    server, stage = tools(keys=KEYS)
+    async with (
+        kept(server, request.param == "replica"),
+        served(server, "asgi" if request.param == "asgi" else "native") as place,
+    ):
         yield place, stage
 
 
-@pytest.fixture
-async def there() -> AsyncIterator[tuple[Place, Stage]]:
-    """The server on the native front."""
-    server, stage = tools()
-    async with served(server) as place:
+@pytest.fixture(params=["memory", "replica"])
+async def there(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Place, Stage]]:
+    """The server on the native front; its sessions in this process, or in a store."""
+    server, stage = tools(keys=KEYS)
+    async with kept(server, request.param == "replica"), served(server) as place:
         yield place, stage

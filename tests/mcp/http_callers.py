@@ -10,10 +10,10 @@ from dragoman import Service
 from dragoman.channel import Options
 from dragoman.jsonrpc.errors import Dialect
 from dragoman.jsonrpc.limits import CLIENT, Limits
-from dragoman.mcp.dialect import MCP
-from dragoman.mcp.http_client import StreamableHttp, dial_mcp
-from dragoman.rpc.host import Host
+from dragoman.mcp.client.http.posts import StreamableHttp, dial_mcp
+from dragoman.mcp.protocol.dialect import MCP
 from dragoman.rpc.peer import Peer
+from dragoman.rpc.runner import Runner
 
 
 def callee() -> Service:
@@ -55,7 +55,7 @@ async def calling(
 ) -> AsyncIterator[Caller]:
     channel = await dial_mcp(url, Options(limits=limits, headers=headers or {}))
     channel.stateless = stateless
-    peer = Peer(Host(callee()), limits=limits, dialect=dialect)
+    peer = Peer(Runner(callee()), limits=limits, dialect=dialect)
     peer.alone = True
     peer.attach(channel)
     try:

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.mcp.context import Context
-from dragoman.mcp.server import Server
+from dragoman.mcp.server.context import Context
+from dragoman.mcp.server.server import Server
 
 
 class City(Struct):

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dragoman.channel import Options
-from dragoman.mcp.revisions import R2025_11, R2026_07, Revision
-from dragoman.mcp.server import Server
-from dragoman.transports.sse import Event, Parser
+from dragoman.channel import Admitted, Denied, Guard, Handshake, Identity, Options
+from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, Revision
+from dragoman.mcp.server.server import Server
+from dragoman.transports.http.sse import Event, Parser
 from tests.transports.http_cases import PATIENCE, Answered, answer
 from tests.transports.http_ends import face, wire
 
@@ -37,6 +37,16 @@ def meta(version: str = R2026_07.date, capabilities: Any = None, **more: Any) ->
         f"{prefix}clientInfo": ME,
         f"{prefix}clientCapabilities": capabilities or {},
     } | more
+
+
+def named_by(header: bytes) -> Guard:
+    """A guard that takes a caller for whom this header names."""
+
+    async def guard(handshake: Handshake) -> Admitted | Denied:
+        who = dict(handshake.headers).get(header)
+        return Admitted(identity=None if who is None else Identity(subject=who.decode()))
+
+    return guard
 
 
 class Events:

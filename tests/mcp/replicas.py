@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import pytest
+
 from dragoman.bus import Bus
 from dragoman.bus.memory import MemoryBus
-from dragoman.channel import Options
-from dragoman.mcp.http_options import HttpOptions
-from dragoman.mcp.revisions import R2025_11, Revision
-from dragoman.mcp.server import Server
+from dragoman.channel import Guard, Options
+from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.revisions import R2025_11, Revision
+from dragoman.mcp.server.server import Server
 from tests.transports.http_cases import Answered
 from tests.transports.http_ends import face
 
@@ -80,6 +82,7 @@ async def ring(
     join: Callable[[], Awaitable[Bus]] | None = None,
     http: HttpOptions | None = None,
     keys: Any = KEYS,
+    guard: Guard | None = None,
     **more: Any,
 ) -> AsyncIterator[Ring]:
     """Replicas in one process, each with a bus of its own; by default the memory's."""
@@ -95,11 +98,51 @@ async def ring(
         for bus in buses:
             server, stage = make(http=http, keys=keys, **more)
             await server.join(bus)
-            port = await stack.enter_async_context(face(kind, {"/mcp": server}, Options()))
+            port = await stack.enter_async_context(face(kind, {"/mcp": server}, Options(guard=guard)))
             stack.push_async_callback(server.stop)
             places.append(Place(port, server))
             stages.append(stage)
         yield Ring(places, stages, buses)
+
+
+@asynccontextmanager
+async def sessions(kind: str, **options: Any) -> AsyncIterator[Ring]:
+    """Sessions kept in this process ("memory": one server without a bus) or shared by two replicas ("replica")."""
+    if kind == "replica":
+        async with ring(2, **options) as found:
+            yield found
+        return
+    server, stage = options.pop("make", tools)(**options)
+    async with face("native", {"/mcp": server}, Options()) as port:
+        yield Ring([Place(port, server)], [stage], [])
+
+
+@asynccontextmanager
+async def kept(server: Server, shared: bool) -> AsyncIterator[None]:
+    """Keep a server's sessions in a store, or (`shared=False`) in this process."""
+    if not shared:
+        yield
+        return
+    bus = MemoryBus(f"kept{next(_names)}")
+    await server.join(bus)
+    yield
+    await server.stop()
+    await bus.close()
+
+
+KINDS = pytest.mark.parametrize("kind", ["memory", "replica"])
+"""A test that holds of sessions wherever they are kept."""
+
+
+def with_files(**more: Any) -> tuple[Server, Stage]:
+    """The tools, and files."""
+    server, stage = tools(**more)
+
+    @server.resource("file:///{path}")
+    def read(path: str) -> str:
+        return path
+
+    return server, stage
 
 
 def text(message: Any) -> str:

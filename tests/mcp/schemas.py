@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from dragoman.mcp.revisions import REVISIONS, Revision
+from dragoman.mcp.protocol.revisions import REVISIONS, Revision
 
 FOLDER = Path(__file__).parents[3] / "shared" / "mcp-schema"
 needs_schemas = pytest.mark.skipif(not FOLDER.is_dir(), reason="the official schemas are not beside the project")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dragoman.transports.sse import event
+from dragoman.transports.http.sse import event
 
 PATIENCE = 20.0
 
@@ -180,5 +180,5 @@ async def scripted(script: Script) -> AsyncIterator[Scripted]:
 
 
 async def forever() -> None:
-    """Until whoever waits is cancelled."""
+    """Until the task that waits is cancelled."""
     await asyncio.get_running_loop().create_future()

@@ -13,22 +13,11 @@ from msgspec import Struct
 
 from dragoman import BadAnswer, CallTimeout, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT, SERVER
-from dragoman.mcp.ask import (
-    CannotAsk,
-    Elicit,
-    ElicitUrl,
-    QuestionFailed,
-    Roots,
-    Sample,
-    completed,
-    require_url,
-)
-from dragoman.mcp.context import Context
-from dragoman.mcp.encoding import encode
-from dragoman.mcp.questions import known_in
-from dragoman.mcp.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
-from dragoman.mcp.server import Server
-from dragoman.mcp.types import (
+from dragoman.mcp.asking.ask import CannotAsk, Elicit, ElicitUrl, QuestionFailed, Roots, Sample, completed, require_url
+from dragoman.mcp.asking.questions import known_in
+from dragoman.mcp.protocol.encoding import encode
+from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.protocol.types import (
     ImageContent,
     SamplingMessage,
     TextContent,
@@ -36,10 +25,12 @@ from dragoman.mcp.types import (
     ToolResultContent,
     ToolUseContent,
 )
+from dragoman.mcp.server.context import Context
+from dragoman.mcp.server.server import Server
 from dragoman.transports.memory import pair
 
 from .asking import EVERY, KEY, Asker, Stand, Wire, meta, request, text
-from .calling import conforms
+from .calling import calling, conforms
 from .schemas import needs_schemas
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -267,9 +258,10 @@ class _asker:
 
     async def __aenter__(self) -> Asker:
         from dragoman.jsonrpc.messages import Request
-        from dragoman.mcp.lifecycle import EVERYTHING, admit
+        from dragoman.mcp.protocol.admission import EVERYTHING, admit
         from dragoman.rpc.context import Context
-        from dragoman.rpc.here import HERE
+        from dragoman.rpc.dispatch import Dispatcher, InlineCall, Nowhere
+        from dragoman.rpc.service import Service
 
         raw = json.dumps(request("tool")["params"]).encode()
         import msgspec
@@ -277,7 +269,8 @@ class _asker:
         message = Request("tools/call", msgspec.Raw(raw), 1)
         admitted = admit(message, None, EVERYTHING)
         assert admitted is not None
-        return Asker(Context(message, HERE, "async"), admitted, Stand())
+        nowhere = InlineCall(Nowhere(Dispatcher(Service("nowhere"))))
+        return Asker(Context(message, nowhere, "async"), admitted, Stand())
 
     async def __aexit__(self, *_: object) -> None: ...
 
@@ -598,7 +591,7 @@ async def test_a_question_has_a_time() -> None:
         try:
             await ctx.ask(Roots(), timeout=0.01)
         except CallTimeout:
-            return "nobody answered"
+            return "there was no answer"
         return ""
 
     wire = serving(asks).wire(R2025_11)
@@ -606,7 +599,7 @@ async def test_a_question_has_a_time() -> None:
     await asked_over(wire, "roots/list")
     messages = [await wire.next(), await wire.next()]
     assert any(one.get("method") == "notifications/cancelled" for one in messages)
-    assert any("result" in one and text(one) == "nobody answered" for one in messages)
+    assert any("result" in one and text(one) == "there was no answer" for one in messages)
 
 
 @pytest.mark.parametrize(
@@ -981,3 +974,36 @@ async def test_a_session_that_began_in_a_crowd_is_asked_all_the_same() -> None:
     assert question["method"] == "elicitation/create"
     second.send({"id": question["id"], "result": {"action": "cancel"}})
     assert text(await second.next()) == "cancel"
+
+
+async def test_an_answer_that_is_not_used_in_one_round_is_there_in_the_next() -> None:
+    """A conditional question: what was answered stays in the state until the call has its result."""
+    asked = iter(["a", "ab", "bc", "abc"])
+
+    async def asks(ctx: Asker) -> str:
+        answers = []
+        for key in next(asked):
+            (one,) = await ctx.ask(Elicit(f"{key}?", Person, key=key))
+            answers.append(one.content.name)
+        return " ".join(answers)
+
+    stand = serving(asks)
+    answer = await stand.call(request("tool"))
+    for key in "abc":
+        assert list(answer["result"]["inputRequests"]) == [key]
+        answer = await stand.call(retry(answer, {key: accept(name=key.upper())}))
+    assert text(answer) == "A B C"
+
+
+@pytest.mark.parametrize("revision", REVISIONS.values(), ids=lambda one: one.date)
+async def test_in_a_plain_function_completed_is_done_at_once(revision: Revision) -> None:
+    """There is nothing to await there, and a coroutine that was never awaited would be a warning."""
+
+    server = Server("plain")
+
+    @server.tool
+    def plain(ctx: Context) -> str:
+        return repr(ctx.completed("e-1"))
+
+    async with calling(server, revision) as calls:
+        assert (await calls.call("plain"))["content"][0]["text"] == "None"

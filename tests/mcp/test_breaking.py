@@ -17,7 +17,7 @@ import pytest
 from dragoman.jsonrpc.errors import BadAnswer, LocalError
 from dragoman.jsonrpc.limits import CLIENT
 from dragoman.mcp import Client, Context, Icon, Server, ToolError
-from dragoman.mcp.revisions import NEWEST, R2025_06, R2025_11, R2026_07, Revision
+from dragoman.mcp.protocol.revisions import NEWEST, R2025_06, R2025_11, R2026_07, Revision
 from dragoman.transports.memory import pair
 
 from .asking import Wire
@@ -306,14 +306,15 @@ WRONG: list[tuple[Callable[[Server], Any], str]] = [
     (lambda server: Server("a", ttl=float("nan")), "ttl is a number of seconds"),
     (lambda server: Server("a", cache_scope="world"), "cache_scope is 'private' or 'public'"),  # type: ignore[arg-type]
     (lambda server: Server("a", revisions=[]), "revisions are records"),
-    (lambda server: Server("a", revisions=["2025-11-25"]), "revisions are records"),  # type: ignore[list-item]
-    (lambda server: Server(5), "a server cannot be called so"),  # type: ignore[arg-type]
-    (lambda server: Server("a", icons=["x.png"]), "a server cannot be called so"),  # type: ignore[list-item]
+    (lambda server: Server("a", revisions=["2025-11-25"]), "revisions is a list, of which each is a record"),  # type: ignore[list-item]
+    (lambda server: Server(5), "name is text that is not empty"),  # type: ignore[arg-type]
+    (lambda server: Server("a", icons=["x.png"]), "icons is a list"),  # type: ignore[list-item]
+    (lambda server: Server("a", icons=[Icon(5)]), "a server cannot be called so"),  # type: ignore[arg-type]
     (lambda server: server.resource(_function), "a resource has a URI"),  # type: ignore[arg-type]
     (lambda server: server.add_resource(_function, "a:b", ttl=-1), "ttl is a number of seconds"),
     (lambda server: server.add_resource(_function, "a:b", cache_scope="x"), "cache_scope is"),  # type: ignore[arg-type]
-    (lambda server: server.add_tool(_function, title=5), "_function: it cannot be listed so"),  # type: ignore[arg-type]
-    (lambda server: server.add_tool(_function, icons=["x"]), "it cannot be listed so"),  # type: ignore[list-item]
+    (lambda server: server.add_tool(_function, title=5), "tool _function: title is text, or None, not 5"),  # type: ignore[arg-type]
+    (lambda server: server.add_tool(_function, icons=["x"]), "each is an Icon"),  # type: ignore[list-item]
     (lambda server: server.add_tool(_function, meta={"a": object()}), "it cannot be listed so"),
     (lambda server: server.add_tool(_function, timeout=0), "timeout is a number of seconds above 0"),
     (lambda server: server.add_prompt(_function, icons=[Icon(5)]), "it cannot be listed so"),  # type: ignore[arg-type]

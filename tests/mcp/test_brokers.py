@@ -11,8 +11,8 @@ from msgspec import Struct
 from dragoman import serve
 from dragoman.jsonrpc.errors import RpcError
 from dragoman.mcp import Client, Context, ElicitRequestParams, Server, ToolError
-from dragoman.mcp.revisions import R2025_06, R2025_11, R2026_07, Revision
-from dragoman.rpc.trace import Event
+from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, R2026_07, Revision
+from dragoman.rpc.tracing import Event
 from tests.brokers.engines import mosquitto, name, nats, rabbitmq, redis
 
 __all__ = ["mosquitto", "nats", "rabbitmq", "redis"]

@@ -14,13 +14,13 @@ from msgspec import Struct
 from dragoman.channel import Closed
 from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, InvalidParams, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT
-from dragoman.mcp.cache import Cache
-from dragoman.mcp.client import Client
-from dragoman.mcp.content import ToolError
-from dragoman.mcp.params import LoggingMessageNotificationParams, ProgressNotificationParams
-from dragoman.mcp.types import TextContent
+from dragoman.mcp.client.cache import Cache
+from dragoman.mcp.client.client import Client
+from dragoman.mcp.protocol.errors import ToolError
+from dragoman.mcp.protocol.params import LoggingMessageNotificationParams, ProgressNotificationParams
+from dragoman.mcp.protocol.types import TextContent
 
-from .scripted import META, Error, Message, Result, Scripted, legacy, modern, notification, said
+from .scripted import META, Error, Message, Result, Scripted, discovered, legacy, modern, notification, said
 
 EMPTY = {"type": "object"}
 FORECAST = {
@@ -148,6 +148,29 @@ async def test_a_stale_list_is_asked_for_again(ttl: int | None) -> None:
         await client.list_tools()
         await client.list_tools()
     assert len(server.of("tools/list")) == 2
+
+
+@pytest.mark.parametrize("code", [-32601, -32602])
+async def test_a_server_without_a_list_of_templates_has_none(code: int) -> None:
+    """Servers of the SDK 1.x with resources and no template have no `resources/templates/list`."""
+    async with Client(modern(lambda message: [Error(code)], resources={})) as client:
+        if code == -32601:
+            assert await client.list_resource_templates() == []
+        else:
+            with pytest.raises(RpcError):
+                await client.list_resource_templates()
+
+
+@pytest.mark.parametrize(("keep", "times"), [(True, 2), (False, 3)])
+async def test_what_a_server_says_of_itself_is_kept_as_long_as_it_says(keep: bool, times: int) -> None:
+    """server/utilities/caching: `server/discover` is a result that may be kept; the first question is the opening's."""
+    server = modern()
+    found = discovered(tools={})
+    found.value["ttlMs"] = 60_000
+    server.script = lambda message: [found]
+    async with Client(server, cache=keep) as client:
+        assert (await client.discover()).capabilities == (await client.discover()).capabilities
+    assert len(server.of("server/discover")) == times
 
 
 async def test_a_client_without_a_cache_asks_every_time() -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from dragoman.channel import ChannelError
+from dragoman.channel import ChannelError, Ended
 from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
-from dragoman.mcp.client import Client
-from dragoman.mcp.revisions import R2025_06, R2025_11, R2026_07, REVISIONS
+from dragoman.mcp.client.client import Client
+from dragoman.mcp.client.negotiation import Memory
+from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, R2026_07, REVISIONS
 
 from .scripted import META, Dies, Error, Message, Result, Scripted, discovered, initialized, legacy, modern, said
 
@@ -93,6 +94,27 @@ async def test_a_modern_server_that_starts_slowly_is_modern_still() -> None:
         assert client.revision is R2026_07
 
 
+async def test_a_server_that_cannot_start_is_started_once(tmp_path: Path) -> None:
+    """It has read nothing, so it did not die of the question."""
+    program = tmp_path / "server.py"
+    starts = tmp_path / "starts"
+    program.write_text(f"open({str(starts)!r}, 'a').write('x')\nraise RuntimeError('no key in the environment')\n")
+    with pytest.raises(Ended, match="no key in the environment"):
+        async with Client([sys.executable, str(program)]):
+            pass
+    assert starts.read_text() == "x"
+
+
+async def test_a_server_that_dies_of_the_question_is_started_again_and_asked_the_old_way(tmp_path: Path) -> None:
+    program = tmp_path / "server.py"
+    starts = tmp_path / "starts"
+    program.write_text(f"open({str(starts)!r}, 'a').write('x')\ninput()\nraise RuntimeError('initialize first')\n")
+    with pytest.raises(Ended, match="initialize first"):
+        async with Client([sys.executable, str(program)]):
+            pass
+    assert starts.read_text() == "xx"
+
+
 async def test_a_server_that_dies_of_the_question_is_reached_again_and_asked_the_old_way() -> None:
     def script(message: Message) -> Iterable[Any]:
         if message["method"] == "server/discover":
@@ -147,6 +169,26 @@ async def test_a_modern_server_with_nothing_in_common_is_a_clear_error(supported
     with pytest.raises(BadAnswer, match="no common revision"):
         await Client(server).__aenter__()
     assert server.methods() == ["server/discover"]  # "Do not fall back to `initialize`"
+
+
+async def test_a_server_that_refuses_a_revision_and_says_that_it_speaks_it_is_asked_no_more() -> None:
+    """One that has just been upgraded may do so once, which is worth one more question."""
+    data = {"supported": ["2026-07-28"], "requested": "2026-07-28"}
+    server = Scripted(lambda message: [Error(-32022, "Unsupported", data)] if len(server.heard) < 9 else [Dies()])
+    with pytest.raises(BadAnswer, match="refuses revision 2026-07-28 and says that it speaks it"):
+        await Client(server).__aenter__()
+    assert server.methods() == ["server/discover"] * 2
+
+
+def test_what_servers_speak_is_remembered_of_so_many() -> None:
+    known = Memory(3)
+    for place in ("a", "b", "c", "a", "d"):
+        known.put(place, R2025_11)
+    assert [known.get(place) for place in "abcd"] == [R2025_11, None, R2025_11, R2025_11], "the oldest goes"
+    known.put("a", None)
+    known.put(None, R2025_11)
+    assert known.get("a") is known.get(None) is None
+    assert known.get("c") is R2025_11
 
 
 @pytest.mark.parametrize("code", [-32020, -32021])

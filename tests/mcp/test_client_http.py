@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from dragoman.jsonrpc.errors import BadAnswer, RpcError
-from dragoman.mcp import era
-from dragoman.mcp.client import Client
-from dragoman.mcp.http_refusals import HttpRefused
-from dragoman.mcp.revisions import R2024_11, R2025_11, R2026_07
+from dragoman.mcp.client import negotiation
+from dragoman.mcp.client.client import Client
+from dragoman.mcp.client.http.refusals import HttpRefused
+from dragoman.mcp.protocol.revisions import R2024_11, R2025_11, R2026_07
 
 from .scripted import discovered, initialized
 from .scripted_http import Scripted, Seen, Talk, answer, error, forever, scripted
@@ -25,7 +25,7 @@ Handler = Callable[[Seen, Talk], Awaitable[None] | None]
 @pytest.fixture(autouse=True)
 def _forgetful() -> None:
     """No test knows what another found out about a port."""
-    era._remembered.clear()
+    negotiation._remembered.clear()
 
 
 def modern(handler: Handler) -> Any:

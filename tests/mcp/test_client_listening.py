@@ -10,8 +10,8 @@ import pytest
 
 from dragoman.channel import ChannelError
 from dragoman.jsonrpc.errors import CallTimeout, LocalError, RpcError
-from dragoman.mcp.client import Client
-from dragoman.mcp.listening import Changed
+from dragoman.mcp.client.client import Client
+from dragoman.mcp.client.subscriptions import Changed
 
 from .scripted import META, Dies, Error, Message, Result, Scripted, legacy, modern, notification
 
@@ -176,6 +176,29 @@ async def test_resources_are_subscribed_to_one_by_one_and_once() -> None:
         if "uri" in one.get("params", {})
     ]
     assert uris == [("subscribe", "x:a"), ("subscribe", "x:b"), ("unsubscribe", "x:a"), ("unsubscribe", "x:b")]
+
+
+async def test_a_subscription_hears_of_what_is_below_it_and_of_no_neighbour() -> None:
+    """A `notifications/resources/updated` of a session says no subscription; the URI decides, at its separators."""
+    server = legacy(lambda message: [Result({})] if "id" in message else [], **CAN)
+    async with (
+        Client(server) as client,
+        client.subscribe(["g://rose", "file:///a/"]) as one,
+        client.subscribe(["g://rosemary"]) as two,
+    ):
+        for uri in (
+            "g://rosemary",
+            "g://ros",
+            "file:///ab",
+            "g://rose/thorn",
+            "g://rose?old",
+            "file:///a/b",
+            "g://rose",
+        ):
+            server.say(notification("notifications/resources/updated", uri=uri))
+        for uri in ("g://rose/thorn", "g://rose?old", "file:///a/b", "g://rose"):
+            assert await anext(one) == Changed("resource", uri)
+        assert await anext(two) == Changed("resource", "g://rosemary")
 
 
 async def test_without_the_capability_nothing_is_subscribed_to() -> None:

@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 
-from dragoman.jsonrpc.errors import BadAnswer, LocalError, RpcError
-from dragoman.mcp.answering import Declined
-from dragoman.mcp.client import Client
-from dragoman.mcp.params import CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams, ElicitResult
-from dragoman.mcp.types import Root, TextContent
+from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
+from dragoman.mcp.client.client import Client
+from dragoman.mcp.client.handlers import Declined
+from dragoman.mcp.protocol.params import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestParams,
+    ElicitResult,
+)
+from dragoman.mcp.protocol.types import Root, TextContent
+from tests.transports.http_cases import PATIENCE
 
 from .scripted import META, Error, Message, Result, Scripted, initialized, legacy, modern, said
 
@@ -515,6 +521,53 @@ async def test_a_call_that_sends_to_a_url_is_made_again_when_the_user_was_there(
         await client.call_tool("t")
     assert told == ["a", "b"]
     assert len(server.of("tools/call")) == 2
+
+
+COMPLETE = {"jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": {"elicitationId": "a"}}
+
+
+@pytest.mark.parametrize("before", [0, 150])
+async def test_the_end_of_an_errand_may_overtake_the_error_that_names_it(before: int) -> None:
+    """What is remembered of errands that are not known is bounded: the newest are."""
+
+    def answers(message: Message) -> Iterable[Any]:
+        if len(server.of("tools/call")) > 1:
+            return [said("done")]
+        others = [COMPLETE | {"params": {"elicitationId": f"other {n}"}} for n in range(before)]
+        return [*others, COMPLETE, url_required("a")]
+
+    server = legacy(answers)
+    async with Client(server, on_elicit_url=lambda asked: True) as client:
+        async with asyncio.timeout(PATIENCE):
+            assert (await client.call_tool("t", timeout=None)).text == "done"
+
+
+async def test_the_end_of_an_errand_is_optional() -> None:
+    """ "Servers MAY send" it: the call is made again when its time-out has passed without."""
+
+    def answers(message: Message) -> Iterable[Any]:
+        return [said("done")] if len(server.of("tools/call")) > 1 else [url_required("a")]
+
+    server = legacy(answers)
+    async with Client(server, on_elicit_url=lambda asked: True) as client:
+        async with asyncio.timeout(PATIENCE):
+            assert (await client.call_tool("t", timeout=0.02)).text == "done"
+    still = legacy(lambda message: [url_required("a")])
+    async with Client(still, on_elicit_url=lambda asked: True, timeout=0.02) as client:
+        with pytest.raises(RpcError) as caught:
+            await client.get_prompt("t")
+    assert caught.value.code == -32042
+    assert len(still.of("prompts/get")) == 2
+
+
+async def test_an_errand_takes_no_longer_than_the_call_may_in_all() -> None:
+    async def never(asked: ElicitRequestParams) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    async with Client(legacy(lambda message: [url_required("a")]), on_elicit_url=never) as client:
+        with pytest.raises(CallTimeout, match=r"0\.02 s in all"):
+            await client.call_tool("t", total=0.02)
 
 
 @pytest.mark.parametrize("handlers", [{}, {"on_elicit_url": lambda asked: False}])

@@ -10,22 +10,23 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from dragoman.jsonrpc.errors import InvalidParams, LocalError, RpcError
-from dragoman.mcp.client import Client
-from dragoman.mcp.content import ToolError
-from dragoman.mcp.context import Context
-from dragoman.mcp.listening import Changed
-from dragoman.mcp.params import (
+from dragoman.jsonrpc.errors import BadAnswer, InvalidParams, LocalError, RpcError
+from dragoman.mcp.asking.ask import QuestionFailed
+from dragoman.mcp.client.client import Client
+from dragoman.mcp.client.subscriptions import Changed
+from dragoman.mcp.protocol.errors import ToolError
+from dragoman.mcp.protocol.params import (
     CreateMessageRequestParams,
     ElicitRequestParams,
     LoggingMessageNotificationParams,
     ProgressNotificationParams,
 )
-from dragoman.mcp.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
-from dragoman.mcp.server import Server
-from dragoman.mcp.types import TextContent
-from dragoman.rpc.trace import Event
-from dragoman.wires import serve
+from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.protocol.types import TextContent
+from dragoman.mcp.server.context import Context
+from dragoman.mcp.server.server import Server
+from dragoman.rpc.tracing import Event
+from dragoman.serving import serve
 
 WIRES: dict[str, list[Revision]] = {
     "memory": list(REVISIONS.values()),
@@ -144,6 +145,36 @@ async def opened(wire: str, revision: Revision, app: Server | None = None, **opt
 
 
 @everywhere
+async def test_a_question_that_is_refused_is_a_tool_s_failure(wire: str, revision: Revision) -> None:
+    """client/sampling, Error Handling: "User rejected sampling request" is an error of the client's, and none of ours."""
+    app = Server("asks")
+
+    @app.tool
+    async def left_alone(ctx: Context) -> str:
+        return str(await ctx.sample("hi", max_tokens=1))
+
+    @app.tool
+    async def caught(ctx: Context) -> str:
+        try:
+            return str(await ctx.sample("hi", max_tokens=1))
+        except QuestionFailed as error:
+            return f"{error.error.code}: {error.error.message}"
+
+    def refuses(asked: CreateMessageRequestParams) -> None:
+        raise RpcError("User rejected sampling request", code=-1)
+
+    async with opened(wire, revision, app, on_sample=refuses) as client:
+        if revision.server_calls:
+            failed = await client.call_tool("left_alone")
+            assert failed.is_error
+            assert failed.text == "The client could not answer a question: User rejected sampling request"
+            assert (await client.call_tool("caught")).text == "-1: User rejected sampling request"
+        else:  # the client ends its own call
+            with pytest.raises(BadAnswer, match="User rejected"):
+                await client.call_tool("left_alone")
+
+
+@everywhere
 async def test_who_is_there(wire: str, revision: Revision) -> None:
     async with opened(wire, revision) as client:
         assert client.server is not None
@@ -197,12 +228,12 @@ async def test_failures(wire: str, revision: Revision) -> None:
             await client.call_tool("fails", {"how": "rpc"})
         assert caught.value.code == 1234
         with pytest.raises(InvalidParams):
-            await client.call_tool("nobody")
+            await client.call_tool("missing")
         with pytest.raises(RpcError) as missing:
             await client.read_resource("other:thing")
         assert missing.value.code == revision.missing_resource
         with pytest.raises(InvalidParams):
-            await client.get_prompt("nobody")
+            await client.get_prompt("missing")
 
 
 @everywhere

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from dragoman.jsonrpc.errors import CallTimeout, LocalError
-from dragoman.mcp.listening import Changed
-from dragoman.mcp.params import ElicitRequestParams, ProgressNotificationParams
-from dragoman.mcp.sync import connect
+from dragoman.mcp.client.blocking import connect
+from dragoman.mcp.client.subscriptions import Changed
+from dragoman.mcp.protocol.params import ElicitRequestParams, ProgressNotificationParams
 
 SERVER = """
 import asyncio
@@ -116,7 +116,7 @@ def test_a_blocking_call_on_the_loop_itself_is_refused(command: list[str]) -> No
 def test_a_client_left_open_does_not_keep_the_interpreter(command: list[str], tmp_path: Path) -> None:
     script = tmp_path / "left.py"
     script.write_text(
-        f"from dragoman.mcp.sync import connect\nclient = connect({command!r})\nprint(client.revision.date)\n"
+        f"from dragoman.mcp.client.blocking import connect\nclient = connect({command!r})\nprint(client.revision.date)\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "2026-07-28\n"

@@ -14,6 +14,7 @@ from dragoman.mcp import (
     Audio,
     AudioContent,
     EmbeddedResource,
+    File,
     Image,
     ImageContent,
     ResourceContents,
@@ -21,8 +22,8 @@ from dragoman.mcp import (
     Server,
     TextContent,
 )
-from dragoman.mcp.content import blocks, is_text, told_by_bytes, told_by_name
-from dragoman.mcp.revisions import R2024_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.protocol.revisions import R2024_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.server.content import blocks, is_text, told_by_bytes, told_by_name
 
 from .calling import calling
 
@@ -84,10 +85,10 @@ def test_media_with_notes() -> None:
     assert (block.annotations, block.meta) == (notes, {"example.com/a": 1})
 
 
-def test_paths(tmp_path: Path) -> None:
-    def made(name: str, data: bytes) -> Path:
+def test_files(tmp_path: Path) -> None:
+    def made(name: str, data: bytes) -> File:
         (tmp_path / name).write_bytes(data)
-        return tmp_path / name
+        return File(tmp_path / name)
 
     (image,) = blocks(made("a.png", b"x"))
     assert image == ImageContent("eA==", "image/png")
@@ -111,7 +112,9 @@ def test_paths(tmp_path: Path) -> None:
     assert isinstance(broken, EmbeddedResource)
     assert (broken.resource.blob, broken.resource.mime_type) == ("/w==", "text/plain")
     with pytest.raises(FileNotFoundError):
-        blocks(tmp_path / "none.txt")
+        blocks(File(tmp_path / "none.txt"))
+    with pytest.raises(LocalError, match="is a folder: give a file"):
+        blocks(File(tmp_path))
 
 
 def test_media_types() -> None:
@@ -149,10 +152,9 @@ async def test_on_the_wire(revision: Revision) -> None:
 
 async def test_what_cannot_be_said(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("tests")
-    deep: list[Any] = []
-    values: dict[str, Any] = {"object": object(), "surrogate": "\ud800", "deep": deep}
-    for _ in range(100_000):
-        deep.append(deep := [])
+    endless: list[Any] = []
+    endless.append(endless)
+    values: dict[str, Any] = {"object": object(), "surrogate": "\ud800", "endless": endless}
 
     @server.tool
     def value(key: str) -> Any:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import dragoman
-from dragoman.mcp.revisions import REVISIONS
+from dragoman.mcp.protocol.revisions import REVISIONS
 
 SOURCE = Path(dragoman.__file__).parent
-FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "mcp" / "revisions.py")
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "mcp" / "protocol" / "revisions.py")
 
 
 def words(tree: ast.AST) -> Iterator[ast.Constant]:

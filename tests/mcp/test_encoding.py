@@ -19,11 +19,18 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw, Struct
 
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.mcp import params, types
-from dragoman.mcp.encoding import decode, encode, fit
-from dragoman.mcp.methods import METHODS
-from dragoman.mcp.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
-from dragoman.mcp.types import AudioContent, EmbeddedResource, ResourceContents, ResourceLink, TextContent, Tool
+from dragoman.mcp.protocol import params, types
+from dragoman.mcp.protocol.encoding import decode, encode, fit
+from dragoman.mcp.protocol.methods import METHODS
+from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.protocol.types import (
+    AudioContent,
+    EmbeddedResource,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+    Tool,
+)
 
 from .schemas import Schema, definitions, examples, messages, needs_schemas, params_of
 from .test_types import MODELLED_BY, OBJECTS_ONCE, STRUCTS, VERBATIM, modelled

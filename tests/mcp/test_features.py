@@ -12,11 +12,13 @@ import pytest
 from msgspec import UNSET, Struct
 
 from dragoman import RpcError
+from dragoman.channel import Caller
 from dragoman.jsonrpc.errors import InvalidParams, LocalError
 from dragoman.mcp import (
     Completion,
     Context,
     EmbeddedResource,
+    File,
     GetPromptResult,
     Image,
     PromptMessage,
@@ -27,9 +29,9 @@ from dragoman.mcp import (
     TextContent,
     ToolError,
 )
-from dragoman.mcp.features import Catalog
-from dragoman.mcp.registering import PromptOptions, ResourceOptions, ToolOptions
-from dragoman.mcp.revisions import R2024_11, R2025_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.protocol.revisions import R2024_11, R2025_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.server.registering import PromptOptions, ResourceOptions, ToolOptions
+from dragoman.mcp.server.registry import Registry
 
 from .calling import Calls, calling
 
@@ -114,7 +116,7 @@ async def test_resources_that_are_not_there(server: Server, revision: Revision) 
     def file(path: str) -> Any:
         if path == "raised":
             raise ResourceNotFound
-        return None if path == "none" else Path("/no/such/file")
+        return None if path == "none" else File("/no/such/file")
 
     code = -32602 if revision is R2026_07 else -32002
     async with calling(server, revision) as calls:
@@ -142,11 +144,40 @@ async def test_resources_fail(server: Server, revision: Revision, caplog: pytest
 
     async with calling(server, revision) as calls:
         assert await calls.error("resources/read", uri="test://rpc") == {"code": 7, "message": "Busy"}
-        for how in ("tool", "value"):
-            error = await calls.error("resources/read", uri=f"test://{how}")
-            assert error["code"] == -32603
-            assert "swordfish" not in str(error)
-            assert error["data"]["reference"] in caplog.text
+        error = await calls.error("resources/read", uri="test://value")
+        assert error["code"] == -32603
+        assert "swordfish" not in str(error)
+        assert error["data"]["reference"] in caplog.text
+
+
+@every
+async def test_what_was_raised_for_the_caller_reaches_the_caller(server: Server, revision: Revision) -> None:
+    """A `ToolError` and a `ResourceNotFound` with their texts, from everything that can raise them."""
+
+    @server.resource("test://{how}")
+    def fail(how: str) -> str:
+        raise ResourceNotFound("there is no book 7") if how == "missing" else ToolError("closed on Sundays")
+
+    @server.prompt
+    async def poem(topic: str = "") -> str:
+        raise ToolError
+
+    @server.completion("poem", "topic")
+    def topics(typed: str) -> list[str]:
+        raise ToolError("closed on Sundays")
+
+    closed = {"code": -32603, "message": "closed on Sundays"}
+    async with calling(server, revision) as calls:
+        assert await calls.error("resources/read", uri="test://missing") == {
+            "code": revision.missing_resource,
+            "message": "Resource not found: there is no book 7",
+            "data": {"uri": "test://missing"},
+        }
+        assert await calls.error("resources/read", uri="test://closed") == closed
+        assert await calls.error("prompts/get", name="poem") == {"code": -32603, "message": "poem failed"}
+        ref = {"type": "ref/prompt", "name": "poem"}
+        found = await calls.error("completion/complete", ref=ref, argument={"name": "topic", "value": ""})
+        assert found == closed
 
 
 async def test_contents(server: Server, tmp_path: Path) -> None:
@@ -157,9 +188,11 @@ async def test_contents(server: Server, tmp_path: Path) -> None:
         "dict": {"a": [1]},
         "list": [1, "a"],
         "struct": Completion(["x"]),
-        "markdown": tmp_path / "a.md",
-        "png": tmp_path / "a.png",
-        "unknown": tmp_path / "unknown",
+        "markdown": File(tmp_path / "a.md"),
+        "png": File(str(tmp_path / "a.png")),
+        "unknown": File(tmp_path / "unknown"),
+        "path": tmp_path / "a.md",
+        "own": File(tmp_path / "a.md", "text/plain", "test://named"),
         "image": Image(b"\xff\xd8\xff"),
         "several": [
             "one",
@@ -187,6 +220,8 @@ async def test_contents(server: Server, tmp_path: Path) -> None:
         assert await read("markdown") == [("test://markdown", "text/markdown", "# A")]
         assert await read("png") == [("test://png", "image/png", "iVBORw0KGgo=")]
         assert await read("unknown") == [("test://unknown", "application/octet-stream", "//4=")]
+        assert await read("path") == [("test://path", "text/plain", str(tmp_path / "a.md"))]
+        assert await read("own") == [("test://named", "text/plain", "# A")]
         assert await read("image") == [("test://image", "image/jpeg", "/9j/")]
         assert await read("several") == [
             ("test://several", "text/plain", "one"),
@@ -284,8 +319,8 @@ async def test_prompts_fail(server: Server, revision: Revision, caplog: pytest.L
         raise ValueError("swordfish")
 
     async with calling(server, revision) as calls:
-        error = await calls.error("prompts/get", name="nobody")
-        assert error == {"code": -32602, "message": "Unknown prompt: nobody"}
+        error = await calls.error("prompts/get", name="missing")
+        assert error == {"code": -32602, "message": "Unknown prompt: missing"}
         for more in ({"arguments": {"lines": "x", "y": "1"}}, {"arguments": {"lines": "x", "y": "1", "code": ""}}):
             error = await calls.error("prompts/get", name="ask", **more)
             assert error["code"] == -32602
@@ -378,7 +413,7 @@ async def test_completions(server: Server, revision: Revision) -> None:
         assert (await complete(prompt_ref("other"), "language", "p"))["values"] == []
         # "Invalid prompt name: -32602"
         for ref, name in (
-            (prompt_ref("nobody"), "a"),
+            (prompt_ref("missing"), "a"),
             (prompt_ref("review"), "nothing"),
             (template_ref("x://y"), "a"),
             (template_ref("file:///{path}"), "nothing"),
@@ -524,21 +559,36 @@ async def test_at_run_time(server: Server) -> None:
         assert set(await changes()) == {"notifications/prompts/list_changed", "notifications/resources/list_changed"}
         for kind in ("tool", "resource", "prompt", "nonsense"):
             with pytest.raises(LocalError, match="there is no"):
-                server.disable(kind, "nobody")  # type: ignore[arg-type]
+                server.disable(kind, "missing")  # type: ignore[arg-type]
+
+
+def test_pages_of_one() -> None:
+    """A page of one entry is the least there can be; none at all is refused."""
+    server = Server("tests", page_size=1)
+    fill(server, 3)
+    found: list[str] = []
+    cursor: Any = UNSET
+    for _ in range(3):
+        page = msgspec.json.decode(server.catalog.page("tools", R2026_07, Caller(), cursor))
+        found += [tool["name"] for tool in page["tools"]]
+        cursor = page.get("nextCursor", UNSET)
+    assert (found, cursor) == (["t0", "t1", "t2"], UNSET)
+    with pytest.raises(LocalError, match="page_size is a whole number of at least 1, not 0"):
+        Server("tests", page_size=0)
 
 
 def test_kept_as_bytes() -> None:
     """A page is encoded once for each revision, until the list changes."""
     server = Server("tests", page_size=3)
     fill(server, 9)
-    first = server.catalog.page("tools", R2026_07)
+    first = server.catalog.page("tools", R2026_07, Caller())
     cursor = msgspec.json.decode(first)["nextCursor"]
-    second = server.catalog.page("tools", R2026_07, cursor)
-    assert server.catalog.page("tools", R2026_07) is first
-    assert server.catalog.page("tools", R2026_07, cursor) is second
-    assert server.catalog.page("tools", R2024_11) is not first
+    second = server.catalog.page("tools", R2026_07, Caller(), cursor)
+    assert server.catalog.page("tools", R2026_07, Caller()) is first
+    assert server.catalog.page("tools", R2026_07, Caller(), cursor) is second
+    assert server.catalog.page("tools", R2024_11, Caller()) is not first
     server.disable("tool", "t8")
-    assert server.catalog.page("tools", R2026_07) is not first
+    assert server.catalog.page("tools", R2026_07, Caller()) is not first
 
 
 def test_from_threads() -> None:
@@ -550,7 +600,7 @@ def test_from_threads() -> None:
         try:
             for index in range(50):
                 server.add_tool(lambda: None, name=f"{number}.{index}")
-                server.catalog.page("tools", R2026_07)
+                server.catalog.page("tools", R2026_07, Caller())
                 if index % 3 == 0:
                     server.catalog.remove("tool", f"{number}.{index}")
         except BaseException as error:
@@ -567,7 +617,7 @@ def test_from_threads() -> None:
     assert [one.number for one in entries] == sorted(one.number for one in entries)
     found, cursor = 0, UNSET
     while True:
-        page = msgspec.json.decode(server.catalog.page("tools", R2026_07, cursor))
+        page = msgspec.json.decode(server.catalog.page("tools", R2026_07, Caller(), cursor))
         found += len(page["tools"])
         if "nextCursor" not in page:
             break
@@ -578,13 +628,13 @@ def test_from_threads() -> None:
 def test_errors_name_what_is_long_shortly() -> None:
     server = Server("tests")
     with pytest.raises(InvalidParams) as caught:
-        server.catalog.tool("x" * 100_000)
+        server.catalog.tool("x" * 100_000, Caller())
     assert len(caught.value.message) < 200
 
 
 @pytest.mark.parametrize(
     ("options", "add"),
-    [(ToolOptions, Catalog.add_tool), (ResourceOptions, Catalog.add_resource), (PromptOptions, Catalog.add_prompt)],
+    [(ToolOptions, Registry.add_tool), (ResourceOptions, Registry.add_resource), (PromptOptions, Registry.add_prompt)],
 )
 def test_whatever_is_registered_may_be_told_all_of_its_options(options: Any, add: Any) -> None:
     taken = [one.name for one in inspect.signature(add).parameters.values() if one.kind is one.KEYWORD_ONLY]

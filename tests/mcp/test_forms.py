@@ -13,8 +13,8 @@ import pytest
 from msgspec import Meta, Struct
 
 from dragoman import BadAnswer, LocalError
-from dragoman.mcp.forms import CannotAsk, form_of
-from dragoman.mcp.revisions import R2025_06, R2025_11, R2026_07
+from dragoman.mcp.asking.forms import CannotAsk, form_of
+from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, R2026_07
 
 
 class Size(enum.Enum):
@@ -143,7 +143,7 @@ def test_every_fault_is_named() -> None:
     """ "Servers SHOULD validate received data matches the requested schema"."""
     given = {
         "name": "A",
-        "email": "nobody",
+        "email": "missing",
         "nights": 31,
         "price": "9",
         "breakfast": 1,

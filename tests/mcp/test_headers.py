@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.mcp.headers import Marked, check, decode_value, encode_value, marked, mirror
+from dragoman.mcp.protocol.headers import HeaderParam, check, decode_value, encode_value, marked, mirror
 
 
 def schema(**properties: Any) -> dict[str, Any]:
@@ -31,14 +31,17 @@ MARKED = marked(SCHEMA)
 def test_marked() -> None:
     """Schema Extension: "Nested object properties are permitted as long as every step is a `properties` key"."""
     assert marked(SCHEMA) == (
-        Marked(("region",), "Region", "string"),
-        Marked(("count",), "Count", "integer"),
-        Marked(("dry",), "Dry", "boolean"),
-        Marked(("place", "town"), "Town", "string"),
+        HeaderParam(("region",), "Region", "string"),
+        HeaderParam(("count",), "Count", "integer"),
+        HeaderParam(("dry",), "Dry", "boolean"),
+        HeaderParam(("place", "town"), "Town", "string"),
     )
     assert marked({"type": "object"}) == ()
     assert marked(True) == ()
-    assert marked(schema(a={"type": ["string", "null"], "x-mcp-header": "A"})) == (Marked(("a",), "A", "string"),)
+    assert marked(schema(a={"type": ["string", "null"], "x-mcp-header": "A"})) == (HeaderParam(("a",), "A", "string"),)
+    # a schema may be `true`
+    for one in (schema(a=True, b=REGION), schema(b=REGION, a=False), {"anyOf": [True]} | schema(b=REGION)):
+        assert marked(one) == (HeaderParam(("b",), "Region", "string"),)
     # a property may be called so
     assert marked(schema(**{"x-mcp-header": {"type": "string"}})) == ()
     # what is no schema marks nothing

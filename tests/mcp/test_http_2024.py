@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.mcp.http_options import HttpOptions
-from dragoman.mcp.revisions import R2024_11
+from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.revisions import R2024_11
 from tests.transports.ends import until
 
 from .http_tools import Stage, tools
@@ -86,7 +86,7 @@ async def test_refusals(old: tuple[Place, Stage]) -> None:
         assert (await place.ask(body("ping"), {"Content-Type": "text/plain"}, path=path)).status == 415
         assert (await place.ask(b"{", path=path)).status == 400
         await until(lambda: True)
-        place.server.host.peers.pop().channel.abort(ConnectionError())  # type: ignore[union-attr,arg-type]
+        place.server.host.peers.pop().channel.abort(ConnectionError())
         assert await events.message() is None
 
 

@@ -11,11 +11,10 @@ import pytest
 from dragoman.channel import Broken, Channel, Closed, Options
 from dragoman.jsonrpc.errors import BadAnswer, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT
-from dragoman.mcp.dialect import of
-from dragoman.mcp.http_client import dial_mcp
-from dragoman.mcp.http_refusals import HttpRefused
-from dragoman.mcp.revisions import R2025_03
-from dragoman.transports import http_posts
+from dragoman.mcp.client.http.posts import dial_mcp
+from dragoman.mcp.client.http.refusals import HttpRefused
+from dragoman.mcp.protocol.dialect import of
+from dragoman.mcp.protocol.revisions import R2025_03
 from tests.transports.ends import until
 
 from .http_callers import calling
@@ -181,7 +180,7 @@ async def test_an_error_without_id_is_the_calls_own_though_others_wait() -> None
         ("404 Not Found", b"", None, "HTTP 404 Not Found"),
         ("405 Method Not Allowed", b"no", "text/plain", "HTTP 405 Method Not Allowed: no"),
         ("400 Bad Request", b'{"error": "of another kind"}', "application/json", "HTTP 400 Bad Request: {"),
-        ("401 Unauthorized", b"", None, 'wants to know who calls: it asks for Bearer realm="x"'),
+        ("401 Unauthorized", b"", None, 'wants its callers to log in: it asks for Bearer realm="x"'),
         ("403 Forbidden", b"", None, "does not let this caller in: it asks for Bearer"),
         ("301 Moved Permanently", b"", None, "HTTP 301: it redirects to http://else.example/, which is not followed"),
         ("307 Temporary Redirect", b"", None, "it redirects to http://else.example/, which is not followed"),
@@ -207,7 +206,7 @@ async def test_an_http_refusal(status: str, body: bytes, kind: str | None, words
     ("status", "id"), [("401 Unauthorized", ...), ("403 Forbidden", ...), ("400 Bad Request", "server-error")]
 )
 async def test_a_refusal_with_an_error_that_is_no_answer(status: str, id: Any) -> None:
-    """401 and 403 are about who calls, and an error with a foreign id answers no call of ours."""
+    """401 and 403 are about the caller, and an error with a foreign id answers no call of ours."""
 
     async def script(seen: Seen, talk: Talk) -> None:
         talk.say(error(-32600, "go away", id=seen.id if id is ... else id), status)
@@ -401,15 +400,17 @@ async def test_who_stops_waiting_closes_his_post(stateless: bool, streamed: bool
     assert len(server.seen) == (1 if stateless else 2)
 
 
-async def test_a_waiting_call_that_is_cancelled_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_posts, "CONNECTIONS", 1)
+async def test_a_waiting_call_that_is_cancelled_is_never_sent() -> None:
 
     async def script(seen: Seen, talk: Talk) -> None:
         if seen.message["params"]["n"] == 1:
             await forever()
         talk.result(seen, seen.message["params"]["n"])
 
-    async with scripted(script) as server, calling(server.url, stateless=True) as caller:
+    async with (
+        scripted(script) as server,
+        calling(server.url, limits=CLIENT.but(connections=1), stateless=True) as caller,
+    ):
         first = asyncio.ensure_future(caller.call(n=1))
         await server.next()
         second, third = asyncio.ensure_future(caller.call(n=2)), asyncio.ensure_future(caller.call(n=3))
@@ -424,8 +425,7 @@ async def test_a_waiting_call_that_is_cancelled_is_never_sent(monkeypatch: pytes
 # -- lanes, redirects, connections ----------------------------------------------------------------
 
 
-async def test_answers_do_not_wait_for_the_calls_that_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_posts, "CONNECTIONS", 1)
+async def test_answers_do_not_wait_for_the_calls_that_wait_for_them() -> None:
     answered = asyncio.Event()
 
     async def script(seen: Seen, talk: Talk) -> None:
@@ -442,7 +442,7 @@ async def test_answers_do_not_wait_for_the_calls_that_wait_for_them(monkeypatch:
             talk.event(answer(seen.id, "done"))
             talk.end()
 
-    async with scripted(script) as server, calling(server.url) as caller:
+    async with scripted(script) as server, calling(server.url, limits=CLIENT.but(connections=1)) as caller:
         lasting = asyncio.ensure_future(caller.call("subscriptions/listen"))
         await server.next()
         assert await caller.call() == "done"
@@ -493,16 +493,15 @@ async def test_a_connection_is_used_again_after_a_stream(late_end: bool) -> None
         assert await caller.call() == 1
 
 
-async def test_a_stream_that_stays_open_behind_its_answer_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_stays_open_behind_its_answer_holds_nobody_up() -> None:
     """2025-11-25 basic/transports: after the response the server SHOULD terminate the stream; this one does not."""
-    monkeypatch.setattr(http_posts, "CONNECTIONS", 1)
 
     async def script(seen: Seen, talk: Talk) -> None:
         talk.stream()
         talk.event(answer(seen.id, "done"))
         await forever()
 
-    async with scripted(script) as server, calling(server.url) as caller:
+    async with scripted(script) as server, calling(server.url, limits=CLIENT.but(connections=1)) as caller:
         assert [await caller.call() for _ in range(3)] == ["done"] * 3
 
 
@@ -563,3 +562,36 @@ async def test_after_close_nothing_is_sent() -> None:
         with pytest.raises(Closed):
             caller.channel.send(json.dumps({"jsonrpc": "2.0", "method": "x"}).encode())
         await caller.channel.close()
+
+
+async def test_all_messages_together_have_no_more_connections_than_allowed() -> None:
+    """Calls, listening, the home stream and answers: a server that takes sixteen takes all of them."""
+    most = 0
+    now: set[object] = set()
+
+    async def script(seen: Seen, talk: Talk) -> None:
+        nonlocal most
+        now.add(talk)
+        most = max(most, len(now))
+        try:
+            if seen.method == "GET" or seen.message["method"] == "subscriptions/listen":
+                talk.stream()
+                await forever()
+            await asyncio.sleep(0.01)
+            if seen.message["method"].startswith("notifications/"):
+                talk.say(status="202 Accepted")
+            else:
+                talk.result(seen, 1)
+        finally:
+            now.discard(talk)
+
+    async with scripted(script) as server, calling(server.url) as caller:
+        caller.channel.listen()
+        listening = [asyncio.ensure_future(caller.peer.call("subscriptions/listen", timeout=None)) for _ in range(20)]
+        calls = [caller.call(n=n) for n in range(60)]
+        notes = [caller.peer.notify(f"notifications/{n}") for n in range(40)]
+        assert (await asyncio.gather(*calls, *notes))[:60] == [1] * 60
+        assert 8 < most <= 16
+        for one in listening:
+            one.cancel()
+        await asyncio.wait(listening)

@@ -12,12 +12,12 @@ import pytest
 from dragoman.channel import Broken, Channel, ChannelError, Ended, Options
 from dragoman.jsonrpc.errors import BadAnswer, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT, Limits
-from dragoman.mcp.dialect import of
-from dragoman.mcp.http_client_2024 import dial_2024
-from dragoman.mcp.http_refusals import HttpRefused
-from dragoman.mcp.revisions import R2024_11
-from dragoman.rpc.host import Host
+from dragoman.mcp.client.http.legacy_2024 import dial_2024
+from dragoman.mcp.client.http.refusals import HttpRefused
+from dragoman.mcp.protocol.dialect import of
+from dragoman.mcp.protocol.revisions import R2024_11
 from dragoman.rpc.peer import Peer
+from dragoman.rpc.runner import Runner
 
 from .http_callers import callee
 from .scripted_http import Seen, Talk, answer, error, forever, scripted
@@ -52,7 +52,7 @@ class Old:
 
 @asynccontextmanager
 async def calling(url: str, limits: Limits = CLIENT) -> AsyncIterator[Peer]:
-    peer = Peer(Host(callee()), limits=limits, dialect=of(R2024_11))
+    peer = Peer(Runner(callee()), limits=limits, dialect=of(R2024_11))
     peer.alone = True
     peer.attach(await dial_2024(url, Options(limits=limits)))
     try:

@@ -14,8 +14,8 @@ import pytest
 from dragoman import CallTimeout
 from dragoman.jsonrpc.errors import BadAnswer, LocalError
 from dragoman.jsonrpc.limits import CLIENT
-from dragoman.mcp import http_client, http_events
-from dragoman.mcp.http_refusals import HttpRefused, SessionLost, StreamLost
+from dragoman.mcp.client.http import events, posts
+from dragoman.mcp.client.http.refusals import HttpRefused, SessionLost, StreamLost
 
 from .http_callers import Caller, calling
 from .scripted_http import Script, Seen, Talk, answer, error, forever, scripted
@@ -222,7 +222,7 @@ async def test_a_404_without_a_session_is_a_refusal() -> None:
 @pytest.mark.parametrize("how", ["405 Method Not Allowed", "500 Internal Server Error", "silence", "cut"])
 async def test_closing_ends_whatever_the_server_says_to_delete(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Session Management 5: the server MAY answer 405."""
-    monkeypatch.setattr(http_client, "DELETE_TIMEOUT", 0.05)
+    monkeypatch.setattr(posts, "DELETE_TIMEOUT", 0.05)
 
     async def script(seen: Seen, talk: Talk) -> None:
         if seen.method == "DELETE" and how == "silence":
@@ -256,7 +256,7 @@ def note(n: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("cut", [False, True])
 async def test_the_home_stream_is_come_back_to(cut: bool) -> None:
-    """Listening 1 to 4, Resumability 2: what nobody asked for comes here; a GET with Last-Event-ID goes on."""
+    """Listening 1 to 4, Resumability 2: what was not asked for comes here; a GET with Last-Event-ID goes on."""
 
     async def home(seen: Seen, talk: Talk) -> None:
         talk.stream()
@@ -308,7 +308,7 @@ async def test_no_home_stream_is_fine(status: str) -> None:
 
 
 async def test_a_home_stream_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_events, "RETRY", 0.001)
+    monkeypatch.setattr(events, "RETRY", 0.001)
     statuses = iter(["503 Service Unavailable", "cut", "400 Bad Request"])
 
     async def home(seen: Seen, talk: Talk) -> None:
@@ -359,7 +359,7 @@ async def test_an_answer_may_come_home() -> None:
 
     async def home(seen: Seen, talk: Talk) -> None:
         talk.stream()
-        talk.event(answer("nobody's"))
+        talk.event(answer("unknown"))
         talk.event(answer(await id, "home"))
         await forever()
 

@@ -9,21 +9,14 @@ from typing import Any
 
 import pytest
 
-from dragoman.mcp.http_options import HttpOptions
-from dragoman.mcp.revisions import (
-    NEWEST_STATEFUL,
-    R2024_11,
-    R2025_03,
-    R2025_06,
-    R2025_11,
-    R2026_07,
-    Revision,
-)
+from dragoman.channel import Options
+from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.revisions import NEWEST_STATEFUL, R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
 from tests.transports.ends import until
 from tests.transports.http_ends import wire
 
 from .http_tools import Stage, tools
-from .http_wire import ME, Place, body, called, served
+from .http_wire import ME, Place, body, called, named_by, served
 
 STATEFUL = [R2024_11, R2025_03, R2025_06, R2025_11]
 
@@ -194,14 +187,6 @@ async def test_what_is_no_message(there: tuple[Place, Stage], raw: bytes, code: 
         assert told.get("id", "none") is None if revision.null_error_id else "id" not in told
 
 
-@pytest.mark.parametrize("id", [None, 1.5])
-async def test_ids_that_are_none(there: tuple[Place, Stage], id: Any) -> None:
-    """A request id of null is no notification."""
-    sitting = await there[0].begin()
-    found = await sitting.post(json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/list"}).encode())
-    assert error(found.body)["code"] == -32600
-
-
 @pytest.mark.parametrize("revision", STATEFUL, ids=lambda one: one.date)
 async def test_batches(both: tuple[Place, Stage], revision: Revision) -> None:
     """2025-03-26 alone: "MUST support receiving JSON-RPC batches" (basic/index)."""
@@ -246,8 +231,8 @@ async def test_content_negotiation(
 
 async def test_a_session_is_its_principals_alone() -> None:
     """Sessions are "bound to the principal": for anybody else there is none."""
-    server, _ = tools(principal=lambda caller: caller.headers.get("authorization"))
-    async with served(server) as place:
+    server, _ = tools()
+    async with served(server, options=Options(guard=named_by(b"authorization"))) as place:
         found = await place.ask(initialize(), {"Authorization": "alice"})
         id = found.headers["mcp-session-id"]
         for who, status in (("alice", 200), ("mallory", 404), (None, 404)):
@@ -275,21 +260,6 @@ async def test_a_session_at_work_is_not_idle() -> None:
         await asyncio.sleep(0.1)  # several times its idle time
         stage.go.set()
         assert text((await call).body) == "done"
-
-
-async def test_sessions_that_were_only_begun_give_way() -> None:
-    server, _ = tools(http=HttpOptions(sessions=3))
-    async with served(server) as place:
-        used = await place.begin()
-        begun = [(await place.ask(initialize())).headers["mcp-session-id"] for _ in range(3)]
-        assert (await used.post(body("ping"))).status == 200
-        assert (await place.ask(body("ping"), {"Mcp-Session-Id": begun[0]})).status == 404
-        for id in begun[1:]:
-            assert (await place.ask(body("ping"), {"Mcp-Session-Id": id})).status == 200
-        refused = await place.ask(initialize())  # all three are in use
-        assert (refused.status, refused.headers["retry-after"], error(refused.body)["code"]) == (503, "1", -32603)
-        await place.ask(b"", used.headers, method="DELETE")
-        assert (await place.ask(initialize())).status == 200
 
 
 async def test_deleting_a_session_ends_its_calls_and_streams(both: tuple[Place, Stage]) -> None:

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from dragoman.jsonrpc.limits import SERVER
-from dragoman.mcp.context import Context
-from dragoman.mcp.http_options import HttpOptions
-from dragoman.mcp.http_streams import Log
-from dragoman.mcp.revisions import R2025_03, R2025_06, R2025_11, Revision
+from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, R2025_11, Revision
+from dragoman.mcp.server.context import Context
+from dragoman.mcp.session.log import MemoryLog
 from tests.transports.ends import until
 from tests.transports.http_ends import reading, wire
 
 from .http_tools import Stage, tools
 from .http_wire import Events, Place, body, served
+from .replicas import settled
 
 RESUMABLE = [R2025_03, R2025_06, R2025_11]
 
@@ -92,7 +93,7 @@ async def test_what_comes_while_no_stream_is_open_waits(there: tuple[Place, Stag
     place, _ = there
     sitting = await place.begin()
     place.server.remove_tool("add")
-    await until(lambda: next(iter(place.server.host.peers)).channel._backlog)  # type: ignore[union-attr]
+    await settled()
     async with sitting.get() as home:
         assert (await home.message())["method"] == "notifications/tools/list_changed"
 
@@ -232,7 +233,7 @@ async def test_streams_always_where_json_is_not_preferred() -> None:
 
 
 async def test_an_accept_of_json_alone(there: tuple[Place, Stage]) -> None:
-    """Whoever takes no stream gets JSON; what his call says goes to the home stream."""
+    """A caller that takes no stream gets JSON; what its call says goes to the home stream."""
     place, _ = there
     sitting = await place.begin()
     async with sitting.get() as home:
@@ -240,32 +241,6 @@ async def test_an_accept_of_json_alone(there: tuple[Place, Stage]) -> None:
         found = await sitting.post(sitting.tool("talk", 5, "t", times=1), {"Accept": "application/json"})
         assert text(json.loads(found.body)) == "said"
         assert (await home.message())["params"]["progress"] == 1
-
-
-async def test_a_forgotten_stream() -> None:
-    server, _ = tools(http=HttpOptions(resume=0.02))
-    async with served(server) as place:
-        sitting = await place.begin()
-        async with sitting.stream(sitting.tool("talk", 3, "t")) as events:
-            await events.rest()
-            last = events.parser.last_id
-        channel = next(iter(place.server.host.peers)).channel
-        await until(lambda: not channel._streams)  # type: ignore[union-attr]
-        found = await place.ask(b"", sitting.headers | {"Last-Event-ID": last}, method="GET")
-        assert found.status == 400
-
-
-async def test_streams_that_wait_are_bounded() -> None:
-    server, _ = tools(http=HttpOptions(streams=4))
-    async with served(server) as place:
-        sitting = await place.begin()
-        for number in range(10):
-            async with sitting.stream(sitting.tool("talk", number, "t")) as events:
-                await events.rest()
-        channel = next(iter(place.server.host.peers)).channel
-        assert len(channel._streams) <= 5  # type: ignore[union-attr]
-        async with sitting.get(events.parser.last_id) as again:
-            assert await again.rest() == []
 
 
 async def test_keep_alive_of_the_home_stream() -> None:
@@ -296,31 +271,35 @@ async def test_calls_in_a_session_run_side_by_side(both: tuple[Place, Stage]) ->
 NOTE = b'{"jsonrpc":"2.0","method":"notifications/progress","params":%d}'
 
 
-def test_a_log_is_addressable() -> None:
-    log = Log(10, 10_000)
+async def since(log: MemoryLog, number: int) -> list[tuple[int, bytes]]:
+    return [(one.number, one.message) for one in await log.read(number)]
+
+
+async def test_a_log_is_addressable() -> None:
+    log = MemoryLog(10, 10_000)
     assert [log.append(NOTE % n) for n in range(3)] == [1, 2, 3]
-    assert log.since(0) == [(n + 1, NOTE % n) for n in range(3)]
-    assert log.since(2) == [(3, NOTE % 2)]
-    assert log.since(3) == log.since(9) == []
+    assert await since(log, 0) == [(n + 1, NOTE % n) for n in range(3)]
+    assert await since(log, 2) == [(3, NOTE % 2)]
+    assert await since(log, 3) == await since(log, 9) == []
 
 
-def test_a_full_log_drops_notifications_first() -> None:
-    log = Log(3, 10_000)
+async def test_a_full_log_drops_notifications_first() -> None:
+    log = MemoryLog(3, 10_000)
     question = b'{"jsonrpc":"2.0","method":"elicitation/create","id":1}'
     for message in (question, NOTE % 1, NOTE % 2, NOTE % 3):
         log.append(message)
-    assert [position for position, _ in log.since(0)] == [1, 3, 4]
+    assert [position for position, _ in await since(log, 0)] == [1, 3, 4]
     assert log.dropped == 1
 
 
-def test_a_log_keeps_its_newest_whatever_its_size() -> None:
-    log = Log(10, 100)
+async def test_a_log_keeps_its_newest_whatever_its_size() -> None:
+    log = MemoryLog(10, 100)
     log.append(NOTE % 1)
     answer = b'{"jsonrpc":"2.0","result":"' + b"x" * 1000 + b'","id":1}'
     log.append(answer)
-    assert log.since(0) == [(2, answer)]
+    assert await since(log, 0) == [(2, answer)]
     log.append(NOTE % 2)  # of what is no notification, the oldest goes only for want of one
-    assert [position for position, _ in log.since(0)] == [3]
+    assert [position for position, _ in await since(log, 0)] == [3]
 
 
 async def test_who_reads_slowly_loses_progress_and_no_answer() -> None:

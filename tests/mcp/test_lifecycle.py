@@ -1,4 +1,4 @@
-"""Who is let in, under which revision: `lifecycle.admit`, value in, value out."""
+"""Who is let in, under which revision: `admission.admit`, value in, value out."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from dragoman.jsonrpc.errors import InvalidParams, RpcError
 from dragoman.jsonrpc.messages import Notification, Request
-from dragoman.mcp import revisions as r
-from dragoman.mcp.lifecycle import EVERYTHING, Session, admit, begun, negotiated, offer
-from dragoman.mcp.methods import METHODS, UNSUPPORTED_VERSION
-from dragoman.mcp.types import ClientCapabilities, Implementation
+from dragoman.mcp.protocol import revisions as r
+from dragoman.mcp.protocol.admission import EVERYTHING, SessionState, admit, begun, negotiated, offer
+from dragoman.mcp.protocol.methods import METHODS, UNSUPPORTED_VERSION
+from dragoman.mcp.protocol.types import ClientCapabilities, Implementation
 
 STATEFUL = [one for one in r.REVISIONS.values() if one.stateful]
 WHO = {"name": "tester", "version": "1"}
@@ -28,8 +28,8 @@ def request(method: str, params: Any = None, **meta: Any) -> Request:
     return Request(method, msgspec.Raw(msgspec.json.encode(found)), 1)
 
 
-def session(revision: r.Revision) -> Session:
-    return Session(revision, Implementation("tester", "1"), ClientCapabilities())
+def session(revision: r.Revision) -> SessionState:
+    return SessionState(revision, Implementation("tester", "1"), ClientCapabilities())
 
 
 def refused(message: Request, among: Any = EVERYTHING, **more: Any) -> RpcError:
@@ -192,3 +192,21 @@ def test_the_progress_token_is_taken_as_it_came(token: Any) -> None:
     assert found is not None
     assert found.token == token
     assert type(found.token) is type(token)
+
+
+def test_a_wrong_value_is_shown_whole_while_it_is_short() -> None:
+    """`received` repeats 200 bytes of JSON at most."""
+    whole = ["x" * 196]
+    error = refused(request("tools/call", {"name": whole}))
+    assert msgspec.json.decode(msgspec.json.encode(error.data))["errors"][0]["received"] == whole
+    error = refused(request("tools/call", {"name": ["x" * 197]}))
+    assert error.data["errors"][0]["received"] == '["' + "x" * 197 + '"...'
+    error = refused(request("tools/call", {"name": ["x", "汉" * 100]}))
+    assert error.data["errors"][0]["received"] == '["x","' + "汉" * 64 + "...", "cut between letters"
+
+
+def test_a_fault_that_no_single_member_has_is_told_in_words() -> None:
+    """Of two members with one name the last counts, and the decoder has met the first."""
+    error = refused(Request("tools/call", msgspec.Raw(b'{"name":7,"name":"add"}'), 1))
+    assert "`$.name`" in error.message
+    assert error.data is msgspec.UNSET

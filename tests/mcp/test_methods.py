@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
-
 import pytest
-from msgspec import Struct, structs
+from msgspec import structs
 
-from dragoman.mcp import methods, types
-from dragoman.mcp.methods import DEFINED_CODES, METHODS, RESERVED_CODES, Row
-from dragoman.mcp.revisions import R2025_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.protocol import methods
+from dragoman.mcp.protocol.methods import DEFINED_CODES, METHODS, RESERVED_CODES, Row
+from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, REVISIONS, Revision
 
 from .schemas import Schema, definitions, messages, needs_schemas, target
 
@@ -90,19 +88,6 @@ def test_what_may_ask_and_what_may_be_kept(row: Row) -> None:
     assert row.cacheable == ("ttlMs" in newest[row.result.__name__]["properties"])
     # The retry of what may ask carries the answers.
     assert row.ask == ("inputResponses" in {one.encode_name for one in structs.fields(row.params)})
-
-
-@every_row
-def test_a_capability_is_a_path_in_what_the_far_end_declares(row: Row) -> None:
-    if row.capability is None:
-        return
-    kind: Any = types.ServerCapabilities if row.direction == "client" else types.ClientCapabilities
-    for name in row.capability.split("."):
-        assert isinstance(kind, type)
-        assert issubclass(kind, Struct)
-        hint: Any = {field.name: field.type for field in structs.fields(kind)}[name]
-        hint = get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
-        kind = get_args(hint)[0]
 
 
 @every_row

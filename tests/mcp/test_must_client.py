@@ -11,8 +11,8 @@ import pytest
 from dragoman.channel import ChannelError
 from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, RpcError
 from dragoman.mcp import CallToolResult, Client, ElicitRequestParams
-from dragoman.mcp.revisions import R2025_11, R2026_07, REVISIONS, Revision
-from dragoman.mcp.types import TextContent
+from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.protocol.types import TextContent
 
 from .scripted import META, Dies, Error, Message, Result, Scripted, discovered, initialized, legacy, modern, said
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.mcp.revisions import NEWEST, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.protocol.revisions import NEWEST, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
 
 from .http_tools import Stage, tools
 from .http_wire import Place, body, called, meta, served, standard

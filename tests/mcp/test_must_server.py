@@ -15,8 +15,8 @@ import pytest
 
 from dragoman import serve
 from dragoman.mcp import Context, Image, Server
-from dragoman.mcp.methods import METHODS
-from dragoman.mcp.revisions import NEWEST, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.protocol.methods import METHODS
+from dragoman.mcp.protocol.revisions import NEWEST, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
 from dragoman.transports.memory import pair
 
 from .asking import EVERY, Wire, meta

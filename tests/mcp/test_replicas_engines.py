@@ -13,7 +13,7 @@ import pytest
 
 from dragoman.bus import Bus, open_bus
 from dragoman.bus.hub import hold
-from dragoman.mcp.revisions import R2025_03, R2025_06, R2025_11, Revision
+from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, R2025_11, Revision
 from tests.brokers.engines import nats, redis
 from tests.transports.ends import until
 
@@ -89,4 +89,4 @@ async def test_the_stateless_era(three: Ring) -> None:
 
 def _homes(three: Ring) -> list[Any]:
     sessions: list[Any] = [peer.channel for peer in three.servers[1].host.peers]
-    return [one for session in sessions for one in session.homes]
+    return [one for session in sessions for one in session.home.cursors]

@@ -27,8 +27,9 @@ from dragoman.bus.hub import hold
 from dragoman.channel import ChannelError
 from dragoman.jsonrpc.errors import CallTimeout, RpcError
 from dragoman.mcp import Client
-from dragoman.mcp.http_refusals import HttpRefused
-from dragoman.mcp.revisions import R2025_11, R2026_07, Revision
+from dragoman.mcp.client.http.refusals import HttpRefused
+from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, Revision
+from tests.skips import missing
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "replicas"
 ACCEPT: dict[str, Any] = {"ok": True}
@@ -43,10 +44,7 @@ def nginx() -> str:
     """The program; the test is skipped where there is none, and fails where all must be there."""
     found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     if found is None:
-        why = "there is no nginx: install it from the system's packages"
-        if os.environ.get("CI") == "true":
-            pytest.fail(why)
-        pytest.skip(why)
+        missing("there is no nginx: install it from the system's packages")
     return found
 
 
@@ -85,14 +83,14 @@ class Replica:
 
 
 async def ready(port: int) -> None:
-    """Returns when whoever is there takes work."""
+    """Returns when the servers that are there take work."""
     async with asyncio.timeout(PATIENCE):
         while await status(port, "/ready") != 200:  # noqa: ASYNC110  (another process)
             await asyncio.sleep(0.05)
 
 
 async def status(port: int, path: str) -> int:
-    """The status of a GET; 0 where nobody listens."""
+    """The status of a GET; 0 where nothing listens."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:

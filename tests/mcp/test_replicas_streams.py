@@ -12,10 +12,10 @@ import pytest
 
 from dragoman.bus.memory import MemoryBus
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.mcp import shared
-from dragoman.mcp.context import Context
-from dragoman.mcp.http_options import HttpOptions
-from dragoman.mcp.revisions import R2024_11, R2025_03, R2025_06, R2025_11, Revision
+from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, Revision
+from dragoman.mcp.server.context import Context
+from dragoman.mcp.session import shared
 from tests.transports.ends import until
 
 from .http_wire import ME, body, meta, standard
@@ -263,7 +263,7 @@ async def test_each_message_on_one_stream_only(three: Ring) -> None:
 
 def _homes(three: Ring, number: int) -> list[Any]:
     sessions: list[Any] = [peer.channel for peer in three.servers[number].host.peers]
-    return [one for session in sessions for one in session.homes]
+    return [one for session in sessions for one in session.home.cursors]
 
 
 # -- replicas come and go -------------------------------------------------------------------------
@@ -297,7 +297,7 @@ async def test_a_replica_that_drains(three: Ring) -> None:
 
 
 async def test_a_call_that_does_not_end_while_draining(three: Ring) -> None:
-    """Whoever comes back for its answer elsewhere is told."""
+    """A client that comes back for its answer elsewhere is told."""
     sitting = await three.begin()
     async with three.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:
         await events.message()
@@ -310,7 +310,7 @@ async def test_a_call_that_does_not_end_while_draining(three: Ring) -> None:
 
 
 async def test_a_replica_that_dies(hasty: None) -> None:
-    """What it ran is over, and whoever asks for the rest of it is told."""
+    """What it ran is over, and a client that asks for the rest of it is told."""
     async with ring(2) as two:
         sitting = await two.begin()
         async with two.at(0, sitting).stream(sitting.tool("talk_and_wait", "mine", "t")) as events:
@@ -401,7 +401,7 @@ async def test_an_answer_that_cannot_be_kept_waits_for_the_store() -> None:
             await events.message()
             last = events.parser.last_id
         session: Any = next(iter(two.servers[0].host.peers)).channel
-        await until(lambda: all(stream.reader is None for stream in session.streams.values()))
+        await until(lambda: all(stream.cursor is None for stream in session.streams.values()))
         bus = two.buses[0]
         assert isinstance(bus, MemoryBus)
         bus.away()
@@ -438,7 +438,7 @@ async def test_an_answer_that_the_store_does_not_take(monkeypatch: pytest.Monkey
                 await events.message()
                 last = events.parser.last_id
             session: Any = next(iter(two.servers[0].host.peers)).channel
-            await until(lambda: sum(stream.reader is None for stream in session.streams.values()) == 1)
+            await until(lambda: sum(stream.cursor is None for stream in session.streams.values()) == 1)
             async with two.at(1, sitting).get(last) as there:
                 two.stages[0].go.set()
                 (answer,) = await there.rest()

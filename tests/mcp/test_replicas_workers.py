@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.mcp.revisions import R2025_06, R2025_11, Revision
+from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, Revision
 from tests.transports.http_cases import Answered
 
 from .http_wire import Place, Sitting

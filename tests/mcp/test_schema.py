@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.mcp.schema import description, output_schema, wrapped
+from dragoman.mcp.server.schema import description, output_schema, wrapped
 
 
 def test_wrapped() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import subprocess
 import sys
 from typing import Any
@@ -9,8 +11,13 @@ from typing import Any
 import pytest
 from msgspec import UNSET, Raw
 
-from dragoman import InternalError, InvalidParams, LocalError
-from dragoman.mcp.seal import Known, NoncesHere, Seal, SealError, digest_of
+from dragoman import InternalError, InvalidParams, LocalError, serve
+from dragoman.bus.memory import MemoryBus
+from dragoman.jsonrpc.limits import SERVER
+from dragoman.mcp.asking.request_state import Known, NoncesHere, Seal, SealError, digest_of
+
+from .http_tools import tools
+from .http_wire import body, meta
 
 OLD, NEW = "the-old-key-long-enough", "the-new-key-long-enough"
 REQUEST = digest_of("tools/call", Raw(b'{"name": "buy", "arguments": {"a": 1, "b": [2, {"x": 1, "y": 2}]}}'))
@@ -189,7 +196,7 @@ def test_used_states_are_remembered_until_they_expire_and_no_more_than_so_many()
 
 def test_the_library_is_imported_when_a_state_is_sealed_and_named_when_it_is_missing() -> None:
     code = (
-        "import sys; from dragoman.mcp.seal import Seal; from dragoman import LocalError\n"
+        "import sys; from dragoman.mcp.asking.request_state import Seal; from dragoman import LocalError\n"
         "seal = Seal('a-key-that-is-long-enough'); assert 'itsdangerous' not in sys.modules\n"
         "sys.modules['itsdangerous'] = None\n"
         "try: seal.seal('r', None, asked={}, known={})\n"
@@ -197,3 +204,33 @@ def test_the_library_is_imported_when_a_state_is_sealed_and_named_when_it_is_mis
         "else: raise SystemExit(1)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
+async def test_a_call_that_is_refused_uses_no_state_up(shared: bool) -> None:
+    """At most once is said of what was processed (basic/patterns/mrtr): a busy server has processed nothing."""
+    server, stage = tools(once=True, limits=SERVER.but(calls=1), keys=[OLD])
+    bus = MemoryBus("once")
+    if shared:
+        await server.join(bus)
+    async with serve(server, urls=["tcp://127.0.0.1:0"]) as serving:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(serving.urls[0].rpartition(":")[2]))
+
+        async def ask(name: str, **more: Any) -> Any:
+            params = {"name": name, "arguments": {}, "_meta": meta(capabilities={"elicitation": {}}), **more}
+            writer.write(body("tools/call", params, name) + b"\n")
+            return json.loads(await asyncio.wait_for(reader.readline(), 20))
+
+        first = (await ask("ask"))["result"]
+        answers = {key: {"action": "accept", "content": {"city": "Ulm"}} for key in first["inputRequests"]}
+        again = {"inputResponses": answers, "requestState": first["requestState"]}
+        slow = body("tools/call", {"name": "slow", "arguments": {}, "_meta": meta()}, "slow")
+        writer.write(slow + b"\n")
+        await stage.started.wait()
+        assert (await ask("ask", **again))["error"]["data"]["limit"] == "calls"
+        stage.go.set()
+        assert json.loads(await asyncio.wait_for(reader.readline(), 20))["id"] == "slow"
+        assert (await ask("ask", **again))["result"]["content"][0]["text"] == "Ulm"
+        assert (await ask("ask", **again))["error"]["data"]["reason"] == "used"
+        writer.close()
+    await bus.close()

@@ -14,13 +14,13 @@ import pytest
 
 from dragoman.channel import Caller, Closed, Options
 from dragoman.jsonrpc.limits import CLIENT
-from dragoman.mcp.client import Client
-from dragoman.mcp.revisions import R2024_11, R2025_11
-from dragoman.mcp.server import Server
-from dragoman.mcp.subscriptions import Subscriptions
-from dragoman.transports import dial
+from dragoman.mcp.client.client import Client
+from dragoman.mcp.protocol.revisions import R2024_11, R2025_11
+from dragoman.mcp.server.server import Server
+from dragoman.mcp.server.subscriptions import Subscriptions
+from dragoman.schemes import dial
+from dragoman.serving import serve
 from dragoman.transports.memory import pair
-from dragoman.wires import serve
 
 from .asking import Stand, Wire, meta
 from .http_tools import tools
@@ -121,6 +121,9 @@ async def test_several_subscriptions_on_one_channel() -> None:
     [
         ("test://one", True),
         ("test://one/part", True),
+        ("test://one/", True),
+        ("test://one?part=2", True),
+        ("test://one#part", True),
         ("test://onetwo", False),
         ("test://two", False),
         ("file:///dir/a/b.txt", True),
@@ -258,7 +261,7 @@ class Post:
 
 async def until(true: Callable[[], Any]) -> None:
     async with asyncio.timeout(10):
-        while not true():  # noqa: ASYNC110  (what is waited for tells nobody)
+        while not true():  # noqa: ASYNC110  (what is waited for gives no sign)
             await asyncio.sleep(0.005)
 
 

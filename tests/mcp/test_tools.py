@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import json
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
@@ -17,10 +19,12 @@ from msgspec import Meta, Struct
 
 import dragoman
 from dragoman import RpcError
+from dragoman.channel import Caller
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.mcp import (
     CallToolResult,
     Context,
+    File,
     Header,
     Icon,
     Image,
@@ -30,8 +34,8 @@ from dragoman.mcp import (
     ToolAnnotations,
     ToolError,
 )
-from dragoman.mcp.returns import LARGEST_TEXT
-from dragoman.mcp.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.server.output import LARGEST_TEXT
 
 from .calling import calling
 
@@ -205,6 +209,7 @@ async def test_output_schemas(server: Server, revision: Revision) -> None:
         None,
         Any,
         Image,
+        File,
         Path,
         CallToolResult,
         TextContent,
@@ -221,6 +226,161 @@ async def test_content_has_no_output_schema(server: Server, hint: Any) -> None:
     server.add_tool(tool)
     async with calling(server, R2026_07) as calls:
         assert "outputSchema" not in (await calls.tools())["tool"]
+
+
+async def test_a_path_is_its_text(server: Server, tmp_path: Path) -> None:
+    """What is in a file is sent only where the author says so."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("swordfish")
+    values: dict[str, Any] = {"file": secret, "folder": tmp_path, "list": [secret, tmp_path], "sent": File(secret)}
+
+    @server.tool
+    def untyped(key: str) -> Any:
+        return values[key]
+
+    @server.tool
+    def declared() -> Path:
+        return secret
+
+    @server.tool
+    def several() -> list[Path]:
+        return [secret, tmp_path]
+
+    @server.tool
+    def inside() -> dict[str, Path | int]:
+        return {"at": secret}
+
+    async with calling(server, R2026_07) as calls:
+        assert "outputSchema" not in (await calls.tools())["declared"]
+        for name, arguments, text in (
+            ("untyped", {"key": "file"}, str(secret)),
+            ("untyped", {"key": "folder"}, str(tmp_path)),
+            ("untyped", {"key": "list"}, json.dumps([str(secret), str(tmp_path)], separators=(",", ":"))),
+            ("declared", {}, str(secret)),
+        ):
+            assert (await calls.call(name, arguments))["content"] == [{"type": "text", "text": text}]
+        assert (await calls.tools())["several"]["outputSchema"]["items"] == {"type": "string"}
+        assert (await calls.call("several"))["structuredContent"] == [str(secret), str(tmp_path)]
+        assert (await calls.call("inside"))["structuredContent"] == {"at": str(secret)}
+        (sent,) = (await calls.call("untyped", {"key": "sent"}))["content"]
+        assert sent["resource"] == {"uri": secret.as_uri(), "mimeType": "text/plain", "text": "swordfish"}
+
+
+@pytest.mark.parametrize("hint", [list, tuple, list[Any], Sequence, Sequence[Any], list | None], ids=str)
+@every
+async def test_a_list_that_does_not_say_what_is_in_it_may_hold_content(
+    server: Server, hint: Any, revision: Revision
+) -> None:
+    values: dict[str, Any] = {"mixed": ["a", Image(b"GIF89a")], "data": [1, {"a": 2}], "none": []}
+
+    def tool(key: str) -> Any:
+        return values[key]
+
+    tool.__annotations__["return"] = hint
+    server.add_tool(tool)
+    async with calling(server, revision) as calls:
+        assert "outputSchema" not in (await calls.tools())["tool"]
+        mixed = await calls.call("tool", {"key": "mixed"})
+        assert [block["type"] for block in mixed["content"]] == ["text", "image"]
+        assert "structuredContent" not in mixed
+        assert (await calls.call("tool", {"key": "data"}))["content"] == [{"type": "text", "text": '[1,{"a":2}]'}]
+
+
+class Shop:
+    @classmethod
+    def opening(cls) -> int:
+        return 8
+
+    @property
+    def stock(self) -> int:
+        return 1
+
+    @staticmethod
+    def closing() -> int:
+        return 18
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("attribute", ["opening", "stock"])
+@pytest.mark.parametrize("which", ["tool", "prompt", "resource", "completion", "method"])
+def test_what_stands_in_a_class_and_is_no_function_is_refused(
+    server: Server, which: str, attribute: str, named: bool
+) -> None:
+    decorator: Any = dragoman.Service("api").method if which == "method" else getattr(server, which)
+    if which in ("resource", "completion"):
+        decorator = decorator("a://b") if which == "resource" else decorator("a", "b")
+    elif named:
+        decorator = decorator("name")
+    with pytest.raises(LocalError, match=f"{attribute}: @[a-z]+.{which} stands above a (classmethod|property)"):
+        decorator(vars(Shop)[attribute])
+    with pytest.raises(LocalError, match="registers a function or another callable"):
+        decorator(3.5)
+
+
+async def test_a_static_method_is_a_function(server: Server) -> None:
+    assert server.tool(vars(Shop)["closing"]) is vars(Shop)["closing"]
+    async with calling(server, R2026_07) as calls:
+        assert (await calls.call("closing"))["structuredContent"] == 18
+
+
+async def test_names_by_name(server: Server) -> None:
+    """`name=`, as everybody writes."""
+    service = dragoman.Service("api")
+
+    @service.method(name="method.name", inline=True)
+    def method() -> int:
+        return 1
+
+    @server.tool(name="tool-name", title="T")
+    def tool() -> int:
+        return 1
+
+    @server.prompt(name="prompt-name")
+    def prompt(a: str) -> str:
+        return a
+
+    @server.resource(uri="x://y", name="resource-name")
+    def resource() -> str:
+        return ""
+
+    @server.completion(ref="prompt-name", argument="a")
+    def completion(value: str) -> list[str]:
+        return []
+
+    assert list(service.methods) == ["method.name"]
+    async with calling(server, R2026_07) as calls:
+        assert list(await calls.tools()) == ["tool-name"]
+        assert (await calls.result("prompts/list"))["prompts"][0]["name"] == "prompt-name"
+        assert (await calls.result("resources/list"))["resources"][0]["name"] == "resource-name"
+
+
+def test_options_beside_a_function_count(server: Server) -> None:
+    service = dragoman.Service("api")
+
+    def function() -> int:
+        return 1
+
+    untyped: Any = service.method
+    assert untyped(function, inline=True, timeout=3) is function
+    assert (service.methods["function"].kind, service.methods["function"].timeout) == ("inline", 3)
+    tool: Any = server.tool
+    tool(function, title="T")
+    assert server.catalog.tool("function", Caller()).listed.title == "T"
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_a_context_in_the_wrong_place_names_the_right_import(server: Server, optional: bool) -> None:
+    def rpc(ctx: Any) -> None: ...
+
+    def mcp(ctx: Any) -> None: ...
+
+    rpc.__annotations__["ctx"] = dragoman.Context | None if optional else dragoman.Context
+    mcp.__annotations__["ctx"] = Context | None if optional else Annotated[Context, "the context"]
+    for add in (server.add_tool, server.add_prompt, lambda f: server.add_resource(f, "x://y")):
+        with pytest.raises(LocalError, match=r"parameter 'ctx': .* here it is the one of `from dragoman.mcp import"):
+            add(rpc)
+    with pytest.raises(LocalError, match=r"parameter 'ctx': .* here it is the one of `from dragoman import Context`"):
+        dragoman.Service("api").method(mcp)
 
 
 async def test_no_parameters(server: Server) -> None:
@@ -436,9 +596,13 @@ async def test_either_context(server: Server) -> None:
     async def ours(ctx: Context) -> str:
         return f"{type(ctx).__module__} {ctx.revision.order}"
 
-    @server.tool
+    service = dragoman.Service("included")
+
+    @service.method
     async def theirs(context: dragoman.Context, a: int = 1) -> str:
         return f"{type(context).__module__} {context.method}"
+
+    server.include(service)
 
     @server.tool
     def in_thread(a: int, ctx: Context | None) -> str:
@@ -458,7 +622,7 @@ async def test_either_context(server: Server) -> None:
             ((block,),) = ((await calls.call(name, arguments))["content"],)
             return str(block["text"])
 
-        assert await said("ours") == "dragoman.mcp.context 4"
+        assert await said("ours") == "dragoman.mcp.server.context 4"
         assert await said("theirs") == "dragoman.rpc.context tools/call"
         assert await said("in_thread", {"a": 2}) == "2 False"
         assert await said("inline") == "True"
@@ -618,8 +782,8 @@ async def test_codes(server: Server, revision: Revision, code: int, caplog: pyte
 async def test_unknown_tool(server: Server, revision: Revision) -> None:
     """Error Handling: "Unknown tool" is a protocol error, -32602."""
     async with calling(server, revision) as calls:
-        error = await calls.error("tools/call", name="nobody")
-    assert error == {"code": -32602, "message": "Unknown tool: nobody"}
+        error = await calls.error("tools/call", name="missing")
+    assert error == {"code": -32602, "message": "Unknown tool: missing"}
 
 
 # -- written schemas ------------------------------------------------------------------------------
@@ -700,7 +864,7 @@ async def test_headers(server: Server) -> None:
     assert properties["count"] == {"type": "integer", "x-mcp-header": "Count"}
     assert properties["where"]["properties"]["zone"] == {"type": "string", "x-mcp-header": "Zone"}
     assert "$defs" not in schema
-    assert [one.name for one in server.catalog.tool("deploy").marked] == ["Region", "Zone", "Count"]
+    assert [one.name for one in server.catalog.tool("deploy", Caller()).marked] == ["Region", "Zone", "Count"]
 
 
 def test_headers_where_none_can_be(server: Server) -> None:

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import pytest
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from dragoman.mcp import params, types
-from dragoman.mcp.encoding import knows, requires
-from dragoman.mcp.methods import METHODS
-from dragoman.mcp.revisions import R2024_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.protocol import params, types
+from dragoman.mcp.protocol.encoding import knows, requires
+from dragoman.mcp.protocol.methods import METHODS
+from dragoman.mcp.protocol.revisions import R2024_11, R2026_07, REVISIONS, Revision
 
 from .schemas import Schema, all_definitions, definitions, messages, needs_schemas, params_of, target
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.mcp.uri_template import LONGEST, is_template, parse
+from dragoman.mcp.protocol.uri_template import LONGEST, is_template, parse
 
 MATCHES: list[tuple[str, str, dict[str, str] | None]] = [
     ("file:///{path}", "file:///a.txt", {"path": "a.txt"}),

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.mcp.validation import DEEPEST, LARGEST, SEARCHED, validator
-from dragoman.rpc.faults import MOST
+from dragoman.rpc.binding.faults import MOST
+from dragoman.rpc.binding.json_schema import DEEPEST, LARGEST, SEARCHED, validator
 
 
 def test_every_fault() -> None:

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from dragoman.mcp import params, types
-from dragoman.mcp.encoding import requires
-from dragoman.mcp.revisions import R2025_06, R2025_11, Revision
+from dragoman.mcp.protocol import params, types
+from dragoman.mcp.protocol.encoding import requires
+from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, Revision
 
 Values = st.SearchStrategy[Any]
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec import UNSET, Raw
 
 from dragoman.jsonrpc.errors import InvalidParams
-from dragoman.rpc.binding import Binding, bind
+from dragoman.rpc.binding.binding import Binding, bind
 
 
 class Context:

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from dragoman.jsonrpc.errors import InvalidParams
-from dragoman.rpc.binding import Binding, bind
+from dragoman.rpc.binding.binding import Binding, bind
 
 
 class Special2:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections import deque
 from collections.abc import Callable
-from typing import Annotated, Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Struct
 
+from dragoman import Service
 from dragoman.jsonrpc.errors import LocalError
+from dragoman.rpc.binding.binding import bind
 from tests.rpc.bindings import CONTEXT, Context, Special, bound, call, faults
 
 
@@ -185,27 +190,101 @@ def test_plain_functions_are_called_themselves() -> None:
     assert bound(named).function is not named
 
 
-def test_defaults_are_the_functions_own_objects() -> None:
-    shared: list[int] = []
+class Point(Struct):
+    x: int = 0
 
-    class Point(Struct):
-        x: int = 0
 
-    point = Point()
+class Fixed(Struct, frozen=True):
+    x: int = 0
+    y: tuple[int, ...] = ()
 
-    def either(a: int, b: list[int] = shared, c: Any = point) -> Any:
-        return b, c
 
-    def only(a: int, *, b: list[int] = shared, c: Any = point) -> Any:
-        return b, c
+@dataclass
+class Note:
+    lines: list[str] = field(default_factory=list)
+
+
+SENTINEL = object()
+
+
+@pytest.mark.parametrize(
+    "default", [SENTINEL, Fixed(), (1, "a"), frozenset({1}), print, "text"], ids=lambda one: type(one).__name__
+)
+def test_a_default_that_cannot_be_changed_is_the_functions_own_object(default: Any) -> None:
+    def either(a: int, b: Any = default) -> Any:
+        return b
+
+    def only(a: int, *, b: Any = default) -> Any:
+        return b
 
     for function in (either, only):
         for params in ([1], {"a": 1}):
-            b, c = call(bound(function), params)
-            assert b is shared
-            assert c is point
-    assert call(bound(only), {"a": 1, "b": [1]})[0] == [1]
-    assert shared == []
+            assert call(bound(function), params) is default
+
+
+@pytest.mark.parametrize(
+    "default",
+    [
+        [],
+        [[1]],
+        {},
+        {"a": [1]},
+        set(),
+        bytearray(b"x"),
+        deque([1]),
+        Point(),
+        Note(["a"]),
+        (1, []),
+        Fixed(y=cast(Any, ([],))),
+    ],
+    ids=repr,
+)
+def test_a_default_that_can_be_changed_is_each_calls_own(default: Any) -> None:
+    """No caller may see what another call did to it."""
+
+    def either(a: int, b: Any = default) -> Any:
+        return b
+
+    def only(a: int, *, b: Any = default) -> Any:
+        return b
+
+    def rest(ctx: Context, a: int = 1, b: Any = default, *more: int) -> Any:
+        return b
+
+    def members(a: int = 1, *, b: Any = default, **more: int) -> Any:
+        return b
+
+    for function in (either, only, rest, members):
+        for params in ([1], {"a": 1}):
+            if (function is rest) == (type(params) is dict):
+                continue
+            first, second = (call(bound(function), params) for _ in range(2))
+            assert first == second == default
+            assert first is not second
+            assert first is not default
+
+
+async def test_a_default_is_not_shared_by_callers() -> None:
+    service = Service("lists")
+
+    @service.method(inline=True)
+    def add(item: str, items: list[str] = []) -> list[str]:  # noqa: B006
+        items.append(item)
+        return items
+
+    ask = b'{"jsonrpc":"2.0","method":"add","params":["a"],"id":1}'
+    for _ in range(2):
+        assert service.answer(ask) == b'{"jsonrpc":"2.0","result":["a"],"id":1}'
+
+
+def test_a_default_that_cannot_be_copied_is_refused() -> None:
+    lock = threading.Lock()
+
+    def function(a: Any = [lock]) -> None: ...  # noqa: B006
+
+    for by_position in (True, False):
+        with pytest.raises(LocalError, match=r"parameter 'a': its default cannot be copied .*; make it None"):
+            bind(function, context_type=Context, by_position=by_position)
 
 
 def test_members_are_a_new_dict_each_time() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import subprocess
@@ -270,7 +269,7 @@ def test_binding_imports_no_asyncio_and_no_inspect_for_plain_functions() -> None
     text = (
         "import sys; sys.modules['typing_extensions'] = None\n"
         "before = set(sys.modules)\n"  # coverage may have come first
-        "from dragoman.rpc.binding import bind\n"
+        "from dragoman.rpc.binding.binding import bind\n"
         "def f(a: int, *, b: int = 2) -> int: return a + b\n"
         "bind(f, context_type=Exception)\n"
         "print([m for m in ('asyncio', 'inspect', 'dataclasses', 'pydantic', 'annotated_types') if m in sys.modules.keys() - before])"
@@ -289,4 +288,4 @@ def test_marked_coroutine_functions() -> None:
     if sys.version_info < (3, 12):
         pytest.skip("inspect.markcoroutinefunction came with 3.12")
     assert bound(inspect.markcoroutinefunction(lambda a: later(a))).kind == "async"
-    assert asyncio.iscoroutinefunction(later)
+    assert inspect.iscoroutinefunction(later)

@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 import msgspec
 import pydantic
 import pytest
-from annotated_types import Ge, MaxLen
+from annotated_types import Ge, Gt, MaxLen
 from msgspec import Meta, Raw, Struct
 
 from dragoman.jsonrpc.errors import InvalidParams, ParseError
-from dragoman.rpc.binding import bind
-from dragoman.rpc.faults import MOST, words
+from dragoman.rpc.binding.binding import bind
+from dragoman.rpc.binding.faults import MOST, words
 
 
 class NoContext:
@@ -311,3 +311,54 @@ def test_recursion_in_the_arguments_is_a_fault_or_a_parse_error() -> None:
 )
 def test_translation(text: str, expected: tuple[str, str]) -> None:
     assert words(text) == expected
+
+
+# -- where nothing told before --------------------------------------------------------------------
+
+UNHASHABLE = Meta(extra_json_schema={"examples": [1]})
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "expected"),
+    [
+        (int, 1.0, 1),
+        (int | float, 1.0, 1.0),
+        (float | int, 1.0, 1.0),
+        (int | None, 1.0, 1),
+        (int | str, 1.0, 1),
+        (float | str, 1.0, 1.0),
+        (Annotated[int, UNHASHABLE], 1.0, 1),
+        (list[Annotated[int, UNHASHABLE]], [1.0], [1]),
+        (Annotated[int, UNHASHABLE] | Annotated[float, UNHASHABLE], 1.0, 1.0),
+    ],
+    ids=str,
+)
+def test_an_integral_float_is_an_integer_only_where_no_float_is_wanted(hint: Any, value: Any, expected: Any) -> None:
+    def function(it: Any, other: int) -> Any: ...
+
+    function.__annotations__["it"] = hint
+    binding = bind(function, context_type=NoContext)
+    for params in ([value, 1.0], {"it": value, "other": 1.0}):
+        found = binding.arguments(Raw(json.dumps(params).encode()))
+        assert found == (expected, 1)
+        assert str(found) == str((expected, 1))  # 1 == 1.0
+
+
+def test_a_fault_that_the_finder_misses_is_a_fault() -> None:
+    """A twin with the constraints is checked first, which knows no `__post_init__`; then the class says no."""
+
+    @dataclasses.dataclass
+    class Even:
+        x: Annotated[int, Gt(0)]
+
+        def __post_init__(self) -> None:
+            if self.x % 2:
+                raise ValueError("x is odd")
+
+    def function(it: Even, other: int = 1) -> Any: ...
+
+    binding = bind(function, context_type=NoContext)
+    with pytest.raises(InvalidParams) as error:
+        binding.arguments(Raw(b'[{"x":3}]'))
+    assert error.value.data == {"errors": [{"field": "it", "message": "x is odd", "received": {"x": 3}}]}
+    assert binding.arguments(Raw(b'[{"x":2}]')) == (Even(2), 1)

@@ -15,9 +15,10 @@ import pytest
 from annotated_types import Gt, MaxLen, MinLen
 from msgspec import Meta, Raw, Struct
 
+from dragoman.jsonrpc.codec import Answer
 from dragoman.jsonrpc.errors import BadAnswer, LocalError
-from dragoman.rpc.binding import bind
-from dragoman.rpc.results import result_decoder, to_json
+from dragoman.rpc.binding.binding import bind
+from dragoman.rpc.binding.results import result_decoder, to_json
 from tests.rpc.hinted import Special2, binding_of, faults, take
 
 
@@ -199,7 +200,8 @@ def test_pydantic_results() -> None:
         raise NotImplementedError
 
     binding = bind(function, context_type=Special2)
-    assert binding.encode(Strict(theDay=datetime.date(2024, 1, 2))) == b'{"theDay":"2024-01-02"}'
+    answer = Answer(Strict(theDay=datetime.date(2024, 1, 2)), 1)
+    assert binding.encode(answer) == b'{"jsonrpc":"2.0","result":{"theDay":"2024-01-02"},"id":1}'
     assert "theDay" in binding.result_schema()["properties"]
 
 

@@ -34,7 +34,7 @@ from msgspec import UNSET, Meta, Raw, Struct
 from typing_extensions import TypeAliasType
 
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.rpc.binding import bind
+from dragoman.rpc.binding.binding import bind
 from tests.rpc.hinted import Special2, binding_of, faults, take
 
 if TYPE_CHECKING:
@@ -270,6 +270,12 @@ class Loop(Struct):
 @pytest.mark.parametrize(
     ("hint", "good", "bad", "message"),
     [
+        (Annotated[int, pydantic.Field(gt=0)], 1, 0, "Expected an integer >= 1"),
+        (Annotated[int, pydantic.Field(gt=0, le=9, description="d")], 9, 10, "Expected an integer <= 9"),
+        (Annotated[str, pydantic.Field(pattern="^a")], "ab", "b", "Expected a string matching regex '^a'"),
+        (pydantic.constr(pattern="^a", min_length=2), "ab", "a", "Expected a string of length >= 2"),
+        (pydantic.conint(ge=3), 3, 2, "Expected an integer >= 3"),
+        (pydantic.StrictInt, 3, "3", "Expected an integer, got a string"),
         (Annotated[int, Gt(0)], 1, 0, "Expected an integer >= 1"),
         (Annotated[int, Ge(0), Lt(10), Gt(2)], 3, 2, "Expected an integer >= 3"),
         (Annotated[int, Interval(gt=0, le=5)], 5, 6, "Expected an integer <= 5"),
@@ -365,7 +371,23 @@ class Model(pydantic.BaseModel):
         (Annotated[str, Predicate(str.islower)], r"check it in the function"),
         (Annotated[str, Gt(0)], r"numeric"),
         (Annotated[datetime.datetime, Timezone("Europe/Berlin")], r"check it in the function"),
-        (Annotated[int, pydantic.Field(gt=0)], r"Field is not read"),
+        (Annotated[int, pydantic.AfterValidator(abs)], r"AfterValidator is run by pydantic alone.*into a BaseModel"),
+        (Annotated[int, pydantic.BeforeValidator(abs)], r"BeforeValidator is run by pydantic alone"),
+        (Annotated[int, pydantic.PlainValidator(abs)], r"PlainValidator is run by pydantic alone"),
+        (list[Annotated[int, pydantic.WrapValidator(lambda v, h: v)]], r"WrapValidator is run by pydantic alone"),
+        (
+            Annotated[str, pydantic.StringConstraints(strip_whitespace=True)],
+            r"strip_whitespace=...\) is run by pydantic",
+        ),
+        (pydantic.constr(to_upper=True, pattern="a"), r"StringConstraints\(to_upper=...\) is run by pydantic alone"),
+        (Annotated[int, pydantic.Field(alias="b")], r"Field\(alias=...\) is read in models alone; name the parameter"),
+        (Annotated[int, pydantic.Field(validation_alias="b")], r"Field\(alias=|Field\(validation_alias=...\) is read"),
+        (
+            Annotated[list[int], pydantic.Field(default_factory=list)],
+            r"Field\(default_factory=...\).*give the parameter a",
+        ),
+        (Annotated[int, pydantic.Field(default=3)], r"Field\(default=...\).*after ="),
+        (Annotated[int | str, pydantic.Field(discriminator="kind")], r"discriminator=...\).*Structs with tags"),
         (dict[Point, int], r"the names of a JSON object are text"),
         ("Nowhere", r"names 'Nowhere', which is not known here"),
         ("Missing", r"names 'Missing'.*not under TYPE_CHECKING"),

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dragoman import Context, Service
-from dragoman.rpc.host import Host
 from dragoman.rpc.method import may_wait
+from dragoman.rpc.servable import ServableService
 
 VARIABLE: ContextVar[int] = ContextVar("VARIABLE", default=0)
 
@@ -70,13 +70,13 @@ async def test_it_is_a_call_like_any_other() -> None:
     async def fail() -> None:
         raise StopIteration("odd")
 
-    host = Host(api)
+    host = ServableService(api)
     for _ in range(2):
-        assert await host.answer(b'{"jsonrpc":"2.0","method":"increment","params":[1],"id":1}') == (
+        assert await host.runner.answer(b'{"jsonrpc":"2.0","method":"increment","params":[1],"id":1}') == (
             b'{"jsonrpc":"2.0","result":2,"id":1}'
         )
     assert seen == [(asyncio.get_running_loop(), "async", 0)] * 2  # what it set in its context stays there
-    answer = await host.answer(b'{"jsonrpc":"2.0","method":"fail","id":2}')
+    answer = await host.runner.answer(b'{"jsonrpc":"2.0","method":"fail","id":2}')
     assert answer is not None
     assert b"-32603" in answer
 
@@ -97,7 +97,7 @@ async def test_middleware_and_places_are_kept() -> None:
         order.append("run")
         return "done"
 
-    answer = await Host(api).answer(b'{"jsonrpc":"2.0","method":"quick","id":2}')
+    answer = await ServableService(api).runner.answer(b'{"jsonrpc":"2.0","method":"quick","id":2}')
     assert answer == b'{"jsonrpc":"2.0","result":"done","id":2}'
     assert order == ["in", "run", "out"]
 

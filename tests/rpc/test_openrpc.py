@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
 import json
-import os
 import shutil
 import subprocess
 from decimal import Decimal
@@ -14,7 +14,7 @@ import jsonschema
 import pydantic
 import pytest
 from annotated_types import Gt
-from msgspec import Struct
+from msgspec import Meta, Struct
 from referencing import Registry, Resource
 from referencing.exceptions import NoSuchResource
 from referencing.jsonschema import DRAFT7
@@ -23,6 +23,7 @@ from dragoman.jsonrpc.errors import RpcError
 from dragoman.rpc.context import Context
 from dragoman.rpc.openrpc import document
 from dragoman.rpc.service import Service
+from tests.skips import missing
 
 _PACKAGES = ("@open-rpc/meta-schema@1.14.9", "@json-schema-tools/meta-schema@1.8.0")
 _READ = """
@@ -31,25 +32,19 @@ console.log(JSON.stringify([pick(require("@open-rpc/meta-schema")), pick(require
 """
 
 
-def unavailable(reason: str) -> None:
-    if os.environ.get("CI", "").lower() in ("true", "1"):
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="session")
 def validator(tmp_path_factory: pytest.TempPathFactory) -> jsonschema.Draft7Validator:
     """The official meta-schema, from npm into a temporary folder; it is no part of this repository."""
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:
-        unavailable("npm and node are needed for the OpenRPC meta-schema")
+        missing("npm and node are needed for the OpenRPC meta-schema")
     folder: Path = tmp_path_factory.mktemp("openrpc")
     install = [str(npm), "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), *_PACKAGES]
     try:
         subprocess.run(install, check=True, capture_output=True, timeout=120, cwd=folder)
         text = subprocess.run([str(node), "-e", _READ], check=True, capture_output=True, timeout=60, cwd=folder).stdout
     except (subprocess.SubprocessError, OSError) as error:
-        unavailable(f"the OpenRPC meta-schema could not be fetched: {error}")
+        missing(f"the OpenRPC meta-schema could not be fetched: {error}")
     openrpc, schema = json.loads(text)
 
     def retrieve(uri: str) -> Resource[Any]:
@@ -254,3 +249,35 @@ def test_an_error_whose_data_cannot_be_told() -> None:
     def function() -> None: ...
 
     assert document(service)["methods"][0]["errors"] == [{"code": 7, "message": "Vague"}]
+
+
+def test_the_form_of_times_is_told() -> None:
+    """msgspec's schema of a `datetime` or a `time` is a bare string: a model cannot know what it looks like."""
+
+    class Event(Struct):
+        at: datetime.datetime
+        ends: datetime.time | None = None
+        since: Annotated[datetime.datetime, Meta(description="Since when.")] = datetime.datetime(2026, 1, 1)
+
+    api = Service("times")
+
+    @api.method
+    def method(event: Event, at: datetime.datetime, every: list[datetime.time] | None = None) -> Event:
+        return event
+
+    moment = {"type": "string", "examples": ["2026-11-22T13:05:00Z"]}
+    clock = {"type": "string", "examples": ["13:05:00Z"]}
+    document = api.openrpc()
+    given = {p["name"]: p["schema"] for p in document["methods"][0]["params"]}
+    assert given["at"] == moment | {"format": "date-time"}
+    assert given["every"]["anyOf"][0]["items"] == clock | {"format": "time"}
+    event = document["components"]["schemas"]["Event"]["properties"]
+    assert event["at"] == moment | {"format": "date-time"}
+    assert event["ends"]["anyOf"][0] == clock | {"format": "time"}
+    assert event["since"]["description"] == "Since when."
+    assert event["since"]["examples"] == moment["examples"]
+    # what goes out may have no offset, so it promises no format
+    result = document["components"]["schemas"]["Event-Output"]["properties"]
+    assert result["at"] == moment
+    call = b'{"jsonrpc":"2.0","method":"method","params":[{"at":"2026-01-01T00:00:00"},"2026-01-01T00:00:00"],"id":1}'
+    assert b'"at":"2026-01-01T00:00:00"' in (api.answer(call) or b"")

@@ -29,9 +29,10 @@ from dragoman import (
     connect,
     serve,
 )
-from dragoman.rpc.host import Host
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.openrpc import document
+from dragoman.rpc.runner import Runner
+from dragoman.rpc.servable import ServableService
 
 from .test_peer import Bench, Raw, joined, raw, until
 
@@ -40,17 +41,17 @@ FOREIGN = '{"jsonrpc":"2.0","error":{"code":1,"message":"foreign"},"id":%s}'
 HOLD = '{"jsonrpc":"2.0","method":"hold","params":["%s"],"id":%s}'
 
 
-def host_of(serving: Any) -> Host:
-    host = next(iter(serving.served.values()))
-    assert isinstance(host, Host)
-    return host
+def host_of(serving: Any) -> Runner:
+    served = next(iter(serving.served.values()))
+    assert isinstance(served, ServableService)
+    return served.runner
 
 
 @asynccontextmanager
-async def served(service: Service) -> AsyncIterator[tuple[Raw, Peer, Host]]:
+async def served(service: Service) -> AsyncIterator[tuple[Raw, Peer, Runner]]:
     """A peer at the end of a raw channel, and its host."""
     async with raw(service) as (far, peer):
-        yield far, peer, peer.host
+        yield far, peer, peer.runner
 
 
 # -- places and counts ----------------------------------------------------------------------------
@@ -99,7 +100,7 @@ async def test_a_method_with_a_concurrency_of_its_own_never_runs_more_at_once_th
                 await asyncio.sleep(0)
         await until(lambda: not host.runs)
         assert max(most) == 1
-        assert host.places(host.service.methods["narrow"]).free == 1
+        assert host.places(api.methods["narrow"]).free == 1
 
 
 async def test_middleware_that_gives_up_on_threads_and_tries_again_counts_its_call_once() -> None:
@@ -306,12 +307,13 @@ async def test_whoever_floods_and_reads_no_answer_is_cut_off_whatever_he_sends(m
             peer.inbox.received(message)
         async with asyncio.timeout(10):
             await far.over
-        assert "reads none" in str(await far.over) or "reads none" in str(peer._why)
+        ended = f"{await far.over} {peer._why}"
+        assert ("limit strays" if message == b"{" else "reads none") in ended
 
 
 async def test_a_refused_notification_or_response_is_not_answered_on_a_wire_of_exchanges() -> None:
     bench = Bench(Limits(calls=1))
-    host = Host(bench.api)
+    host = Runner(bench.api)
     holding = asyncio.create_task(host.answer(b'{"jsonrpc":"2.0","method":"hold","id":1}'))
     await bench.begun.wait()
     assert b"-32000" in (await host.answer(b'{"jsonrpc":"2.0","method":"hold","id":2}') or b"")
@@ -381,7 +383,7 @@ async def test_a_thread_that_asks_wakes_up_when_its_call_is_cancelled() -> None:
         assert "-32800" in await far.next()
         await until(lambda: not host.runs)
         assert len(woken) == 1
-        assert not peer.conversation.awaited
+        assert not peer.conversation.outbound
 
 
 async def test_progress_that_is_no_json_fails_where_it_was_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -446,7 +448,7 @@ def test_a_thread_that_outlives_its_loop_can_still_tell_and_ask() -> None:
 async def test_closing_while_it_redials_is_prompt_says_closed_and_ends_iterators(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dragoman.wires.FIRST_PAUSE", 60.0)
+    monkeypatch.setattr("dragoman.connecting.PAUSES", (60.0, 60.0))
     bench = Bench()
     states: list[str] = []
     serving = serve(bench.api, urls="memory:redial")
@@ -465,7 +467,7 @@ async def test_closing_while_it_redials_is_prompt_says_closed_and_ends_iterators
             await waiting
     assert states == ["connected", "lost", "closed"]
     assert peer.closed
-    assert peer not in peer.host.peers
+    assert peer not in peer.runner.peers
 
 
 async def test_a_server_that_restarts_in_good_order_is_found_again_over_tcp() -> None:
@@ -500,7 +502,7 @@ async def test_a_handler_that_asks_a_half_closed_far_end_learns_it_at_once() -> 
 
     async with raw(bench.api) as (far, peer):
         far.send('{"jsonrpc":"2.0","method":"asking","id":1}')
-        await until(lambda: bool(peer.conversation.owed))
+        await until(lambda: bool(peer.conversation.inbound))
         peer.inbox.finished()
         door.set()
         assert await far.next() == '{"jsonrpc":"2.0","result":"asked","id":1}'
@@ -516,7 +518,7 @@ async def test_a_redial_that_fails_in_an_unforeseen_way_gives_up_in_words(monkey
     serving = serve(bench.api, urls="memory:unforeseen")
     await serving.__aenter__()
     peer = await connect("memory:unforeseen", reconnect=True, on_state=lambda *state: states.append(state))
-    monkeypatch.setattr("dragoman.wires.dial", broken)
+    monkeypatch.setattr("dragoman.connecting.dial", broken)
     await serving.close()
     async with asyncio.timeout(5):
         with pytest.raises(Broken, match="no such thing"):
@@ -549,7 +551,7 @@ async def test_a_batch_whose_channel_is_lost_while_it_is_written_is_not_sent() -
         peer = await connect("memory:writing", reconnect=True, idempotent=["hold"], timeout=10)
         async with peer.batch() as batch:
             future = batch.call("hold", ["once"])
-            next(iter(host_of(serving).peers)).channel.abort(Broken("cut"))  # type: ignore[union-attr]
+            next(iter(host_of(serving).peers)).channel.abort(Broken("cut"))
             await until(lambda: peer.channel is None)
             await until(lambda: peer.channel is not None)
             bench.gate.set()
@@ -565,7 +567,7 @@ async def test_a_batch_above_the_limit_stays_here() -> None:
             async with peer.batch() as batch:
                 futures = [batch.call("hold", ["x" * 400]) for _ in range(3)]
         assert all(future.done() for future in futures)
-        assert not peer.conversation.awaited
+        assert not peer.conversation.outbound
         assert bench.started == []
 
 
@@ -592,7 +594,7 @@ async def test_outgoing_middleware_applies_inside_batches_too() -> None:
         with pytest.raises(LocalError, match="not from here"):
             forbidden.result()
         assert sorted(seen) == ["forbidden", "subtract", "subtract", "subtract"]
-        assert not peer.conversation.awaited
+        assert not peer.conversation.outbound
 
 
 async def test_an_iterator_that_was_dropped_keeps_nothing() -> None:

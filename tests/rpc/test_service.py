@@ -11,10 +11,11 @@ import threading
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from dragoman import Context, Limits, LocalError, RpcError, Service
-from dragoman.rpc.host import Host
 from dragoman.rpc.middleware import Call, Next
+from dragoman.rpc.servable import ServableService
 
 
 def ask(service: Service, method: str, params: Any = None, id: Any = 1) -> Any:
@@ -64,7 +65,7 @@ def test_a_lambda_needs_a_name_and_errors_must_be_errors() -> None:
     api = Service("api")
     with pytest.raises(LocalError, match="give one"):
         api.method(lambda: 1)
-    with pytest.raises(LocalError, match="subclasses of RpcError"):
+    with pytest.raises(LocalError, match="errors is a list, of which each is a subclass of RpcError"):
         api.method("x", errors=[ValueError])(lambda: 1)  # type: ignore[list-item]
     with pytest.raises(LocalError, match="at least 1"):
         api.method("x", concurrency=0)(lambda: 1)
@@ -395,21 +396,21 @@ def test_limits_are_named_with_the_allowed_and_the_received_number() -> None:
 
 async def test_a_service_served_within_other_limits_is_the_same_service() -> None:
     api = Service("api")
-    host = Host(api, limits=Limits(batch_length=1))
+    host = ServableService(api, limits=Limits(batch_length=1))
     api.method("later", inline=True)(lambda: "added later")
-    assert await host.answer(request("later")) == b'{"jsonrpc":"2.0","result":"added later","id":1}'
+    assert await host.runner.answer(request("later")) == b'{"jsonrpc":"2.0","result":"added later","id":1}'
     batch = b"[%b,%b]" % (request("later"), request("later"))
-    assert too_large(json.loads(await host.answer(batch) or b""))[1] == "batch_length"
+    assert too_large(json.loads(await host.runner.answer(batch) or b""))[1] == "batch_length"
     assert len(json.loads(api.answer(batch) or b"")) == 2
-    assert len(await host.answer(b" " * (5 * 2**20)) or b"") < 500
+    assert len(await host.runner.answer(b" " * (5 * 2**20)) or b"") < 500
 
 
 async def test_draining_refuses_new_exchanges() -> None:
     api = Service("api")
     api.method("now", inline=True)(lambda: 1)
-    host = Host(api)
+    host = ServableService(api)
     await host.drain(0)
-    refused = json.loads(await host.answer(request("now", id="mine")) or b"")
+    refused = json.loads(await host.runner.answer(request("now", id="mine")) or b"")
     assert (refused["error"]["code"], refused["id"]) == (-32001, "mine")
 
 
@@ -448,3 +449,51 @@ async def test_notifications_owe_nothing_whatever_happens() -> None:
         assert await api.answer_async(notification % method) is None
         assert api.within(api.limits).answer_async is not None
     assert await api.answer_async(b"[%b,%b]" % (notification % b"boom", notification % b"nothing")) is None
+
+
+# -- discovery and faults -------------------------------------------------------------------------
+
+
+def test_discovery_goes_through_the_middleware() -> None:
+    async def denied(call: Call, next: Next) -> Any:
+        raise RpcError("Forbidden", code=-32001)
+
+    for api in (Service("before", middleware=[denied]), Service("after")):
+        assert api.middleware or ask(api, "rpc.discover")["result"]["info"]["title"] == "after"
+        if not api.middleware:
+            api.use(denied)
+        assert ask(api, "rpc.discover")["error"] == {"code": -32001, "message": "Forbidden"}
+
+
+@pytest.mark.parametrize(
+    ("params", "faults"),
+    [([{"x": 1}], 0), ([{"x": 1}, "z"], 1), ([{"x": -1}], 1), ([{"x": -1}, "z"], 2), ({"p": {"x": 1}, "q": 1}, 1)],
+)
+@pytest.mark.parametrize("inline", [True, False])
+def test_what_a_class_does_when_it_is_made_is_done_at_most_twice(params: Any, faults: int, inline: bool) -> None:
+    """Once to decode the params and, where they do not fit, once to find every fault."""
+    made = 0
+
+    class Positive(Struct):
+        x: int
+
+        def __post_init__(self) -> None:
+            nonlocal made
+            made += 1
+            if self.x < 0:
+                raise ValueError("x is below 0")
+
+    api = Service("api")
+
+    @api.method(inline=inline)
+    def method(p: Positive, y: int = 1) -> int:
+        return p.x
+
+    one = request("method", params)
+    for text in (one, b"[" + one + b"]"):
+        made = 0
+        answer = json.loads(api.answer(text) or b"")
+        (answer,) = answer if isinstance(answer, list) else [answer]
+        assert made == (2 if faults else 1)
+        assert len(answer["error"]["data"]["errors"]) == faults if faults else answer["result"] == 1
+        assert answer["id"] == 1

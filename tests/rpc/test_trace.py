@@ -16,10 +16,11 @@ from dragoman.channel import Broken, Caller, Channel, ChannelError, Options
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.jsonrpc.messages import Malformed
 from dragoman.rpc import trace_ledger
-from dragoman.rpc.host import Host
-from dragoman.rpc.trace import Event, json_lines, traced_channel, traced_served
-from dragoman.transports import dial
+from dragoman.rpc.servable import ServableService
+from dragoman.rpc.tracing import Event, json_lines, traced_channel, traced_served
+from dragoman.schemes import dial
 from dragoman.transports.memory import pair
+from tests.servable import Idle
 
 CALL = b'{"jsonrpc":"2.0","method":"subtract","params":[42,23],"id":1}'
 ANSWER = b'{"jsonrpc":"2.0","result":19,"id":1}'
@@ -295,6 +296,54 @@ async def test_sending_on_a_channel_that_is_over() -> None:
             await traced.flush()
 
 
+class Answering:
+    """A channel whose answer comes within `send`, and which can send to everyone."""
+
+    caller = Caller(scheme="here")
+    duplex = True
+    writable = True
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def open(self, receiver: Any) -> None:
+        self.receiver = receiver
+
+    def send(self, message: bytes, call: Any = None) -> None:
+        self.sent.append(message)
+        if b'"id":1' in message:
+            self.receiver.received(ANSWER)
+
+    def broadcast(self, message: bytes) -> None:
+        self.sent.append(message)
+
+    async def flush(self) -> None: ...
+    async def close(self) -> None: ...
+    def abort(self, why: ChannelError) -> None: ...
+
+
+async def test_what_starts_is_told_before_it_is_sent() -> None:
+    events: list[Event] = []
+    channel = Answering()
+    traced = traced_channel(channel, events.append)
+    traced.open(Taker())
+    traced.send(CALL)
+    assert [told(event)[0] for event in events] == ["started", "complete"]
+    traced.abort(Broken("enough"))
+    assert [told(event)[0] for event in events] == ["started", "complete"]
+
+
+async def test_a_traced_channel_can_send_to_everyone_where_the_wire_can() -> None:
+    events: list[Event] = []
+    channel = Answering()
+    traced: Any = traced_channel(channel, events.append)
+    traced.broadcast(b'{"jsonrpc":"2.0","method":"hello"}')
+    assert channel.sent == [b'{"jsonrpc":"2.0","method":"hello"}']
+    assert told(events[-1]) == ("complete", "out", "hello", None, "notified")
+    near, _ = pair(SERVER)
+    assert not hasattr(traced_channel(near, events.append), "broadcast")
+
+
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_ledger, "OPEN", 3)
     async with by_hand() as (traced, _, _, events):
@@ -318,7 +367,7 @@ async def test_a_hook_that_raises_is_logged_once_and_harms_nothing(caplog: pytes
         with caplog.at_level(logging.ERROR):
             assert await peer.call("subtract", [42, 23]) == 19
             assert await peer.call("subtract", [42, 22]) == 20
-    assert [record.name for record in caplog.records] == ["dragoman.rpc.trace"]
+    assert [record.name for record in caplog.records] == ["dragoman.rpc.tracing"]
 
 
 class Handed:
@@ -341,7 +390,7 @@ class Handed:
 
 async def test_exchanges_are_told_with_their_answers() -> None:
     events: list[Event] = []
-    host = Host(calculator())
+    host = ServableService(calculator())
     served = traced_served(host, events.append)
     assert (served.name, served.gate) == (host.name, host.gate)
     assert served.routes().keys() == host.routes().keys()
@@ -362,20 +411,10 @@ async def test_exchanges_are_told_with_their_answers() -> None:
 async def test_an_exchange_of_another_making() -> None:
     events: list[Event] = []
 
-    class Mute:
-        name = "mute"
-        gate = Host(calculator()).gate
-
+    class Mute(Idle):
         def exchange(self, x: Any) -> None:
             assert x.stream(NOTE)
             x.respond(None)
-
-        def attach(self, channel: Channel) -> None: ...
-
-        def routes(self) -> dict[str, Any]:
-            return {}
-
-        async def drain(self, timeout: float) -> None: ...
 
     x = Handed(CALL)
     traced_served(Mute(), events.append).exchange(x)
@@ -393,7 +432,7 @@ async def test_nothing_is_wrapped_without_a_hook() -> None:
         channel = await dial(serving.urls[0], Options())
         assert type(channel).__module__ == "dragoman.transports.memory"
         channel.abort(Broken("over"))
-        assert all(type(served) is Host for served in serving.served.values())
+        assert all(type(served) is ServableService for served in serving.served.values())
 
 
 # -- JSON Lines -----------------------------------------------------------------------------------

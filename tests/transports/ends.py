@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from dragoman.channel import Channel, ChannelError, Document, Exchange, Gate, Options
+from dragoman.channel import Channel, ChannelError, Exchange, Options
 from dragoman.jsonrpc.limits import Limits
 from dragoman.jsonrpc.messages import Malformed
+from tests.servable import Idle
 
 PATIENCE = 20.0
 """Seconds before a test that waits gives up; never reached when all is well."""
@@ -91,14 +92,14 @@ class Recorder:
         return self.why
 
 
-class Echo:
+class Echo(Idle):
     """A Served that sends every message back, and (by choice) closes when the far end has finished."""
 
     name = "echo"
 
     def __init__(self, on_message: Callable[[Recorder, bytes], None] | None = None, *, closes: bool = True) -> None:
+        super().__init__()
         self.closes = closes
-        self.gate = Gate(1000)
         self.ends: list[Recorder] = []
         self.exchanges: list[Exchange] = []
         self.on_message = on_message or (lambda end, message: end.channel.send(message))
@@ -117,9 +118,6 @@ class Echo:
     def exchange(self, x: Exchange) -> None:
         self.exchanges.append(x)
         x.respond(x.request)
-
-    def routes(self) -> Mapping[str, Document]:
-        return {}
 
     async def drain(self, timeout: float) -> None:
         for end in self.ends:

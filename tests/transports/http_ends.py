@@ -10,22 +10,23 @@ from typing import Any, cast
 
 import uvicorn
 
-from dragoman.channel import Channel, Document, Exchange, Gate, Options, Served
-from dragoman.rpc.host import Host
-from dragoman.transports.http import App, Endpoint
-from dragoman.transports.http_server import HttpListener, listen
+from dragoman.channel import Channel, Document, Exchange, Options, Servable
+from dragoman.rpc.servable import ServableService
+from dragoman.transports.http.app import App, Endpoint
+from dragoman.transports.http.listener import HttpListener, listen
 from tests.calculator import calculator
+from tests.servable import Idle
 
 from .ends import until
 from .http_cases import PATIENCE
 
 
-def served() -> dict[str, Served]:
+def served() -> dict[str, Servable]:
     """A calculator at the URL and another one below it."""
-    return {"": Host(calculator()), "/math": Host(calculator())}
+    return {"": ServableService(calculator()), "/math": ServableService(calculator())}
 
 
-class Scripted:
+class Scripted(Idle):
     """A Served that does with its exchanges, channels and requests what the test says."""
 
     def __init__(
@@ -36,8 +37,8 @@ class Scripted:
         endpoints: Mapping[str, Endpoint] | None = None,
         documents: Mapping[str, Document] | None = None,
     ) -> None:
+        super().__init__()
         self.name = "scripted"
-        self.gate = Gate(10)
         self.exchanges: asyncio.Queue[Exchange] = asyncio.Queue()
         self._exchange, self._attach = exchange, attach
         self._documents = documents or {}
@@ -67,7 +68,7 @@ class Scripted:
 
 @asynccontextmanager
 async def native(
-    what: Mapping[str, Served], options: Options, url: str = "http://127.0.0.1:0"
+    what: Mapping[str, Servable], options: Options, url: str = "http://127.0.0.1:0"
 ) -> AsyncIterator[HttpListener]:
     """The native front."""
     listener = await listen(url, what, options)
@@ -100,7 +101,7 @@ async def asgi(app: Any) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def face(kind: str, what: Mapping[str, Served], options: Options) -> AsyncIterator[int]:
+async def face(kind: str, what: Mapping[str, Servable], options: Options) -> AsyncIterator[int]:
     """Either face by its name; gives the port."""
     if kind == "native":
         async with native(what, options) as listener:
@@ -131,7 +132,7 @@ async def wire(port: int, *, narrow: bool = False) -> AsyncIterator[tuple[asynci
 
 @asynccontextmanager
 async def asked(
-    what: Served, options: Options | None = None, url: str = "http://127.0.0.1:0", *, narrow: bool = False
+    what: Servable, options: Options | None = None, url: str = "http://127.0.0.1:0", *, narrow: bool = False
 ) -> AsyncIterator[tuple[HttpListener, asyncio.StreamReader, asyncio.StreamWriter]]:
     """The native front, and a raw connection to it."""
     async with (

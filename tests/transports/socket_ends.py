@@ -9,16 +9,16 @@ from websockets.asyncio.client import connect as library_connect
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as library_serve
 
-from dragoman.channel import Options, Served
-from dragoman.transports.http_server import HttpListener
-from dragoman.transports.websocket import dial
+from dragoman.channel import Options, Servable
+from dragoman.transports.http.listener import HttpListener
+from dragoman.transports.http.websocket import dial
 
 from .ends import Recorder
 from .http_ends import native
 
 
 @asynccontextmanager
-async def serving(what: Served, with_options: Options | None = None) -> AsyncIterator[tuple[HttpListener, str]]:
+async def serving(what: Servable, with_options: Options | None = None) -> AsyncIterator[tuple[HttpListener, str]]:
     """What is served on WebSocket alone, and its URL."""
     async with native({"": what, "/below": what}, with_options or Options(), "ws://127.0.0.1:0") as listener:
         yield listener, listener.url

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,11 +14,11 @@ from starlette.routing import Mount
 from websockets.asyncio.client import connect as ws_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from dragoman.channel import Broken, Channel, Closed, Exchange, Options, Served
+from dragoman.channel import Broken, Channel, Closed, Exchange, Options, Servable
 from dragoman.jsonrpc.errors import Refusal
 from dragoman.jsonrpc.limits import Limits
-from dragoman.rpc.host import Host
-from dragoman.transports.http import App, HttpRequest, Reply
+from dragoman.rpc.servable import ServableService
+from dragoman.transports.http.app import App, HttpRequest, Reply
 from tests.calculator import calculator
 
 from .ends import Echo
@@ -30,7 +31,7 @@ Event = dict[str, Any]
 class Driven:
     """One request, with a server that the test plays."""
 
-    def __init__(self, what: Mapping[str, Served], options: Options | None = None, **scope: Any) -> None:
+    def __init__(self, what: Mapping[str, Servable], options: Options | None = None, **scope: Any) -> None:
         self.inbox: asyncio.Queue[Event] = asyncio.Queue()
         self.outbox: asyncio.Queue[Event] = asyncio.Queue()
         self.ready = asyncio.Event()
@@ -85,7 +86,7 @@ class Driven:
 
 
 async def test_a_body_in_pieces() -> None:
-    driven = Driven({"": Host(calculator())})
+    driven = Driven({"": ServableService(calculator())})
     driven.body(CALL[:9], True)
     driven.body(b"", True)
     driven.body(CALL[9:])
@@ -97,7 +98,7 @@ async def test_a_body_in_pieces() -> None:
 async def test_too_large(told: bool) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"1800")]
     options = Options(limits=Limits(message_size=1000))
-    driven = Driven({"": Host(calculator())}, options, headers=headers[: 1 + told])
+    driven = Driven({"": ServableService(calculator())}, options, headers=headers[: 1 + told])
     driven.body(b"x" * 900, True)
     driven.body(b"x" * 900, True)
     status, _, body = await driven.answered()
@@ -106,7 +107,7 @@ async def test_too_large(told: bool) -> None:
 
 
 async def test_a_body_that_does_not_come() -> None:
-    driven = Driven({"": Host(calculator())}, Options(limits=Limits(body_timeout=0.05)))
+    driven = Driven({"": ServableService(calculator())}, Options(limits=Limits(body_timeout=0.05)))
     driven.body(CALL[:9], True)
     assert (await driven.answered())[0] == 408
 
@@ -175,25 +176,69 @@ async def test_refusals_and_faults() -> None:
     driven = Driven({"": Scripted(raises)})
     driven.body()
     status, _, body = await driven.answered()
-    assert (status, error(body)["code"]) == (500, -32603)
+    assert (status, error(body)["code"], json.loads(body)["id"]) == (200, -32603, 1)
+
+
+HERE, ELSEWHERE = ("127.0.0.1", 80), ("10.0.0.1", 80)
 
 
 @pytest.mark.parametrize(
-    ("server", "host", "status"),
+    ("server", "hosts", "host", "origin", "status"),
     [
-        (("127.0.0.1", 80), b"api.example", 421),
-        (("127.0.0.1", 80), b"localhost", 200),
-        (("::1", 80), b"api.example", 421),
-        (("10.0.0.1", 80), b"api.example", 200),
-        (("/run/app.sock", None), b"api.example", 200),
-        (None, b"api.example", 200),
+        # a proxy in front may send any Host, and its probes none that is known
+        (HERE, None, b"api.example", None, 200),
+        (("::1", 80), None, b"api.example", None, 200),
+        (ELSEWHERE, None, b"api.example", None, 200),
+        (("/run/app.sock", None), None, b"api.example", None, 200),
+        (None, None, b"api.example", None, 200),
+        (HERE, ["api.example"], b"api.example:80", None, 200),
+        (HERE, ["api.example"], b"localhost", None, 421),
+        (ELSEWHERE, ["api.example"], b"10.0.0.1", None, 421),
+        # the Host is not known to be ours, so that of a page says nothing
+        (HERE, None, b"api.example", b"https://api.example", 403),
+        (HERE, None, b"localhost", b"http://localhost:3000", 200),
+        (ELSEWHERE, None, b"api.example", b"https://api.example", 403),
+        (ELSEWHERE, None, b"api.example", b"http://localhost:3000", 403),
+        (None, None, b"api.example", b"https://api.example", 403),
+        (ELSEWHERE, ["api.example"], b"api.example", b"https://api.example", 200),
+        (ELSEWHERE, ["api.example"], b"api.example", b"https://page.example", 403),
     ],
 )
-async def test_the_host_is_checked_on_loopback(server: Any, host: bytes, status: int) -> None:
+async def test_hosts_and_origins(
+    server: Any, hosts: list[str] | None, host: bytes, origin: bytes | None, status: int
+) -> None:
     headers = [(b"content-type", b"application/json"), (b"host", host)]
-    driven = Driven({"": Host(calculator())}, server=server, headers=headers)
+    headers += [] if origin is None else [(b"origin", origin)]
+    driven = Driven({"": ServableService(calculator())}, Options(hosts=hosts), server=server, headers=headers)
     driven.body()
     assert (await driven.answered())[0] == status
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_server_that_never_stops_answering_receive(begun: bool) -> None:
+    """Asked again and again it would starve the loop: the answer comes from beside it."""
+    events = 0
+
+    async def receive() -> Any:
+        nonlocal events
+        events += 1
+        return {"type": "http.request", "body": CALL if events == 1 else b"", "more_body": False}
+
+    sent: list[Any] = []
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    def streams(request: HttpRequest, reply: Reply) -> None:
+        if begun:
+            reply.start(200)
+        asyncio.get_running_loop().call_later(0.01, lambda: reply.finish() if begun else reply.respond(200))
+
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"content-type", b"application/json")]}
+    async with asyncio.timeout(PATIENCE):
+        await App({"": Scripted(endpoints={"": streams})})(scope, receive, send)
+    assert sent[-1]["type"] == "http.response.body"
+    assert events < 5
 
 
 async def test_endpoints() -> None:
@@ -282,7 +327,9 @@ async def test_lifespan_and_unknown_scopes() -> None:
 
 
 async def test_mounted() -> None:
-    app = Starlette(routes=[Mount("/rpc", app=App({"": Host(calculator()), "/math": Host(calculator())}))])
+    app = Starlette(
+        routes=[Mount("/rpc", app=App({"": ServableService(calculator()), "/math": ServableService(calculator())}))]
+    )
     async with asgi(app) as port, wire(port) as (reader, writer):
         for path in ("/rpc/", "/rpc/math"):
             writer.write(post(path=path))
@@ -293,13 +340,13 @@ async def test_mounted() -> None:
 
 
 @asynccontextmanager
-async def socket_server(what: Served, options: Options | None = None) -> AsyncIterator[str]:
+async def socket_server(what: Servable, options: Options | None = None) -> AsyncIterator[str]:
     async with asgi(App({"": what, "/math": what}, options)) as port:
         yield f"ws://127.0.0.1:{port}"
 
 
 async def test_websocket() -> None:
-    async with socket_server(Host(calculator()), Options(subprotocol="rpc")) as url:
+    async with socket_server(ServableService(calculator()), Options(subprotocol="rpc")) as url:
         for path in ("/", "/math"):
             async with ws_connect(url + path, compression=None, proxy=None) as far:
                 await far.send(CALL.decode())
@@ -312,7 +359,7 @@ async def test_websocket() -> None:
 
 
 async def test_websocket_refusals() -> None:
-    async with socket_server(Host(calculator())) as url:
+    async with socket_server(ServableService(calculator())) as url:
         for path, origin, status in (("/nope", None, 404), ("/", "https://example.com", 403)):
             with pytest.raises(InvalidStatus) as refused:
                 await ws_connect(url + path, origin=origin, proxy=None)  # type: ignore[arg-type]
@@ -329,7 +376,7 @@ async def test_websocket_refused_where_the_server_has_no_words() -> None:
 async def test_websocket_too_large() -> None:
     """The server took it whole, so that the channel can live on."""
     options = Options(limits=Limits(message_size=1000))
-    async with socket_server(Host(calculator()), options) as url, ws_connect(url, proxy=None) as far:
+    async with socket_server(ServableService(calculator()), options) as url, ws_connect(url, proxy=None) as far:
         await far.send("x" * 2000)
         assert error(str(await far.recv()).encode())["code"] == -32003
         await far.send(CALL.decode())

@@ -18,9 +18,7 @@ from dragoman.channel import Broken, Channel, ChannelError, Closed, Options
 from dragoman.jsonrpc.errors import BadAnswer, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT, SERVER
 from dragoman.jsonrpc.messages import Malformed
-from dragoman.transports import http_posts
-from dragoman.transports.http_client import dial
-from dragoman.transports.http_posts import CONNECTIONS
+from dragoman.transports.http.client.channel import dial
 
 CALL = b'{"jsonrpc":"2.0","method":"subtract","params":[42,23],"id":1}'
 ANSWER = b'{"jsonrpc":"2.0","result":19,"id":1}'
@@ -496,7 +494,7 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 async def test_https_with_a_context_of_ones_own() -> None:
     server_tls, client_tls = contexts()
-    options = Options(limits=CLIENT, tls=client_tls)
+    options = Options(limits=CLIENT, client_tls=client_tls)
     async with (
         scripted(says(), tls=server_tls) as server,
         dialled(f"https://127.0.0.1:{server.port}/", options) as (channel, taker),
@@ -556,8 +554,7 @@ async def test_abandoning_before_anything_was_sent() -> None:
         assert len(server.seen) == 1
 
 
-async def test_posts_over_the_limit_wait_and_hold_the_sender_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_posts, "CONNECTIONS", 2)
+async def test_posts_over_the_limit_wait_and_hold_the_sender_back() -> None:
     go = asyncio.Event()
     inside: asyncio.Queue[Seen] = asyncio.Queue()
     most = now = 0
@@ -571,7 +568,7 @@ async def test_posts_over_the_limit_wait_and_hold_the_sender_back(monkeypatch: p
         now -= 1
         await says(body=seen.body.replace(b'"method":"subtract","params":[42,23]', b'"result":19'))(seen, writer)
 
-    options = Options(limits=CLIENT.but(send_queue=2 * len(CALL)))
+    options = Options(limits=CLIENT.but(connections=2, send_queue=2 * len(CALL)))
     async with scripted(held) as server, dialled(f"http://127.0.0.1:{server.port}/", options) as (channel, taker):
         calls = [ask(channel, taker, id) for id in range(1, 5)]
         assert channel.writable
@@ -593,7 +590,39 @@ async def test_posts_over_the_limit_wait_and_hold_the_sender_back(monkeypatch: p
         assert channel.writable
         assert most == 2
         assert len(server.seen) == 6
-    assert CONNECTIONS == 100
+
+
+async def test_no_more_than_sixteen_connections_unless_more_are_asked_for() -> None:
+    most = now = 0
+
+    async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        nonlocal most, now
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0)
+        now -= 1
+        await says(body=seen.body.replace(b'"method":"subtract","params":[42,23]', b'"result":19'))(seen, writer)
+
+    for allowed, options in ((16, Options(limits=CLIENT)), (40, Options(limits=CLIENT.but(connections=40)))):
+        most = 0
+        async with scripted(script) as server, dialled(f"http://127.0.0.1:{server.port}/", options) as (channel, taker):
+            await asyncio.gather(*[ask(channel, taker, id).future for id in range(100)])
+            assert 1 < most <= allowed
+            assert len({seen.connection for seen in server.seen}) <= allowed
+
+
+async def test_time_outs_hold_while_a_message_waits_for_its_turn() -> None:
+    options = Options(limits=CLIENT.but(connections=1, call_timeout=0.1))
+    async with scripted(silent) as server, connect(f"http://127.0.0.1:{server.port}/", limits=options.limits) as peer:
+        hangs = asyncio.ensure_future(peer.call("hang", timeout=None))
+        await server.arrivals.get()
+        with pytest.raises(CallTimeout):
+            await peer.call("waits", timeout=0.05)
+        with pytest.raises(Broken, match=r"waited 0.1 s for its turn \(limit connections\)"):
+            await peer.notify("waits")
+        assert len(server.seen) == 1  # what was given up is never sent
+        hangs.cancel()
+        await asyncio.wait([hangs])
 
 
 # -- notifications --------------------------------------------------------------------------------
@@ -694,9 +723,9 @@ async def test_close_waits_no_longer_than_the_write_timeout() -> None:
         assert [type(why) for why in taker.endings] == [Closed]
 
 
-async def test_abort_ends_everything_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_posts, "CONNECTIONS", 1)
-    async with scripted(silent) as server, dialled(f"http://127.0.0.1:{server.port}/") as (channel, taker):
+async def test_abort_ends_everything_at_once() -> None:
+    options = Options(limits=CLIENT.but(connections=1))
+    async with scripted(silent) as server, dialled(f"http://127.0.0.1:{server.port}/", options) as (channel, taker):
         ask(channel, taker)
         channel.send(NOTE)
         flushing = asyncio.ensure_future(channel.flush())

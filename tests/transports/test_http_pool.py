@@ -12,10 +12,10 @@ import pytest
 from dragoman.channel import Broken, Options
 from dragoman.jsonrpc.errors import BadAnswer, LocalError
 from dragoman.jsonrpc.limits import CLIENT
-from dragoman.transports import http_pool
-from dragoman.transports.http_pool import Pool
-from dragoman.transports.http_wire import HIGH
-from dragoman.transports.urls import parse
+from dragoman.net.urls import parse
+from dragoman.transports.http.client import pool as http_pool
+from dragoman.transports.http.client.connection import HIGH
+from dragoman.transports.http.client.pool import Pool
 from tests.mcp.scripted_http import Script, Scripted, Seen, Talk, forever, scripted
 
 from .ends import until

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import ssl
+import sys
 
 import pytest
 import trustme
 
 from dragoman.channel import Channel, Document, Exchange, Listener, Options
 from dragoman.jsonrpc.errors import LocalError, Refusal
-from dragoman.rpc.host import Host
-from dragoman.transports.asgi_socket import AsgiSocket
-from dragoman.transports.http import HttpRequest, Reply
-from dragoman.transports.http_front import KNOWN_HEADS, PIPELINE
-from dragoman.transports.http_reader import split_target
-from dragoman.transports.http_server import HttpListener, listen
-from dragoman.transports.http_turns import Post, Told
-from dragoman.transports.websocket import WebSocket
+from dragoman.jsonrpc.limits import Limits
+from dragoman.rpc.servable import ServableService
+from dragoman.transports.http.app import HttpRequest, Reply
+from dragoman.transports.http.asgi_socket import AsgiSocket
+from dragoman.transports.http.connection import PIPELINE
+from dragoman.transports.http.known_heads import KNOWN_HEADS
+from dragoman.transports.http.listener import HttpListener, listen
+from dragoman.transports.http.parse import split_target
+from dragoman.transports.http.responses import ResponseWriter, RpcExchange
+from dragoman.transports.http.websocket import WebSocket
 from tests.calculator import calculator
 
 from .ends import options, until
@@ -57,17 +62,17 @@ async def test_pipelining_is_bounded() -> None:
 
 async def test_known_heads_are_kept_and_forgotten() -> None:
     """A head that comes again is known; many different ones leave no more than a bounded trace."""
-    async with asked(Host(calculator())) as (listener, reader, writer):
+    async with asked(ServableService(calculator())) as (listener, reader, writer):
         for _ in range(2):
             writer.write(post())
             assert (await answer(reader)).body == ANSWER
-        assert list(listener.heads) == [post().partition(b"\r\n\r\n")[0]]
+        assert list(listener.heads.exact) == [post().partition(b"\r\n\r\n")[0]]
         most = 0
         for number in range(1500):
             for _ in range(3):
-                writer.write(post(more=f"X-Id: {number}\r\n"))
+                writer.write(post(more=f"Mcp-Name: {number}\r\n"))
                 assert (await answer(reader)).body == ANSWER
-            most = max(most, len(listener.heads))
+            most = max(most, len(listener.heads.kept), len(listener.heads.exact))
         assert most == KNOWN_HEADS
 
 
@@ -81,11 +86,12 @@ async def test_heads_of_other_kinds_are_not_kept() -> None:
         chunked(CALL),
         post(version="1.0", more="Connection: keep-alive\r\n"),
     ]
-    async with asked(Host(calculator())) as (listener, reader, writer):
+    async with asked(ServableService(calculator())) as (listener, reader, writer):
         for kind in kinds * 3:
             writer.write(kind)
             await answer(reader)
-        assert not listener.heads
+        assert not listener.heads.kept
+        assert not listener.heads.exact
 
 
 async def test_a_known_head_says_who_calls() -> None:
@@ -130,8 +136,12 @@ async def test_what_is_served_raises() -> None:
     async with asked(Scripted(raises)) as (_, reader, writer):
         writer.write(post())
         got = await answer(reader)
-        assert got.status == 500
-        assert error(got.body) == {"code": -32603, "message": "Internal error"}
+        assert (got.status, json.loads(got.body)["id"]) == (200, 1)
+        fault = error(got.body)
+        assert (fault["code"], fault["message"], list(fault["data"])) == (-32603, "Internal error", ["reference"])
+        writer.write(post(NOTE) + post())
+        assert (await answer(reader)).status == 204
+        assert error((await answer(reader)).body)["code"] == -32603  # and the wire lives
 
 
 async def test_documents() -> None:
@@ -150,7 +160,7 @@ async def test_documents() -> None:
 
 
 async def test_closing() -> None:
-    """Idle wires go at once, busy ones after their answers, and nobody comes in."""
+    """Idle wires go at once, busy ones after their answers, and none comes in."""
     scripted = Scripted()
     listener = await listen("http://127.0.0.1:0", {"": scripted}, Options())
     port = port_of(listener)
@@ -165,7 +175,7 @@ async def test_closing() -> None:
             await asyncio.open_connection("127.0.0.1", port)
         over = asyncio.create_task(listener.closed())
         got = await answer(half)
-        assert (got.status, got.headers["connection"]) == (503, "close")
+        assert (got.status, got.headers["connection"], got.headers["retry-after"]) == (503, "close", "1")
         half_writer.close()
         second.respond(b"two")
         first.respond(b"one")
@@ -287,7 +297,7 @@ async def test_a_stream_is_held_back_and_let_go() -> None:
 
 async def test_cors_is_by_choice() -> None:
     options = Options(cors=["https://App.example"])
-    async with asked(Host(calculator()), options) as (_, reader, writer):
+    async with asked(ServableService(calculator()), options) as (_, reader, writer):
         origin = "Origin: https://app.example\r\n"
         ask = origin + "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-a\r\n"
         writer.write(get(method="OPTIONS", more=ask))
@@ -302,6 +312,8 @@ async def test_cors_is_by_choice() -> None:
                 assert got.body == body
                 assert got.headers["vary"] == "Origin"
                 assert ("access-control-allow-origin" in got.headers) == (origin.encode() in request)
+                exposed = got.headers.get("access-control-expose-headers", "")
+                assert ("Mcp-Session-Id" in exposed and "WWW-Authenticate" in exposed) == (origin.encode() in request)
         writer.write(get(method="OPTIONS", more="Origin: http://localhost\r\nAccess-Control-Request-Method: POST\r\n"))
         assert (await answer(reader)).status == 405
         writer.write(post(more="Origin: https://other.example\r\n"))
@@ -310,7 +322,7 @@ async def test_cors_is_by_choice() -> None:
 
 async def test_hosts_and_origins_by_choice() -> None:
     options = Options(hosts=["api.example", "::1"], origins=["https://app.example"])
-    async with asked(Host(calculator()), options) as (_listener, reader, writer):
+    async with asked(ServableService(calculator()), options) as (_listener, reader, writer):
         for host, status in (("api.example", 200), ("API.example:80", 200), ("[::1]:1", 200), ("localhost", 421)):
             writer.write(post(host=host))
             assert (await answer(reader)).status == status
@@ -318,27 +330,178 @@ async def test_hosts_and_origins_by_choice() -> None:
             writer.write(post(host="api.example", more=f"Origin: {origin}\r\n"))
             assert (await answer(reader)).status == status
     options = Options(hosts=["*"], origins=["*"])
-    async with asked(Host(calculator()), options) as (_, reader, writer):
+    async with asked(ServableService(calculator()), options) as (_, reader, writer):
         writer.write(post(host="any.example", more="Origin: https://any.example\r\n"))
         assert (await answer(reader)).status == 200
 
 
-async def test_bound_to_every_address_nothing_is_checked() -> None:
-    async with asked(Host(calculator()), Options(), "http://0.0.0.0:0") as (_, reader, writer):
+NAME = socket.gethostname()
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1:80", None, 200),
+        ("192.0.2.7", None, 200),
+        ("[2001:db8::1]:8000", None, 200),
+        ("localhost", None, 200),
+        (f"{NAME}:8000", None, 200),
+        (f"{NAME.upper()}", None, 200),
+        ("any.example", None, 421),
+        (f"{NAME}.any.example", None, 421),
+        ("192.0.2.7.any.example", None, 421),
+        ("0x7f000001", None, 421),
+        ("any.example", "https://any.example", 421),
+        ("192.0.2.7", "https://any.example", 403),
+        ("192.0.2.7", "null", 403),
+        ("192.0.2.7", "http://192.0.2.8", 403),
+        ("192.0.2.7:8000", "http://192.0.2.7:3000", 403),
+        ("192.0.2.7:8000", "http://localhost:8000", 403),
+        ("192.0.2.7:8000", "http://192.0.2.7:8000", 200),
+        (f"{NAME}:8000", f"https://{NAME}:8000", 200),
+        ("localhost:8000", "http://localhost:8000", 200),
+    ],
+)
+async def test_off_loopback_what_is_foreign_is_refused(host: str, origin: str | None, status: int) -> None:
+    async with asked(ServableService(calculator()), Options(), "http://0.0.0.0:0") as (_, reader, writer):
+        more = "" if origin is None else f"Origin: {origin}\r\n"
+        writer.write(post(host=host, more=more))
+        got = await answer(reader)
+        assert got.status == status
+        if status != 200:
+            assert (b"hosts" if status == 421 else b"origins") in got.body
+        for path in ("/health", "/ready"):
+            writer.write(post(path=path, host=host).replace(b"POST", b"GET"))
+            assert (await answer(reader)).status == 200
+
+
+async def test_off_loopback_what_is_named_comes_in() -> None:
+    options = Options(hosts=["any.example"], origins=["https://page.example"])
+    async with asked(ServableService(calculator()), options, "http://0.0.0.0:0") as (_, reader, writer):
+        for host, origin, status in (
+            ("any.example", "https://page.example", 200),
+            ("any.example", "https://any.example", 403),
+            ("192.0.2.7", "https://page.example", 421),
+        ):
+            writer.write(post(host=host, more=f"Origin: {origin}\r\n"))
+            assert (await answer(reader)).status == status
+
+
+async def test_with_hosts_alone_the_pages_of_the_server_come_in() -> None:
+    async with asked(ServableService(calculator()), Options(hosts=["any.example"]), "http://0.0.0.0:0") as (
+        _,
+        reader,
+        writer,
+    ):
+        for origin, status in (("https://any.example", 200), ("https://page.example", 403)):
+            writer.write(post(host="any.example", more=f"Origin: {origin}\r\n"))
+            assert (await answer(reader)).status == status
+    async with asked(ServableService(calculator()), Options(hosts=["*"]), "http://0.0.0.0:0") as (_, reader, writer):
         writer.write(post(host="any.example", more="Origin: https://any.example\r\n"))
+        assert (await answer(reader)).status == 403  # any page can say that of itself
+
+
+@pytest.mark.parametrize(
+    ("allowed", "good", "bad"),
+    [
+        ("example.com:8080", "example.com:8080", "example.com"),
+        ("example.com:8080", "Example.com:8080", "example.com:80"),
+        ("[::1]", "[::1]", "[::2]"),
+        ("[::1]", "[::1]:8000", "::1"),
+        ("::1", "[::1]:8000", "localhost"),
+        ("example.com", "example.com:8080", "other.example.com"),
+    ],
+)
+async def test_a_host_with_a_port_and_one_in_brackets(allowed: str, good: str, bad: str) -> None:
+    async with asked(ServableService(calculator()), Options(hosts=allowed)) as (_, reader, writer):
+        writer.write(post(host=good))
         assert (await answer(reader)).status == 200
+        writer.write(post(host=bad))
+        assert (await answer(reader)).status in (400, 421)
+
+
+async def test_origins_that_are_always_new_are_not_kept_without_end() -> None:
+    async with asked(ServableService(calculator()), Options(origins=["*"])) as (listener, reader, writer):
+        for number in range(300):
+            writer.write(post(more=f"Origin: https://a{number}.example\r\n"))
+            assert (await answer(reader)).status == 200
+        assert 0 < len(listener.app.guard._checked) <= 256
+
+
+async def test_a_request_behind_the_last_one_does_not_run() -> None:
+    """The first one says that nothing follows; its head is new, then known."""
+    for _ in range(3):
+        scripted = Scripted(lambda x: x.respond(x.request))
+        async with asked(scripted) as (_, reader, writer):
+            writer.write(post(b"1", more="Connection: close\r\n") + post(b"2"))
+            assert (await answer(reader)).body == b"1"
+            assert await rest(reader) == b""
+        assert scripted.exchanges.qsize() == 1
+
+
+async def test_a_request_behind_a_body_that_ends_with_the_wire_does_not_run() -> None:
+    """HTTP/1.0 has no chunks: a stream's end is the end of the wire, whatever the caller wished for."""
+    ran: list[str] = []
+
+    def streams(request: HttpRequest, reply: Reply) -> None:
+        ran.append(request.path)
+        reply.start(200)
+        reply.finish(b"all")
+
+    async with asked(Scripted(endpoints={"": streams})) as (_, reader, writer):
+        writer.write(2 * get(version="1.0", more="Connection: keep-alive\r\n"))
+        assert (await answer(reader)).body == b"all"
+    assert ran == ["/"]
+
+
+async def test_without_websockets_an_upgrade_is_501(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dragoman.transports.http.websocket", None)  # as if its package were not there
+    async with asked(Scripted()) as (_, reader, writer):
+        lines = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        writer.write(get(more=lines + "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"))
+        got = await answer(reader)
+        assert (got.status, got.headers["connection"]) == (501, "close")
+        assert b"dragoman[websocket]" in got.body
 
 
 async def test_the_path_of_the_url() -> None:
-    what = {"": Host(calculator()), "/b": Host(calculator())}
+    what = {"": ServableService(calculator()), "/b": ServableService(calculator())}
     async with native(what, Options(), "http://127.0.0.1:0/api/") as listener:
-        assert listener.url.endswith("/api")
+        assert listener.url.endswith("/api/")
         async with wire(port_of(listener)) as (reader, writer):
-            for path, status in (("/api", 200), ("/api/b", 200), ("/api/", 404), ("/", 404), ("/b", 404)):
+            for path, status in (("/api/", 200), ("/api/b", 200), ("/api", 404), ("/", 404), ("/b", 404)):
                 writer.write(post(path=path))
                 assert (await answer(reader)).status == status
             writer.write(get("/api/openrpc.json") + get("/api/b/openrpc.json") + get("/health"))
             assert [(await answer(reader)).status for _ in range(3)] == [200] * 3
+
+
+@pytest.mark.parametrize("end", ["in time", "with the door"])
+async def test_tls_handshakes_count_as_channels(end: str) -> None:
+    """A caller that begins one and says nothing takes a place, but not for long."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority = trustme.CA()
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    limits = Limits(channels=2, header_timeout=0.2 if end == "in time" else None)
+    async with native(
+        {"": ServableService(calculator())}, Options(limits=limits, server_tls=context), "https://127.0.0.1:0"
+    ) as listener:
+        port = port_of(listener)
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        await until(listener.full)
+        async with wire(port) as (reader, _):
+            assert await rest(reader) == b""  # turned away at once
+        if end == "in time":
+            await until(lambda: not listener.full())
+            trusted = ssl.create_default_context()
+            authority.configure_trust(trusted)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusted)
+            writer.write(post())
+            assert (await answer(reader)).body == ANSWER
+            silent.append((reader, writer))
+    for reader, writer in silent:
+        assert await rest(reader) == b""
+        writer.close()
 
 
 async def test_tls() -> None:
@@ -347,7 +510,7 @@ async def test_tls() -> None:
     authority.issue_cert("localhost").configure_cert(server)
     authority.configure_trust(client)
     scripted = Scripted(lambda x: x.respond(f"{x.caller.scheme} {x.caller.tls}".encode()))
-    async with native({"": scripted}, Options(tls=server), "https://localhost:0") as listener:
+    async with native({"": scripted}, Options(server_tls=server), "https://localhost:0") as listener:
         reader, writer = await asyncio.open_connection("localhost", port_of(listener), ssl=client)
         writer.write(post() + post(more="Connection: close\r\n"))
         for _ in range(2):
@@ -399,7 +562,7 @@ def test_split_target_refuses(target: bytes) -> None:
 
 async def test_peers_write_no_tracebacks(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "dragoman.http")
-    async with asked(Host(calculator())) as (_, reader, writer):
+    async with asked(ServableService(calculator())) as (_, reader, writer):
         writer.write(b"\x00\x1b[31m evil\r\n\r\n")
         assert (await answer(reader)).status == 400
     assert caplog.records
@@ -410,7 +573,7 @@ async def test_peers_write_no_tracebacks(caplog: pytest.LogCaptureFixture) -> No
 
 
 def contracts(
-    listener: HttpListener, post: Post, told: Told, socket: WebSocket, carried: AsgiSocket
+    listener: HttpListener, post: RpcExchange, told: ResponseWriter, socket: WebSocket, carried: AsgiSocket
 ) -> tuple[Listener, Exchange, Reply, Channel, Channel]:
     """Never called: mypy sees here that each keeps its contract."""
     return listener, post, told, socket, carried

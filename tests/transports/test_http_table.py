@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from dragoman.channel import Options
+from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.limits import Limits
 
-from .http_cases import ANSWER, CASES, LIMIT, Case, answer, check, post, rest
+from .http_cases import ANSWER, CASES, LIMIT, NOTE, Case, answer, check, post, rest
 from .http_ends import face, native, served, wire
 
 OPTIONS = Options(limits=Limits(message_size=LIMIT))
@@ -72,3 +73,24 @@ async def test_the_very_bytes() -> None:
         assert await reader.readexactly(len(ok)) == ok
         none = b"HTTP/1.1 204 No Content\r\n\r\n"
         assert await reader.readexactly(len(none)) == none
+
+
+@pytest.mark.parametrize("kind", ["native", "asgi"])
+async def test_nothing_as_200_with_an_empty_body(kind: str) -> None:
+    options = Options(empty_status=200)
+    async with face(kind, served(), options) as port, wire(port) as (reader, writer):
+        for _ in range(3):  # the third time the head is known
+            for request in (post(NOTE), post(NOTE, more="Connection: keep-alive\r\nExpect: 100-continue\r\n")):
+                writer.write(request)
+                got = await answer(reader)
+                assert (got.status, got.body, got.headers["content-length"]) == (200, b"", "0")
+                assert "content-type" not in got.headers
+        writer.write(post())
+        assert (await answer(reader)).body == ANSWER
+
+
+@pytest.mark.parametrize("kind", ["native", "asgi"])
+async def test_nothing_is_204_or_200(kind: str) -> None:
+    with pytest.raises(LocalError, match="empty_status is 204 or 200, not 202"):
+        async with face(kind, served(), Options(empty_status=202)):  # type: ignore[arg-type]
+            pass

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from dragoman.channel import Broken, Ended
+from dragoman.connecting import connect
 from dragoman.jsonrpc.limits import Limits
 from dragoman.rpc.context import Context
 from dragoman.rpc.service import Service
-from dragoman.wires import connect, serve
+from dragoman.serving import serve
 
 from .ends import PATIENCE, until
 
@@ -104,7 +105,7 @@ def check(answers: bytes) -> None:
 
 STDIO = """
 import asyncio
-from dragoman.wires import serve
+from dragoman.serving import serve
 from tests.transports.test_real_ends import api
 async def main():
     await serve(api, urls=["stdio:"])

@@ -1,4 +1,4 @@
-"""Who of several processes gives way to whom: `Crowd`, which they all see."""
+"""Who of several processes gives way to whom: `LoadBoard`, which they all see."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from dragoman.transports.shared import ABSENT, PATIENCE, Crowd
+from dragoman.net.accept import ABSENT, PATIENCE, LoadBoard
 
 
 @pytest.fixture
-def crowds() -> Iterator[list[Crowd]]:
+def crowds() -> Iterator[list[LoadBoard]]:
     """Three places in one memory; the third is empty."""
     with tempfile.TemporaryFile() as file:
         file.write(ABSENT.to_bytes(8, "little", signed=True) * 3)
         file.flush()
-        yield [Crowd(file.fileno(), place) for place in range(2)]
+        yield [LoadBoard(file.fileno(), place) for place in range(2)]
 
 
-def test_who_carries_more_gives_way(crowds: list[Crowd]) -> None:
+def test_who_carries_more_gives_way(crowds: list[LoadBoard]) -> None:
     one, other = crowds
     carried = [0, 0]
     one.join(lambda: carried[0])
@@ -34,7 +34,7 @@ def test_who_carries_more_gives_way(crowds: list[Crowd]) -> None:
     assert not one.gives_way()
 
 
-def test_patience_ends_until_something_changes(crowds: list[Crowd]) -> None:
+def test_patience_ends_until_something_changes(crowds: list[LoadBoard]) -> None:
     one, other = crowds
     carried = [9, 0]
     one.join(lambda: carried[0])
@@ -45,7 +45,7 @@ def test_patience_ends_until_something_changes(crowds: list[Crowd]) -> None:
     assert one.gives_way()
 
 
-def test_several_doors_of_one_process_count_together(crowds: list[Crowd]) -> None:
+def test_several_doors_of_one_process_count_together(crowds: list[LoadBoard]) -> None:
     one, other = crowds
     first, second = lambda: 2, lambda: 3
     one.join(first)

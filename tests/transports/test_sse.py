@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.transports.sse import Event, Parser, TooLong, comment, event
+from dragoman.transports.http.sse import Event, Parser, TooLong, comment, event
 
 LIMIT = 1 << 20
 

@@ -23,7 +23,7 @@ import uvloop
 from dragoman.channel import Broken, Channel, Closed, Ended, Options
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.limits import Limits
-from dragoman.transports import dial
+from dragoman.schemes import dial
 
 from .ends import PATIENCE, Recorder, options, until
 
@@ -321,7 +321,7 @@ async def test_what_cannot_be_started_is_one_sentence(command: list[str], opts: 
 async def test_our_death_ends_the_child(tmp_path: Path) -> None:
     """Killed without a chance to do anything: the child sees end of file."""
     program = (
-        "import asyncio, sys\nfrom dragoman.transports import dial\nfrom dragoman.channel import Options\n"
+        "import asyncio, sys\nfrom dragoman.schemes import dial\nfrom dragoman.channel import Options\n"
         "from tests.transports.ends import Recorder\n"
         "async def main():\n"
         f"    end = Recorder(await dial([sys.executable, '-c', {'import os; print(os.getpid(), flush=True)' + chr(10) + CAT!r}], Options()))\n"
@@ -344,7 +344,7 @@ async def test_our_death_ends_the_child(tmp_path: Path) -> None:
 SERVER = """
 import asyncio, os, subprocess, sys
 from dragoman.channel import Options
-from dragoman.transports import listen
+from dragoman.schemes import listen
 from tests.transports.ends import Echo
 
 def answer(end, message):
@@ -519,7 +519,7 @@ def test_dial_takes_our_own_too_and_only_once() -> None:
 import asyncio
 from dragoman.channel import Options
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.transports import dial
+from dragoman.schemes import dial
 from tests.transports.ends import Recorder
 async def main():
     end = Recorder(await dial("stdio:", Options()))
@@ -558,7 +558,7 @@ async def test_both_ends_ours() -> None:
 
 
 def test_a_slow_parent_is_waited_for() -> None:
-    """More answers than a pipe holds, and nobody reads for a while: all of them come."""
+    """More answers than a pipe holds, and they are not read for a while: all of them come."""
     count = 20_000
     with subprocess.Popen(python(server()), stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as child:
         assert child.stdin is not None

@@ -22,8 +22,8 @@ from dragoman.channel import Broken, Caller, Channel, Closed, Ended, Listener, O
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.framing import framing
 from dragoman.jsonrpc.limits import MIB, Limits
-from dragoman.transports import dial, listen
-from dragoman.transports.stream_channel import StreamChannel
+from dragoman.schemes import dial, listen
+from dragoman.transports.stream.channel import StreamChannel
 
 from .ends import PATIENCE, Echo, Recorder, options, until
 
@@ -106,8 +106,8 @@ def test_there_and_back(
         pytest.skip("this machine has no IPv6")
 
     async def main() -> None:
-        async with served(url, Options(tls=server_tls)) as (listener, echo):
-            channel = await dial(listener.url, Options(tls=client_tls))
+        async with served(url, Options(server_tls=server_tls)) as (listener, echo):
+            channel = await dial(listener.url, Options(client_tls=client_tls))
             assert isinstance(channel, Channel)
             assert channel.duplex
             assert channel.writable
@@ -151,8 +151,8 @@ async def test_the_far_end_closes(
     kind: str, tmp_path: Path, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext
 ) -> None:
     url = f"unix:{tmp_path}/s" if kind == "unix" else f"{kind}://localhost:0"
-    async with served(url, Options(tls=server_tls)) as (listener, echo):
-        channel = await dial(listener.url, Options(tls=client_tls))
+    async with served(url, Options(server_tls=server_tls)) as (listener, echo):
+        channel = await dial(listener.url, Options(client_tls=client_tls))
         end = Recorder(channel)
         end.on_finished = lambda end: closing.append(asyncio.ensure_future(end.channel.close()))
         closing: list[asyncio.Future[None]] = []
@@ -342,7 +342,7 @@ def test_a_stalled_write_breaks_the_channel(
 ) -> None:
     async def main() -> None:
         limits = Limits(send_queue=1000, write_timeout=0.2)
-        async with served(f"{kind}://localhost:0", Options(limits=limits, tls=server_tls)) as (listener, echo):
+        async with served(f"{kind}://localhost:0", Options(limits=limits, server_tls=server_tls)) as (listener, echo):
             port = int(listener.url.rpartition(":")[2])
             reader, writer = await asyncio.open_connection("localhost", port, ssl=client_tls if kind == "tls" else None)
             writer.write(b"1\n")
@@ -382,8 +382,8 @@ def test_what_was_sent_before_close_arrives(
     async def main() -> None:
         url = f"unix:{tmp_path}/s" if kind == "unix" else f"{kind}://localhost:0"
         echo = Echo(on_message=lambda end, message: None)
-        async with served(url, Options(tls=server_tls), echo) as (listener, _):
-            channel = await dial(listener.url, Options(tls=client_tls))
+        async with served(url, Options(server_tls=server_tls), echo) as (listener, _):
+            channel = await dial(listener.url, Options(client_tls=client_tls))
             Recorder(channel)
             for _ in range(20):
                 channel.send(b"x" * 500_000)
@@ -462,6 +462,48 @@ async def test_nothing_is_delivered_after_a_close_in_the_middle_of_a_read() -> N
         await shut(writer)
 
 
+@contextlib.asynccontextmanager
+async def unopened() -> Any:
+    """A channel whose wire is there and that was not opened; what loops tell it, the test tells it."""
+    ours, theirs = socket.socketpair()
+    channel = StreamChannel(framing("newline", Limits()), Limits(), Caller(remote="there"))
+    ours.setblocking(False)
+    with theirs:
+        await asyncio.get_running_loop().create_connection(lambda: channel, sock=ours)
+        yield channel
+        channel.abort(Closed("over"))
+        await channel.gone()
+
+
+@pytest.mark.parametrize("opened", ["after", "before"])
+async def test_the_end_of_file_right_behind_early_data_is_told_after_them(opened: str) -> None:
+    async with unopened() as channel:
+        channel.data_received(b"1\n2")
+        if opened == "before":  # and `open` has not caught up yet
+            end = Recorder(channel)
+        assert channel.eof_received()
+        if opened == "after":
+            end = Recorder(channel)
+        assert end.messages == []
+        await end.until(lambda end: end.is_finished)
+        assert end.messages == [b"1", b"2"]
+
+
+async def test_a_channel_that_the_last_message_ends_is_not_finished_as_well() -> None:
+    async with unopened() as channel:
+        channel.data_received(b"1\n2")
+        channel.eof_received()
+
+        def stop(end: Recorder, message: bytes) -> None:
+            if message == b"2":
+                end.channel.abort(Closed("enough"))
+
+        end = Recorder(channel, stop)
+        assert str(await end.over()) == "enough"
+        assert end.messages == [b"1", b"2"]
+        assert not end.is_finished
+
+
 # -- doors ----------------------------------------------------------------------------------------
 
 
@@ -507,7 +549,7 @@ async def test_localhost_is_one_port_on_all_its_addresses() -> None:
             with contextlib.suppress(OSError), socket.create_connection((str(address[0]), port)):
                 break
         else:
-            pytest.fail("nobody listens")
+            pytest.fail("no process listens")
 
 
 async def test_every_address() -> None:
@@ -542,7 +584,7 @@ async def test_wrong_use() -> None:
         await listen("tls://127.0.0.1:0", {"": Echo()}, Options())
     with pytest.raises(LocalError, match=r"serves one object, not 2 .a, b."):
         await listen("tcp://127.0.0.1:0", {"a": Echo(), "b": Echo()}, Options())
-    with pytest.raises(LocalError, match="no framing is called 'lines'; take newline or content-length"):
+    with pytest.raises(LocalError, match="no framing is called 'lines'; take one of newline, content-length, json"):
         await listen("tcp://127.0.0.1:0?framing=lines", {"": Echo()}, Options())
     with pytest.raises(LocalError, match="framng= means nothing here"):
         await dial("tcp://127.0.0.1:1?framng=newline", Options())
@@ -565,7 +607,7 @@ async def test_nobody_there(url: str, says: str) -> None:
 
 
 async def test_a_certificate_nobody_trusts(server_tls: ssl.SSLContext) -> None:
-    async with served("tls://localhost:0", Options(tls=server_tls)) as (listener, echo):
+    async with served("tls://localhost:0", Options(server_tls=server_tls)) as (listener, echo):
         with pytest.raises(Broken, match="the certificate is not trusted"):
             await dial(listener.url, Options())
         assert not echo.ends
@@ -573,7 +615,7 @@ async def test_a_certificate_nobody_trusts(server_tls: ssl.SSLContext) -> None:
 
 async def test_no_tls_there(client_tls: ssl.SSLContext) -> None:
     async with served("tcp://localhost:0") as (listener, _):
-        impatient = Options(tls=client_tls, limits=Limits(call_timeout=0.2))
+        impatient = Options(client_tls=client_tls, limits=Limits(call_timeout=0.2))
         with pytest.raises(Broken, match=r"Cannot connect to tls://localhost:[0-9]+: no answer in time"):
             await dial(listener.url.replace("tcp", "tls"), impatient)
 
@@ -582,14 +624,14 @@ async def test_garbage_for_a_handshake_is_one_line_at_debug(
     server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG, "dragoman.wire"):
-        async with served("tls://localhost:0", Options(tls=server_tls)) as (listener, _):
+        async with served("tls://localhost:0", Options(server_tls=server_tls)) as (listener, _):
             reader, writer = await raw(listener)
             writer.write(b"GET / HTTP/1.1\r\n\r\n")
             with contextlib.suppress(ConnectionResetError):
                 await reader.read()
             await shut(writer)
             await until(lambda: [r for r in caplog.records if r.name == "dragoman.wire"])
-            channel = await dial(listener.url, Options(tls=client_tls))  # and the next one is served
+            channel = await dial(listener.url, Options(client_tls=client_tls))  # and the next one is served
             end = Recorder(channel)
             channel.send(b"1")
             await end.got(1)
@@ -603,7 +645,7 @@ async def test_garbage_for_a_handshake_is_one_line_at_debug(
 
 async def test_a_handshake_that_does_not_come_is_cut_off(server_tls: ssl.SSLContext) -> None:
     limits = Limits(header_timeout=0.1, channels=1)
-    async with served("tls://localhost:0", Options(tls=server_tls, limits=limits)) as (listener, _):
+    async with served("tls://localhost:0", Options(server_tls=server_tls, limits=limits)) as (listener, _):
         reader, writer = await raw(listener)
         with contextlib.suppress(ConnectionResetError):
             assert await reader.read() == b""
@@ -611,7 +653,7 @@ async def test_a_handshake_that_does_not_come_is_cut_off(server_tls: ssl.SSLCont
 
 
 async def test_handshakes_count_as_channels_and_end_with_the_door(server_tls: ssl.SSLContext) -> None:
-    async with served("tls://localhost:0", Options(tls=server_tls, limits=Limits(channels=1))) as (listener, _):
+    async with served("tls://localhost:0", Options(server_tls=server_tls, limits=Limits(channels=1))) as (listener, _):
         one = await raw(listener)
         two = await raw(listener)
         with contextlib.suppress(ConnectionResetError):

@@ -13,7 +13,7 @@ import uvloop
 from dragoman.channel import Broken, Channel, Closed, Exchange, Options
 from dragoman.jsonrpc.errors import LocalError, Refusal
 from dragoman.jsonrpc.limits import Limits
-from dragoman.transports import dial, listen
+from dragoman.schemes import dial, listen
 from dragoman.transports.udp import LARGEST
 
 from .ends import Echo, Recorder, until
@@ -291,3 +291,15 @@ async def test_wrong_use() -> None:
     async with served() as (url, _):
         with pytest.raises(LocalError, match="the address is in use"):
             await listen(url, {"": Echo()}, Options())
+
+
+async def test_what_is_served_may_raise() -> None:
+    """The caller is told, and the door still closes."""
+
+    def raises(request: bytes) -> bytes:
+        raise RuntimeError("secret")
+
+    async with served(raises) as (url, _):
+        told = json.loads(await ask(url, b'{"jsonrpc":"2.0","method":"a","id":"x"}'))
+    assert (told["id"], told["error"]["code"]) == ("x", -32603)
+    assert "secret" not in str(told)

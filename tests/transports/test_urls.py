@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman import transports
+from dragoman import schemes
 from dragoman.channel import Options
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.transports.urls import masked, parse, printable, scheme_of
+from dragoman.net.urls import masked, parse, printable, scheme_of
 
 from .ends import Echo
 
@@ -124,30 +124,28 @@ def test_schemes() -> None:
 )
 async def test_an_unknown_scheme_names_the_known_ones_and_the_nearest(url: str, says: str) -> None:
     with pytest.raises(LocalError, match=says):
-        await transports.dial(url, Options())
+        await schemes.dial(url, Options())
     with pytest.raises(LocalError, match=says):
-        await transports.listen(url, {"": Echo()}, Options())
+        await schemes.listen(url, {"": Echo()}, Options())
 
 
 async def test_what_is_neither_url_nor_command() -> None:
     with pytest.raises(LocalError, match="a URL begins with a scheme"):
-        await transports.listen("calc.sock", {"": Echo()}, Options())
+        await schemes.listen("calc.sock", {"": Echo()}, Options())
     with pytest.raises(LocalError, match="neither a URL nor a command"):
-        await transports.dial("echo 'unfinished", Options())
+        await schemes.dial("echo 'unfinished", Options())
     with pytest.raises(LocalError, match="not empty"):
-        await transports.dial([], Options())
+        await schemes.dial([], Options())
     with pytest.raises(LocalError, match=r"there is no program '127.0.0.1' .a URL begins with a scheme"):
-        await transports.dial(["127.0.0.1"], Options())
+        await schemes.dial(["127.0.0.1"], Options())
 
 
 async def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     import builtins
     import sys
 
-    ours = ("http_client", "http_pool", "http_wire")
-    for name in [
-        n for n in sys.modules if n.split(".")[0] == "httptools" or n.removeprefix("dragoman.transports.") in ours
-    ]:
+    ours = "dragoman.transports.http.client."
+    for name in [n for n in sys.modules if n.split(".")[0] == "httptools" or n.startswith(ours)]:
         monkeypatch.delitem(sys.modules, name)
     real = builtins.__import__
 
@@ -158,4 +156,4 @@ async def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(builtins, "__import__", without_httptools)
     with pytest.raises(LocalError, match=r"http:// needs httptools: pip install 'dragoman\[http\]'"):
-        await transports.dial("http://127.0.0.1:1", Options())
+        await schemes.dial("http://127.0.0.1:1", Options())

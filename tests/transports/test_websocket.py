@@ -15,8 +15,8 @@ from websockets.asyncio.server import ServerConnection
 from dragoman import Context, Service, connect, serve
 from dragoman.channel import Broken, Caller, Closed, Ended, Options
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.rpc.host import Host
-from dragoman.transports.websocket import dial
+from dragoman.rpc.servable import ServableService
+from dragoman.transports.http.websocket import dial
 from tests.calculator import calculator
 
 from .ends import Echo, Recorder, options, until
@@ -49,7 +49,7 @@ async def test_both_ends() -> None:
 
 
 async def test_a_real_service() -> None:
-    async with serving(Host(calculator())) as (_, url), dialled(url) as end:
+    async with serving(ServableService(calculator())) as (_, url), dialled(url) as end:
         end.channel.send(CALL)
         assert await end.got(1) == [ANSWER]
 
@@ -202,7 +202,7 @@ async def test_ws_alone() -> None:
 
 
 async def test_on_the_port_of_http() -> None:
-    async with native({"": Host(calculator())}, Options()) as listener:
+    async with native({"": ServableService(calculator())}, Options()) as listener:
         port = int(listener.url.rpartition(":")[2])
         async with wire(port) as (reader, writer):
             writer.write(post() + handshake())
@@ -301,8 +301,8 @@ async def test_tls() -> None:
     authority.issue_cert("localhost").configure_cert(server)
     authority.configure_trust(client)
     echo = Echo()
-    async with native({"": echo}, Options(tls=server), "wss://localhost:0") as listener:
-        async with dialled(listener.url, Options(tls=client)) as end:
+    async with native({"": echo}, Options(server_tls=server), "wss://localhost:0") as listener:
+        async with dialled(listener.url, Options(client_tls=client)) as end:
             messages = [b"x" * 100_000, b"y"]
             for message in messages:
                 end.channel.send(message)

@@ -14,7 +14,7 @@ from websockets.frames import Close
 
 from dragoman.channel import Broken, Channel, Closed, Ended, Options
 from dragoman.jsonrpc.limits import Limits
-from dragoman.transports.websocket import WebSocket, dial, in_words
+from dragoman.transports.http.websocket import WebSocket, dial, in_words
 
 from .ends import Echo, Recorder, options, until
 from .http_cases import PATIENCE, answer
@@ -140,7 +140,7 @@ async def test_an_ending_before_it_is_opened() -> None:
 
 
 async def test_a_far_end_that_never_says_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.transports.websocket._CLOSE_TIMEOUT", 0.05)
+    monkeypatch.setattr("dragoman.transports.http.websocket._CLOSE_TIMEOUT", 0.05)
     echo = Echo()
     async with serving(echo) as (_, url), wire(int(url.rpartition(":")[2])) as (reader, writer):
         writer.write(handshake())

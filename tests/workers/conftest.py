@@ -222,7 +222,7 @@ async def one_for_each(url: str, pids: Sequence[int], peers: list[Peer]) -> dict
 async def gone(pid: int) -> None:
     """Wait until a process is no more."""
     async with asyncio.timeout(PATIENCE):
-        while alive(pid):  # noqa: ASYNC110  (nobody tells us)
+        while alive(pid):  # noqa: ASYNC110  (we are not told)
             await asyncio.sleep(0.02)
 
 

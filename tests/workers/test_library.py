@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from dragoman import LocalError, Service, connect, http_app, serve
 from dragoman.bus import Bus, BusLost, open_bus
 from dragoman.bus.memory import MemoryBus
-from dragoman.rpc.host import Host
 from dragoman.rpc.peer import Peer
+from dragoman.rpc.servable import ServableService
 from dragoman.workers import run_workers
 
 from .conftest import Starter, gone, one_for_each
@@ -36,6 +37,16 @@ def all_heard() -> list[str]:
     return heard
 
 
+@api.method(inline=True)
+def leave() -> None:
+    os._exit(3)
+
+
+@api.method(inline=True)
+def variable(name: str) -> str | None:
+    return os.environ.get(name)
+
+
 async def main() -> None:
     serving = serve(api, urls=[URL])
 
@@ -47,6 +58,10 @@ async def main() -> None:
     async def keep(key: str, value: str) -> bool:
         return await serving.bus.store.put_new(key, value.encode(), ttl=60)
 
+    @api.method
+    async def announces() -> bool:
+        return serving.employment.announce
+
     async with serving:
         await serving.bus.subscribe("news", lambda message: heard.append(message.decode()))
         await serving.ended()
@@ -57,10 +72,11 @@ asyncio.run(main())
 
 SUPERVISOR = """\
 import asyncio, sys
-from dragoman import workers
+from dragoman.workers import supervisor
 
-workers.START_TIME = float(sys.argv[3]) if len(sys.argv) > 3 else 60
-sys.exit(asyncio.run(workers.run_workers([sys.executable, sys.argv[1]], [sys.argv[2]], workers=2)))
+supervisor.START_TIME = float(sys.argv[3]) if len(sys.argv) > 3 else 60
+command = [sys.executable, sys.argv[1]] if sys.argv[1].endswith(".py") else [sys.argv[1]]
+sys.exit(asyncio.run(supervisor.run_workers(command, [sys.argv[2]], workers=2)))
 """
 
 
@@ -111,6 +127,90 @@ async def test_who_never_listens_is_killed(starter: Starter, program: str) -> No
     assert await run.ended() == 0
 
 
+async def test_a_worker_that_cannot_be_started_harms_no_other(
+    starter: Starter, program: str, peers: list[Peer]
+) -> None:
+    """The program is gone for a while (an update, no memory, no processes): those that serve go on."""
+    run = starter.start(["run.py", str(_script(starter)), program])
+    pids = await run.ready(2)
+    found = await one_for_each(program, pids, peers)
+    _script(starter).rename(starter.folder / "away")
+    await found[run.pids[2]].notify("leave")
+    for _ in range(6):  # more often than it would try if no worker served
+        await run.err.until("worker 2 could not be started: .*; another starts in")
+    run.signal(signal.SIGHUP)
+    await run.err.until("the new worker 1 could not be started: .*; the old ones go on")
+    assert await found[run.pids[1]].call("pid") == run.pids[1]
+    (starter.folder / "away").rename(_script(starter))
+    run.signal(signal.SIGHUP)
+    await run.ready(2)
+    run.signal(signal.SIGTERM)
+    assert await run.ended() == 0
+
+
+def _script(starter: Starter) -> Path:
+    """The program `told.py` as a file that is executed itself."""
+    file = starter.folder / "told"
+    if not (starter.folder / "made").exists():
+        file.write_text(f"#!{sys.executable}\n" + (starter.folder / "told.py").read_text())
+        file.chmod(0o700)
+        (starter.folder / "made").touch()
+    return file
+
+
+async def test_places_that_fail_again_and_again_harm_no_other(
+    starter: Starter, program: str, peers: list[Peer]
+) -> None:
+    run = starter.start(["run.py", "told.py", program])
+    pids = await run.ready(2)
+    found = await one_for_each(program, pids, peers)
+    (starter.folder / "told.py").write_text("import os\nos._exit(9)\n")
+    await found[run.pids[2]].notify("leave")
+    for _ in range(6):
+        await run.err.until(r"worker 2 \(pid \d+\) ended with status 9 before it listened; another starts in")
+    assert await found[run.pids[1]].call("pid") == run.pids[1]
+
+
+async def test_a_program_that_is_not_there_is_said_once(starter: Starter, program: str) -> None:
+    run = starter.start(["run.py", str(starter.folder / "none"), program])
+    assert await run.ended() == 2
+    assert [line for line in run.err.all if "worker" in line] == [
+        f"worker 1 could not be started: {starter.folder}/none: there is no such file"
+    ]
+
+
+async def test_a_watch_that_fails_ends_nothing(starter: Starter, program: str) -> None:
+    lines = (starter.folder / "run.py").read_text().replace("workers=2", "workers=2, changes=changes()")
+    watch = "async def changes():\n    yield 'changed: a'\n    raise OSError('the folder is gone')\n\n\n"
+    (starter.folder / "run.py").write_text(lines.replace("command = ", watch + "command = ", 1))
+    run = starter.start(["run.py", "told.py", program])
+    await run.err.until("changes are watched no more: OSError: the folder is gone")
+    await run.ready(2)
+    run.signal(signal.SIGTERM)
+    assert await run.ended() == 0
+
+
+async def test_what_the_supervisor_adds_to_the_environment(starter: Starter, program: str, peers: list[Peer]) -> None:
+    lines = (starter.folder / "run.py").read_text()
+    (starter.folder / "run.py").write_text(lines.replace("workers=2", "workers=2, env={'TOLD': 'so'}"))
+    run = starter.start(["run.py", "told.py", program])
+    found = await one_for_each(program, await run.ready(2), peers)
+    assert [await peer.call("variable", ["TOLD"]) for peer in found.values()] == ["so", "so"]
+
+
+async def test_one_worker_announces_and_no_later_one(starter: Starter, program: str, peers: list[Peer]) -> None:
+    """The first to be started says what is served; it is not said again, though that one be replaced."""
+    run = starter.start(["run.py", "told.py", program])
+    found = await one_for_each(program, await run.ready(2), peers)
+    assert {pid: await peer.call("announces") for pid, peer in found.items()} == {
+        run.pids[1]: True,
+        run.pids[2]: False,
+    }
+    await found[run.pids[1]].notify("leave")
+    (again,) = await run.ready(1)
+    assert await (await one_for_each(program, list(run.pids.values()), peers))[again].call("announces") is False
+
+
 async def test_refused_before_anything_starts() -> None:
     with pytest.raises(LocalError, match="at least 1"):
         await run_workers(["true"], ["tcp://127.0.0.1:0"], workers=0)
@@ -125,10 +225,12 @@ class Joining:
     """A served object that wants the bus."""
 
     def __init__(self) -> None:
-        self._host = Host(Service("joining"))
+        self._host = ServableService(Service("joining"))
         self.name, self.gate = self._host.name, self._host.gate
         self.exchange, self.attach = self._host.exchange, self._host.attach
         self.routes, self.drain = self._host.routes, self._host.drain
+        self.limits, self.subprotocol = self._host.limits, self._host.subprotocol
+        self.restrict, self.stop = self._host.restrict, self._host.stop
         self.steps: list[str] = []
         self.buses: list[Bus] = []
 
@@ -171,7 +273,7 @@ async def test_the_environment_names_the_bus(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_nobody_at_the_bus(tmp_path: Path) -> None:
-    with pytest.raises(BusLost, match="nobody holds it"):
+    with pytest.raises(BusLost, match="no process holds it"):
         async with serve(Service("a"), urls="tcp://127.0.0.1:0", bus=f"unix:{tmp_path}/none"):
             pass
     with pytest.raises(LocalError, match="no bus"):

@@ -62,7 +62,7 @@ async def order(ctx: Context) -> str:
     "Two questions in one round."
     who, roots = await ctx.ask(Elicit("Your name?", Name, key="name"), Roots(key="roots"))
     if not who.accepted:
-        raise ToolError("nobody to bring it to")
+        raise ToolError("no address to bring it to")
     return f"for {who.content.name}, who shares {len(roots)} folder"
 
 

@@ -1,7 +1,7 @@
 # [blocking]
 from weather import app
 
-from dragoman.mcp.sync import connect
+from dragoman.mcp.client.blocking import connect
 
 with connect(app) as client:
     print([tool.name for tool in client.list_tools()])  # ['forecast']

@@ -15,7 +15,7 @@ app = Server("errors", version="1.0.0")
 @app.tool
 async def age(years: Annotated[int, Meta(ge=0)], name: str) -> str:
     if years > 150:
-        raise ToolError(f"nobody is {years} years old; ask {name} again")
+        raise ToolError(f"no one is {years} years old; ask {name} again")
     if years == 150:
         raise ValueError("a secret of ours")
     return f"{name} is {years}"

@@ -16,11 +16,11 @@ client.on_subscribe = lambda *_: ready.put(None)
 broker = urlsplit("mqtt://127.0.0.1:1883")
 client.connect(broker.hostname, broker.port)
 client.loop_start()
-client.subscribe("my/answers", qos=1)
+client.subscribe("bare/reply/me", qos=1)
 ready.get(timeout=5)
 
 about = Properties(PacketTypes.PUBLISH)
-about.ResponseTopic = "my/answers"
+about.ResponseTopic = "bare/reply/me"
 about.CorrelationData = b"call 1"  # comes back with the answer
 request = '{"jsonrpc": "2.0", "method": "subtract", "params": [42, 23], "id": 1}'
 client.publish("bare", request, qos=1, properties=about)

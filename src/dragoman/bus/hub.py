@@ -27,9 +27,9 @@ import msgspec
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.framing import LengthPrefix
 from ..jsonrpc.limits import MIB, SERVER
-from ..transports.sockets import clear_socket
-from . import log
-from .shelves import Shelves
+from ..net.sockets import clear_socket
+from .contract import log
+from .store import MemoryStore
 
 FRAME = 64 * MIB
 """Bytes of the longest frame."""
@@ -79,8 +79,7 @@ class _End(asyncio.Protocol):
                 number, verb, *words = decode(frame)
                 verb = self._hub.verbs[verb]
             except (ValueError, TypeError, KeyError, msgspec.MsgspecError) as fault:
-                log.warning("%s: an end that does not speak as it should was cut off: %.200r", self._hub.url, fault)
-                self.abort()
+                self._cut_off(fault)
                 return
             try:
                 answer = framed(number, verb(self, *words))
@@ -88,6 +87,12 @@ class _End(asyncio.Protocol):
                 log.exception("%s: a request could not be done", self._hub.url)
                 answer = framed(number, None, f"{type(fault).__name__}: {fault}")
             self._write(answer)
+        if self._frames.skipping:
+            self._cut_off(ValueError("a frame that is too long"))
+
+    def _cut_off(self, why: Exception) -> None:
+        log.warning("%s: an end that does not speak as it should was cut off: %.200r", self._hub.url, why)
+        self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wire = None
@@ -139,7 +144,7 @@ class Hub:
     def __init__(self, path: str, clock: Callable[[], float]) -> None:
         self.path = path
         self.url = f"unix:{path}"
-        self.shelves = shelves = Shelves(clock)
+        self.shelves = shelves = MemoryStore(clock)
         self.ends: set[_End] = set()
         self.dropped = 0
         self._topics: dict[str, dict[_End, None]] = {}

@@ -1,4 +1,4 @@
-"""`memory:name`: a bus and a store within one process. Whoever opens the same name shares them.
+"""`memory:name`: a bus and a store within one process. All that open the same name share them.
 
 They live until the last one closes. One event loop; deliveries come in a later turn of it, never from
 inside `publish`.
@@ -7,19 +7,20 @@ inside `publish`.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
 
-from . import BusLost, Store
-from .shelves import Shelves
-from .topics import Heard, Take, Topics
+from .contract import BusLost, Store
+from .store import MemoryStore
+from .topics import Subscriber, Take, Topics
 
 
 class _Hub:
     """What those who opened one name share."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.shelves = Shelves(clock)
+        self.shelves = MemoryStore(clock)
         self.topics = Topics()
         self.ends = 0
 
@@ -27,47 +28,40 @@ class _Hub:
 _HUBS: dict[str, _Hub] = {}
 
 
-class MemoryStore:
+class AttachedStore:
     """A `Store` within the process."""
 
-    def __init__(self, bus: MemoryBus, shelves: Shelves) -> None:
+    def __init__(self, bus: MemoryBus, shelves: MemoryStore) -> None:
         self._bus = bus
         self._shelves = shelves
 
     async def get(self, key: str) -> bytes | None:
-        """See `Store.get`."""
         self._bus.check()
         return self._shelves.get(key)
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
-        """See `Store.put`."""
         self._bus.check()
         self._shelves.put(key, value, ttl)
 
     async def put_new(self, key: str, value: bytes, *, ttl: float | None = None) -> bool:
-        """See `Store.put_new`."""
         self._bus.check()
         return self._shelves.put_new(key, value, ttl)
 
     async def delete(self, key: str) -> bool:
-        """See `Store.delete`."""
         self._bus.check()
         return self._shelves.delete(key)
 
     async def touch(self, key: str, ttl: float) -> bool:
-        """See `Store.touch`."""
         self._bus.check()
         return self._shelves.touch(key, ttl)
 
     async def append(
         self, log: str, message: bytes, *, ttl: float, messages: int = 1_000, size: int = 1_048_576
     ) -> int:
-        """See `Store.append`."""
         self._bus.check()
         return self._shelves.append(log, message, ttl, messages, size)
 
     async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
-        """See `Store.read`."""
         self._bus.check()
         return self._shelves.read(log, after)
 
@@ -83,11 +77,11 @@ class MemoryBus:
         hub.ends += 1
         self.url = f"memory:{name}"
         self._name = name
-        self.store: Store | None = MemoryStore(self, hub.shelves)
+        self.store: Store | None = AttachedStore(self, hub.shelves)
         self.alive = True
         self.on_state: Callable[[bool], object] | None = None
         self._hub = hub
-        self._mine: list[Heard] = []
+        self._mine: list[Subscriber] = []
         self._lost = ""
         self._closed = False
 
@@ -97,14 +91,12 @@ class MemoryBus:
             raise BusLost(f"{self.url}: {self._lost}")
 
     async def publish(self, topic: str, message: bytes) -> None:
-        """See `Bus.publish`."""
         self.check()
         loop = asyncio.get_running_loop()
         for one in self._hub.topics.of(topic):
             loop.call_soon(one.tell, message)
 
-    async def subscribe(self, topic: str, take: Take) -> Heard:
-        """See `Bus.subscribe`."""
+    async def subscribe(self, topic: str, take: Take) -> Subscriber:
         self.check()
         one = self._hub.topics.add(topic, take)
         self._mine.append(one)
@@ -126,7 +118,7 @@ class MemoryBus:
             self.on_state(alive)
 
     async def close(self) -> None:
-        """See `Bus.close`. With the last end of a name goes what was kept there."""
+        """As `Bus.close`. With the last end of a name goes what was kept there."""
         self.alive, self._lost = False, "this end is closed"
         for one in self._mine:
             await one.close()
@@ -138,6 +130,6 @@ class MemoryBus:
                 del _HUBS[self._name]
 
 
-async def open(url: str) -> MemoryBus:
+async def open(url: str, tls: ssl.SSLContext | None = None) -> MemoryBus:
     """The bus of that name."""
     return MemoryBus(url.partition(":")[2])

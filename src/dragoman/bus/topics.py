@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
-from . import heard
+from .contract import heard
 
 Take: TypeAlias = Callable[[bytes], object]
 
 
-class Heard:
+class Subscriber:
     """One subscription."""
 
     def __init__(self, topics: Topics, topic: str, take: Take) -> None:
@@ -24,7 +24,6 @@ class Heard:
             heard(self._take, self.topic, message)
 
     async def close(self) -> None:
-        """See `Subscription.close`."""
         self._take = None
         await self._topics.drop(self)
 
@@ -34,18 +33,18 @@ class Topics:
 
     def __init__(self, left: Callable[[str], Awaitable[None]] | None = None) -> None:
         self._left = left
-        self._heard: dict[str, list[Heard]] = {}
+        self._heard: dict[str, list[Subscriber]] = {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(tuple(self._heard))
 
-    def of(self, topic: str) -> tuple[Heard, ...]:
+    def of(self, topic: str) -> tuple[Subscriber, ...]:
         """Its subscriptions now."""
         return tuple(self._heard.get(topic, ()))
 
-    def add(self, topic: str, take: Take) -> Heard:
+    def add(self, topic: str, take: Take) -> Subscriber:
         """One more."""
-        one = Heard(self, topic, take)
+        one = Subscriber(self, topic, take)
         self._heard.setdefault(topic, []).append(one)
         return one
 
@@ -54,7 +53,7 @@ class Topics:
         for one in self.of(topic):
             one.tell(message)
 
-    async def drop(self, one: Heard) -> None:
+    async def drop(self, one: Subscriber) -> None:
         """One less; nothing happens where it was dropped before."""
         listening = self._heard.get(one.topic, [])
         if one in listening:

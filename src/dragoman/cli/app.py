@@ -15,8 +15,9 @@ from cyclopts import App, CycloptsError, Parameter
 
 from .. import __version__
 from . import ends
+from .lines import Handler, lines
 from .options import Output
-from .terminal import clean, err, out, prepare, show_ending
+from .terminal import err, out, prepare, show_ending
 
 ABOUT = "JSON-RPC 2.0 on every wire, in both directions; and MCP."
 
@@ -34,7 +35,7 @@ Start here:
 Every command teaches by example: dragoman call --help"""
 
 COMMANDS = {
-    "serve": ("serve:app", "Serve functions on one wire or many."),
+    "serve": ("serving.serve:app", "Serve functions on one wire or many."),
     "call": ("call:app", "Call a method and print its result."),
     "notify": ("call:notify_app", "Send a notification: no answer comes."),
     "methods": ("methods:app", "List the methods of a peer that describes itself."),
@@ -48,7 +49,7 @@ COMMANDS = {
     "prompt": ("prompts:prompt_app", "Get a prompt of an MCP server."),
     "discover": ("discover:app", "Show who an MCP server is, and what it can do."),
     "ping": ("discover:ping_app", "See whether an MCP server answers."),
-    "demo": ("demo:app", "See a calculator answer on every wire."),
+    "demo": ("demo.demo:app", "See a calculator answer on every wire."),
     "completion": ("completion:app", "Print a completion script for your shell."),
 }
 """Where each command's App is, imported when it is asked for."""
@@ -89,7 +90,10 @@ def run(arguments: Sequence[str]) -> int:
     output = _output(bound)
     _log(output.verbose)
     try:
-        status = command(*bound.args, **bound.kwargs)
+        try:
+            status = command(*bound.args, **bound.kwargs)
+        finally:
+            lines.flush()  # what comes now is written at once
         sys.stdout.flush()
     except KeyboardInterrupt:
         return ends.INTERRUPTED
@@ -151,21 +155,14 @@ def _output(bound: BoundArguments) -> Output:
 
 
 def _forget_stdout() -> None:
-    """Nobody reads any more: spare Python's own flush at exit the same error."""
+    """The output is not read any more: spare Python's own flush at exit the same error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-class _Lines(logging.Formatter):
-    """Log records as calm lines that are safe to print."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return clean(super().format(record))
 
 
 def _log(verbose: bool) -> None:
     """The library's log goes to stderr: warnings and worse, everything with --verbose."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Lines("%(levelname)s %(name)s: %(message)s"))
+    handler = Handler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     if verbose:
         logging.getLogger("dragoman").setLevel(logging.DEBUG)

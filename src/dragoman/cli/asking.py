@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from msgspec import UNSET, Struct
 from rich.text import Text
 
-from ..mcp.params import ElicitRequestParams, ElicitResult
+from ..mcp.protocol.params import ElicitRequestParams, ElicitResult
 from .ends import Usage
 from .fields import Misfit, choices_of, kinds_of, resolved, value_of
 from .terminal import clean, compact, err
@@ -77,7 +77,7 @@ class Asker:
     """Answers the questions of one server, one after another.
 
     `who`: how the server is called. `given`: answers known beforehand, by the name of the field.
-    `pause`: makes room on the terminal. `ask`: None where there is nobody to ask.
+    `pause`: makes room on the terminal. `ask`: None where no person can be asked.
     """
 
     def __init__(self, who: str, given: Sequence[str], pause: Callable[[], None], ask: Ask | None) -> None:
@@ -137,7 +137,7 @@ class Asker:
         return known
 
     def _without(self, schema: Mapping[str, Any], known: dict[str, Any]) -> Reply:
-        """The reply where nobody can be asked: what was given and the defaults, if that is enough."""
+        """The reply where no person can be asked: what was given and the defaults, if that is enough."""
         fields = _fields(schema)
         content = {name: field["default"] for name, field in fields.items() if "default" in field} | known
         missing = [name for name in schema.get("required", []) if name not in content]
@@ -200,7 +200,7 @@ def _say(who: str, what: str, message: str) -> None:
 
 
 def _nobody(missing: Sequence[str] = ()) -> Reply:
-    """Declined, because there is nobody to ask."""
+    """Declined, because no person can be asked."""
     why = f"--answer lacks {', '.join(missing)}" if missing else "there is no terminal to ask at"
     err.print(Text(f"  declined: {clean(why)}", "yellow"), soft_wrap=True)
     return DECLINED

@@ -113,7 +113,7 @@ def notify(
     wire: Wire = WIRE,
     output: Output = OUTPUT,
 ) -> int:
-    """Send a notification: nobody answers.
+    """Send a notification: there is no answer.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import App, Parameter
 from rich.text import Text
 
-from ..jsonrpc.validation import Problem, problems
+from ..jsonrpc.check import Problem, problems
 from .ends import ANSWERED_WITH_ERROR, FINE, Usage
 from .options import OUTPUT, Output
 from .terminal import clean, compact, err, out

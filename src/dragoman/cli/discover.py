@@ -14,8 +14,8 @@ from rich.text import Text
 from ..mcp import Client
 from .ends import FINE, Usage
 from .far import FAR, SERVER_WORDS, Far, found, plain, server_at
-from .hosts import Host
 from .options import OUTPUT, Output
+from .serving.hosts import Host
 from .terminal import clean, compact, out
 
 app = App(

@@ -22,16 +22,16 @@ from .. import __version__
 from ..channel import Broken
 from ..jsonrpc.limits import CLIENT
 from ..mcp import Client
-from ..mcp.http_refusals import HttpRefused
-from ..mcp.revisions import REVISIONS
-from ..rpc.trace import json_lines
-from ..transports.urls import parse
-from . import hosts
+from ..mcp.client.http.refusals import HttpRefused
+from ..mcp.protocol.revisions import REVISIONS
+from ..net.urls import parse
+from ..rpc.tracing import json_lines
 from .asking import Asker, at_terminal, typed
 from .ends import Usage
 from .options import LINK_GROUP, Link, trace_to
 from .progress import Bar
 from .reach import child_line, place_of
+from .serving import hosts
 from .terminal import clean, say
 
 Level: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]

@@ -43,7 +43,7 @@ class Output:
 class Wire:
     """What both ends of a wire can choose."""
 
-    framing: Literal["newline", "content-length"] | None = None
+    framing: Literal["newline", "content-length", "json"] | None = None
     """How messages are told apart on tcp, tls, unix and stdio; newline unless said."""
     trace: Annotated[str | None, Parameter(metavar="FILE", allow_leading_hyphen=True)] = None
     """Write every message of both directions to FILE as JSON Lines, secrets masked; - is stderr."""

@@ -14,8 +14,8 @@ from .arguments import NAMED
 from .content import block_text, show_signatures
 from .ends import FINE, Usage, meant
 from .far import FAR, SERVER_WORDS, Far, found, plain, server_at
-from .hosts import Host
 from .options import OUTPUT, Output
+from .serving.hosts import Host
 from .terminal import clean, compact, out
 
 app = App(

@@ -8,11 +8,11 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from ..connecting import connect
 from ..jsonrpc.limits import CLIENT
+from ..net.urls import scheme_of
 from ..rpc.peer import Peer
-from ..rpc.trace import json_lines
-from ..transports.urls import scheme_of
-from ..wires import connect
+from ..rpc.tracing import json_lines
 from .ends import Usage
 from .options import Link, Wire, trace_to
 from .terminal import clean

@@ -14,8 +14,8 @@ from ..mcp import ReadResourceResult, Resource, ResourceTemplate
 from .content import blob_of, contents_text, first_line, show_about
 from .ends import FINE, Usage
 from .far import FAR, SERVER_WORDS, Far, found, plain, server_at
-from .hosts import Host
 from .options import OUTPUT, Output
+from .serving.hosts import Host
 from .terminal import clean, compact, err, out
 
 app = App(

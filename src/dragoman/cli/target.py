@@ -17,14 +17,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeAlias, TypeGuard
 
-from ..channel import Served
+from ..channel import Servable
 from ..rpc.service import Service
 from .ends import Usage, meant
 
-Servable: TypeAlias = Service | Served
+Target: TypeAlias = Service | Servable
 
 
-def load(target: str) -> Servable:
+def load(target: str) -> Target:
     """Import what `target` names. Usage, with the reason in words, when there is nothing to serve."""
     place, colon, attribute = _parted(target)
     if not place or (colon and not attribute):
@@ -92,7 +92,7 @@ def _line(fault: BaseException) -> str:
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
-def _attribute(module: ModuleType, place: str, attribute: str) -> Servable:
+def _attribute(module: ModuleType, place: str, attribute: str) -> Target:
     value: object = module
     for name in attribute.split("."):
         try:
@@ -115,7 +115,7 @@ def _missing(module: ModuleType, place: str, attribute: str) -> str:
     return f"{place} has no {attribute!r}; {_offer(module, place)}"
 
 
-def _only(module: ModuleType, place: str) -> Servable:
+def _only(module: ModuleType, place: str) -> Target:
     services = _services(module)
     if len({id(service) for service in services.values()}) == 1:
         return next(iter(services.values()))
@@ -124,12 +124,12 @@ def _only(module: ModuleType, place: str) -> Servable:
     raise Usage(f"{place} has more than one service; say which: {' or '.join(f'{place}:{name}' for name in services)}")
 
 
-def _services(module: ModuleType) -> dict[str, Servable]:
+def _services(module: ModuleType) -> dict[str, Target]:
     return {name: value for name, value in vars(module).items() if _is_servable(value)}
 
 
-def _is_servable(value: object) -> TypeGuard[Servable]:
-    return isinstance(value, (Service, Served)) and not isinstance(value, type)
+def _is_servable(value: object) -> TypeGuard[Target]:
+    return isinstance(value, (Service, Servable)) and not isinstance(value, type)
 
 
 def _offer(module: ModuleType, place: str) -> str:

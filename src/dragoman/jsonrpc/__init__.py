@@ -12,20 +12,37 @@
 No asyncio, no sockets, no clock.
 """
 
-from .codec import STRICT, Leniency, decode, encode, failure
-from .errors import RpcError
-from .limits import Limits
-from .messages import (
-    Batch,
-    ErrorObject,
-    Failure,
-    Malformed,
-    Message,
-    Notification,
-    Request,
-    Response,
-    Result,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..doors import door
+
+if TYPE_CHECKING:
+    from .codec import STRICT, Leniency, decode, encode, failure
+    from .errors import RpcError
+    from .limits import Limits
+    from .messages import (
+        Batch,
+        ErrorObject,
+        Failure,
+        Malformed,
+        Message,
+        Notification,
+        Request,
+        Response,
+        Result,
+    )
+else:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "codec": "Leniency STRICT decode encode failure",
+            "errors": "RpcError",
+            "limits": "Limits",
+            "messages": "Batch ErrorObject Failure Malformed Message Notification Request Response Result",
+        },
+    )
 
 __all__ = [
     "STRICT",

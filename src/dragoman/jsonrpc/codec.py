@@ -12,14 +12,14 @@ whatever else it has; an object with `result` or `error` and no `method` is a re
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
+from .dropped import overlong
 from .errors import STRING_CODES, LocalError, RpcError, too_large
 from .limits import SERVER, Limits
 from .messages import (
@@ -35,6 +35,8 @@ from .messages import (
     Single,
     Version,
 )
+from .options import check_struct, one_of, rules_of
+from .scanner import SHORT, SPACE, elements_of, harmless, no_json, odd, split, too_deep, unholdable
 
 
 class Leniency(Struct, frozen=True, kw_only=True):
@@ -48,6 +50,11 @@ class Leniency(Struct, frozen=True, kw_only=True):
     string_codes: bool = False
     """Words for `error.code` in what peers send ("INVALID_PARAMS"), mapped to their numbers; the word is kept."""
 
+    def __post_init__(self) -> None:
+        check_struct(self, _RULES)
+
+
+_RULES = rules_of(Leniency, null_id=one_of("request", "notification"))
 
 STRICT = Leniency()
 
@@ -84,23 +91,13 @@ class _LooseError(Struct, gc=False):
     data: Raw | UnsetType = UNSET
 
 
+_anything = msgspec.json.Decoder().decode
 plain = msgspec.json.Decoder(Wire).decode
 plain_batch = msgspec.json.Decoder(list[Wire]).decode
 _loose = msgspec.json.Decoder(_Loose).decode
 _loose_error = msgspec.json.Decoder(_LooseError).decode
-_elements = msgspec.json.Decoder(list[Raw]).decode
-_anything = msgspec.json.Decoder().decode
 _text = msgspec.json.Decoder(str).decode
 
-_SPACE = b" \t\r\n"
-_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*')  # strings, so that they are passed over, and numbers
-_SHAPE = bytes.maketrans(
-    b"123456789E", b"000000000e"
-)  # all digits alike: numbers that may be too big show by their shape
-SHORT = 200
-"""A shorter text holds no number beyond a double, but for three digits of exponent."""
-_LONG_RUN = b"0" * SHORT
-_DIGITS = frozenset(b"0123456789")
 _KINDS = {
     ord("["): "an array",
     ord("{"): "an object",
@@ -121,8 +118,8 @@ def decode(raw: bytes, *, limits: Limits = SERVER, lenient: Leniency = STRICT) -
     wire's business. Ids are int, str, or Raw where Python would change them (1.0, 1e2, null).
     """
     message = read(raw, limits, lenient)
-    if type(message) is not Malformed and (fault := unholdable(raw)) is not None:
-        return _unreadable(raw, fault)
+    if type(message) is not Malformed and unholdable(raw) is not None:
+        return _slow(raw, limits, lenient)
     return message
 
 
@@ -132,19 +129,12 @@ def read(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
         wire = plain(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _slow(raw, limits, lenient)
-    if ((len(raw) > SHORT or not raw.isascii()) and odd(raw)) or (wire.id == 0 and b"-0" in raw):
+    size = len(raw)
+    if ((size > SHORT or size > 2 * limits.depth or not raw.isascii()) and odd(raw, limits.depth)) or (
+        wire.id == 0 and b"-0" in raw
+    ):
         return _slow(raw, limits, lenient)
     return _message(wire, limits) or _slow(raw, limits, lenient)
-
-
-def odd(raw: bytes) -> bool:
-    """Whether this text, which passed for a plain shape, is no UTF-8 or may hold a number beyond a double."""
-    try:
-        raw.isascii() or raw.decode()
-    except UnicodeDecodeError:
-        return True
-    # a run of so many digits has one at every place that is a multiple of its length: most texts need no more than that
-    return not _DIGITS.isdisjoint(raw[SHORT - 1 :: SHORT]) and _LONG_RUN in raw.translate(_SHAPE)
 
 
 def _message(wire: Wire, limits: Limits) -> Single | None:
@@ -177,45 +167,25 @@ def first_byte(raw: Raw) -> int:
     return memoryview(raw)[0]
 
 
-def unholdable(raw: bytes | Raw) -> str | None:
-    """Words for the first number in this JSON text that no double holds, or None."""
-    text = bytes(raw)
-    shape = text.translate(_SHAPE, b"+")
-    if b"0e000" not in shape and _LONG_RUN not in shape:
-        return None
-    for token in _TOKENS.finditer(text):
-        number = token[0]
-        if number[0] != ord('"') and math.isinf(_float(number)):
-            shown = number.decode() if len(number) <= 40 else f"{number[:37].decode()}..."
-            return f"Parse error: the number {shown} is beyond what a double holds"
-    return None
-
-
-def _float(text: bytes) -> float:
-    try:
-        return float(text)
-    except ValueError:  # no number at all, which the decoder says better
-        return 0.0
-
-
 # -- the slow way ---------------------------------------------------------------------------------
 
 
 def _slow(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
+    depth = limits.depth + (raw.lstrip(SPACE)[:1] == b"[")  # of a batch its elements count
+    if len(raw) > 2 * depth and too_deep(raw, depth):
+        return overlong(raw, too_large("depth", limits.depth, None, "levels"))
     try:
         return _looked_at(raw, limits, lenient)
     except RecursionError:  # a text may fit one decoder's depth and not the next one's
-        return Malformed("parse", "Parse error: the text is nested too deep")
+        return Malformed("parse", "Parse error: the text is nested deeper than this interpreter goes")
 
 
 def _looked_at(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
-    if (fault := _no_json(raw)) is not None:
-        return _unreadable(raw, f"Parse error: {fault}")
-    if (fault := unholdable(raw)) is not None:
-        return _unreadable(raw, fault)
-    if raw.lstrip(_SPACE)[:1] != b"[":
-        return _element(raw, limits, lenient)
-    elements = _elements(raw)
+    if raw.lstrip(SPACE)[:1] != b"[":
+        return _fault(raw, lenient) or _element(raw, limits, lenient)
+    elements = split(raw)
+    if elements is None:
+        return Malformed("parse", f"Parse error: {no_json(raw)}")
     if not elements:
         return Malformed("invalid", "Invalid Request: an empty array is no batch")
     if len(elements) > limits.batch_length:
@@ -224,38 +194,54 @@ def _looked_at(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
         shapes = [None if wire.id == 0 and b"-0" in raw else _message(wire, limits) for wire in plain_batch(raw)]
     except msgspec.DecodeError:
         shapes = [None] * len(elements)
+    sound = no_json(raw) is None and unholdable(raw) is None
     return Batch(
-        tuple(message or _element(element, limits, lenient) for message, element in zip(shapes, elements, strict=True))
+        tuple(
+            (None if sound else _fault(bytes(element), lenient)) or message or _element(element, limits, lenient)
+            for message, element in zip(shapes, elements, strict=True)
+        )
     )
 
 
-def _unreadable(raw: bytes, reason: str) -> Malformed:
+def _fault(raw: bytes, lenient: Leniency) -> Malformed | None:
+    """Why one message, or one element of a batch, cannot be read as JSON, or None."""
+    if (fault := no_json(raw)) is not None:
+        return _unreadable(raw, f"Parse error: {fault}", lenient)
+    if (fault := unholdable(raw)) is not None:
+        return _unreadable(raw, fault, lenient)
+    return None
+
+
+def _unreadable(raw: bytes, reason: str, lenient: Leniency) -> Malformed:
     """What holds a value that cannot be read; of what looks like a response, with the call that it would answer."""
+    version: Version = "2.0"
     try:
-        loose = _loose(raw)
+        loose = _loose(harmless(raw))
+        if loose.jsonrpc is UNSET and lenient.accept_v1:
+            version = "1.0"
         if loose.method is UNSET and loose.id is not UNSET and (loose.result is not UNSET or loose.error is not UNSET):
-            return Malformed("parse", reason, spoils=_id(loose.id, "2.0")[0])
+            return Malformed("parse", reason, version=version, spoils=_id(loose.id, version)[0])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
-    return Malformed("parse", reason)
+    return Malformed("parse", reason, version=version)
 
 
-def _no_json(raw: bytes) -> str | None:
-    """Why this is no JSON text, or None."""
-    if raw.startswith(b"\xef\xbb\xbf"):
-        return "the text begins with a byte-order mark; JSON must not (RFC 8259, section 8.1)"
+def requests(raw: bytes) -> tuple[bool, list[Request]]:
+    """What a text asks, as far as can be told without judging it, and whether it is a batch. For the answer to a message
+    on whose way a fault of ours came: shares nothing with `read` but the decoders."""
     try:
-        raw.decode()
-        _anything(raw)
-    except UnicodeDecodeError as error:
-        return f"byte {error.start} is not UTF-8"
-    except RecursionError:
-        return "the text is nested too deep"
-    except msgspec.ValidationError as error:
-        return f"a number is beyond what a double holds ({error})"
-    except msgspec.DecodeError as error:
-        return str(error)
-    return None
+        batched = raw.lstrip(SPACE)[:1] == b"["
+        found = elements_of(raw) if batched else [Raw(raw)]
+        asked = []
+        for element in found:
+            if bytes(element).lstrip(SPACE)[:1] != b"{":
+                continue
+            loose = _loose(element)
+            if loose.method is not UNSET and loose.id is not UNSET and first_byte(loose.method) == ord('"'):
+                asked.append(Request(_text(loose.method), UNSET, _id(loose.id, "2.0")[0]))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False, []
+    return batched, asked
 
 
 def _too_large(limit: str, allowed: int, received: int, unit: str, *, id: Any = NULL) -> Malformed:
@@ -265,7 +251,7 @@ def _too_large(limit: str, allowed: int, received: int, unit: str, *, id: Any = 
 
 def _element(raw: bytes | Raw, limits: Limits, lenient: Leniency) -> Single:
     """One element of a batch, or a whole message that is no array."""
-    kind = _KINDS[bytes(raw).lstrip(_SPACE)[0]]
+    kind = _KINDS[bytes(raw).lstrip(SPACE)[0]]
     if kind != "an object":
         return Malformed("invalid", f"Invalid Request: a request is an object, this is {kind}")
     loose = _loose(raw)
@@ -292,14 +278,10 @@ def _request(loose: _Loose, version: Version, limits: Limits, lenient: Leniency)
     if version == "2.0" and (fault := _jsonrpc_fault(loose.jsonrpc)) is not None:
         return invalid(fault)
     if loose.method is UNSET:
-        return invalid("`method` is missing")
+        return replace(invalid("`method` is missing"), spoils=None if id is UNSET else id)
     if first_byte(loose.method) != ord('"'):
         return invalid(f"`method` must be a string, not {_KINDS[first_byte(loose.method)]}")
     method = _text(loose.method)
-    if len(method) > limits.method_length:
-        return _too_large(
-            "method_length", limits.method_length, len(method), "characters", id=NULL if id is UNSET else id
-        )
     if loose.params is not UNSET:
         kind = _KINDS[first_byte(loose.params)]
         if version == "1.0" and kind != "an array":
@@ -307,7 +289,11 @@ def _request(loose: _Loose, version: Version, limits: Limits, lenient: Leniency)
         if kind not in ("an array", "an object"):
             return invalid(f"`params` must be an array or an object, not {kind}")
     silent = version == "1.0" or lenient.null_id == "notification"
-    if id is UNSET or (silent and isinstance(id, Raw) and bytes(id) == b"null"):
+    told = id is UNSET or (silent and isinstance(id, Raw) and bytes(id) == b"null")
+    if len(method) > limits.method_length:
+        refused = _too_large("method_length", limits.method_length, len(method), "characters", id=id)
+        return replace(refused, id=UNSET, answerable=False) if told else refused
+    if told:
         return Notification(method, loose.params, version)
     return Request(method, loose.params, id, version)
 

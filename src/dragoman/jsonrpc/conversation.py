@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+from .codec import key
 from .limits import Limits
 
 R = TypeVar("R")
@@ -21,17 +22,17 @@ Verdict: TypeAlias = Literal["start", "wait", "duplicate", "busy", "draining"]
 class Conversation(Generic[R, P]):
     """The state of one channel. `R`: a call that came in; `P`: a call that went out."""
 
-    __slots__ = ("awaited", "draining", "last_id", "limits", "owed", "running", "waiting")
+    __slots__ = ("draining", "inbound", "last_id", "limits", "outbound", "running", "waiting")
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.owed: dict[Any, R] = {}
+        self.inbound: dict[Any, R] = {}
         """Calls that came in and are not yet answered, by `codec.key` of their id."""
         self.waiting: dict[R, None] = {}
         """Those (and notifications) that have no place yet, in their order."""
         self.running = 0
         """Places taken; a place is given back only when its work has really ended."""
-        self.awaited: dict[int, P] = {}
+        self.outbound: dict[int, P] = {}
         """Calls that went out, by id."""
         self.last_id = 0
         self.draining = False
@@ -46,7 +47,7 @@ class Conversation(Generic[R, P]):
         """
         if self.draining and not taken:
             return "draining"
-        if key is not None and key in self.owed:
+        if key is not None and key in self.inbound:
             return "duplicate"
         verdict: Verdict
         if not paused and not self.waiting and self.running < self.limits.calls_per_channel:
@@ -58,14 +59,14 @@ class Conversation(Generic[R, P]):
         else:
             return "busy"
         if key is not None:
-            self.owed[key] = run
+            self.inbound[key] = run
         return verdict
 
     def settle(self, key: Any, run: R) -> bool:
         """The call has its answer. True the first time: the answer is still owed; then never again."""
-        if self.owed.get(key) is not run:
+        if self.inbound.get(key) is not run:
             return False
-        del self.owed[key]
+        del self.inbound[key]
         return True
 
     def withdraw(self, run: R) -> bool:
@@ -91,32 +92,33 @@ class Conversation(Generic[R, P]):
     @property
     def idle(self) -> bool:
         """Nothing is owed and nothing runs."""
-        return not self.running and not self.waiting and not self.owed
+        return not self.running and not self.waiting and not self.inbound
 
     # -- what we await
 
     def expect(self, pending: P) -> int:
         """A call goes out: its id."""
         self.last_id += 1
-        self.awaited[self.last_id] = pending
+        self.outbound[self.last_id] = pending
         return self.last_id
 
     def resolve(self, id: Any) -> P | None:
         """An answer came: the call it belongs to, or None (late, foreign, twice)."""
-        return self.awaited.pop(id, None) if isinstance(id, int | float) else None  # type: ignore[arg-type]  # 1.0 is 1
+        id = key(id)  # an id that came as 1.0 is Raw, and means 1
+        return self.outbound.pop(id, None) if isinstance(id, int | float) else None  # type: ignore[arg-type]
 
     def only(self) -> P | None:
         """The one call that an answer without a readable id must belong to; None when there are several."""
-        if len(self.awaited) != 1:
+        if len(self.outbound) != 1:
             return None
-        return self.awaited.popitem()[1]
+        return self.outbound.popitem()[1]
 
     def forget(self, id: int) -> bool:
-        """Nobody waits for this answer any more. True when it was awaited."""
-        return self.awaited.pop(id, None) is not None
+        """This answer is not waited for any more. True when it was awaited."""
+        return self.outbound.pop(id, None) is not None
 
     def abandon(self) -> list[P]:
         """The channel is over: every call that went out and has no answer."""
-        lost = list(self.awaited.values())
-        self.awaited.clear()
+        lost = list(self.outbound.values())
+        self.outbound.clear()
         return lost

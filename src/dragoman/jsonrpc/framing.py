@@ -1,10 +1,11 @@
 """Where one message ends and the next begins, on wires that carry a stream of bytes.
 
-Three framings with one face, `Framing`: bytes go in as they arrive, whole messages come out. Rules:
+Four framings with one face, `Framing`: bytes go in as they arrive, whole messages come out. Rules:
 
 - Pure and incremental: any chunking of the same bytes gives the same messages, in linear time.
 - Bounded: no more than `limits.message_size` and one chunk is ever held. What is longer is dropped
-  as it arrives and reported once, as a `Malformed` of kind "too_large"; the messages after it are read.
+  as it arrives and reported once, at its end, as a `Malformed` of kind "too_large" that says what its two
+  ends show (see `dropped`); the messages after it are read.
 - Nothing is decoded here: a frame's bytes may be no JSON at all.
 """
 
@@ -14,7 +15,9 @@ import re
 from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias
 
-from .errors import LocalError, too_large
+from .dropped import Ends
+from .errors import LocalError, Refusal, too_large
+from .json_text import JsonText
 from .limits import Limits
 from .messages import Malformed
 
@@ -25,9 +28,14 @@ Found: TypeAlias = list[bytes | Malformed]
 class Framing(Protocol):
     """The incremental reader and the writer of one stream of messages."""
 
+    held: int
+    """Bytes that are kept of a message whose rest has not come."""
+    begun: int
+    """Changes with each message that does not come in one piece: whether it is still the same one."""
+
     @property
     def lost(self) -> bool:
-        """True when nobody can say any more where a message begins: `feed` gives nothing; close the wire."""
+        """True when it is not known any more where a message begins: `feed` gives nothing; close the wire."""
 
     def feed(self, data: bytes) -> Found:
         """Take the next bytes of the stream; return what they completed."""
@@ -47,7 +55,7 @@ class Newline:
     """One message a line, ended by `\\n` or `\\r\\n`; blank lines are ignored, and so is an unfinished last line's lack
     of an end. White space around a message is not part of it."""
 
-    __slots__ = ("_cr", "_held", "_limit", "_size")
+    __slots__ = ("_cr", "_ends", "_held", "_limit", "_size", "begun", "held")
 
     lost = False
     """Never: a newline is where a message begins."""
@@ -57,9 +65,10 @@ class Newline:
         self._held = bytearray()  # the line under way, unless it is too long already
         self._size = 0  # its bytes so far, dropped ones too
         self._cr = False  # does it end with \r so far, which may turn out to be half of the line's end?
+        self._ends = Ends()  # of a line that is too long
+        self.held = self.begun = 0
 
     def feed(self, data: bytes) -> Found:
-        """See `Framing.feed`."""
         lines = data.split(b"\n")
         rest = lines.pop()
         if not rest and not self._size and len(lines) == 1 and len(data) <= self._limit:
@@ -80,13 +89,13 @@ class Newline:
         return found
 
     def end(self) -> Found:
-        """See `Framing.end`: an unfinished last line is a message."""
+        """As `Framing.end`: an unfinished last line is a message."""
         found: Found = []
         self._finish(found)
         return found
 
     def wrap(self, message: bytes) -> bytes:
-        """See `Framing.wrap`. Line breaks inside JSON text can only be white space, so they become spaces."""
+        """As `Framing.wrap`. Line breaks inside JSON text can only be white space, so they become spaces."""
         if b"\n" in message or b"\r" in message:
             message = message.translate(_ONE_LINE)
         return message + b"\n"
@@ -96,34 +105,44 @@ class Newline:
         if self._size <= self._limit + 1:  # one more than allowed, for the \r of the line's end
             self._held += piece
         else:
-            self._held.clear()
+            if self._held:
+                self._ends.add(bytes(self._held))
+                self._held.clear()
+            self._ends.add(piece)
+        self.held = len(self._held)
         if piece:
             self._cr = piece.endswith(b"\r")
 
     def _finish(self, found: Found) -> None:
         size = self._size - self._cr
         if size > self._limit:
-            found.append(_too_long(self._limit, size))
+            self._ends.add(bytes(self._held))
+            found.append(self._ends.report(too_large("message_size", self._limit, size)))
         elif message := bytes(self._held).strip(_SPACE):
             found.append(message)
         self._held.clear()
-        self._size = 0
+        self._size = self.held = 0
+        self.begun += 1
         self._cr = False
 
 
 class _Body:
-    """The part of a frame whose length is known: collected, or skipped when nobody wants it."""
+    """The part of a frame whose length is known: collected, or skipped; when it is skipped for its length its ends tell
+    what it was."""
 
-    __slots__ = ("held", "missing", "wanted")
+    __slots__ = ("ends", "held", "missing", "refusal", "wanted")
 
     def __init__(self) -> None:
         self.held = bytearray()
         self.missing = 0
         self.wanted = True
+        self.refusal: Refusal | None = None
+        self.ends = Ends()
 
-    def begin(self, length: int, *, wanted: bool) -> None:
+    def begin(self, length: int, *, wanted: bool, refusal: Refusal | None = None) -> None:
         self.missing = length
         self.wanted = wanted
+        self.refusal = refusal
 
     def take(self, data: bytes, at: int, found: Found) -> int:
         """Use up bytes of `data` from `at` on; return where the rest begins."""
@@ -132,8 +151,13 @@ class _Body:
             self.missing = end - len(data)
             if self.wanted:
                 self.held += data[at:]
+            elif self.refusal is not None:
+                self.ends.add(data[at:])
             return len(data)
         self.missing = 0
+        if self.refusal is not None:
+            self.ends.add(data[at:end])
+            self._report(found)
         if self.wanted:
             if self.held:
                 self.held += data[at:end]
@@ -144,11 +168,18 @@ class _Body:
         return end
 
     def cut(self, found: Found) -> None:
-        """The stream ended inside a wanted body."""
+        """The stream ended inside a body."""
         if self.missing and self.wanted:
             got, whole = len(self.held), len(self.held) + self.missing
             found.append(Malformed("parse", f"The stream ended inside a message: {got} of {whole} bytes came"))
+        if self.missing and self.refusal is not None:
+            self._report(found)
         self.missing = 0
+
+    def _report(self, found: Found) -> None:
+        assert self.refusal is not None
+        found.append(self.ends.report(self.refusal))
+        self.refusal = None
 
 
 _BLANK_LINE = re.compile(rb"\n\r?\n")
@@ -164,12 +195,12 @@ class ContentLength:
     Protocol ("Header Part").
 
     Names are matched without regard to case; lines end with `\\r\\n`, a lone `\\n` is understood; blank lines before a
-    header block are ignored. A frame that is too long, or in a charset other than UTF-8, is reported when its header
-    has come, and its body skipped. After a header without a usable length reading goes on at the next header
+    header block are ignored. A frame in a charset other than UTF-8 is reported when its header has come, one that
+    is too long when its body, which is skipped, has passed. After a header without a usable length reading goes on at the next header
     block. A header block above `limits.header_size` is the end: `lost`.
     """
 
-    __slots__ = ("_allowed", "_astray", "_body", "_header", "_header_size", "lost")
+    __slots__ = ("_allowed", "_astray", "_body", "_header", "_header_size", "begun", "held", "lost")
 
     def __init__(self, limits: Limits) -> None:
         self._allowed = limits.message_size
@@ -178,9 +209,9 @@ class ContentLength:
         self._body = _Body()
         self._astray = False  # the last header gave no length, so its body stands before the next header
         self.lost = False
+        self.held = self.begun = 0
 
     def feed(self, data: bytes) -> Found:
-        """See `Framing.feed`."""
         found: Found = []
         at, size = 0, len(data)
         if self._body.missing:
@@ -197,10 +228,11 @@ class ContentLength:
                         found.append(data[start:at])
                         continue
             at = self._read_header(data, at, found)
+        self.held = len(self._header) + len(self._body.held)
         return found
 
     def end(self) -> Found:
-        """See `Framing.end`: a cut frame is a Malformed."""
+        """As `Framing.end`: a cut frame is a Malformed."""
         found: Found = []
         self._body.cut(found)
         if self._header and not self._astray:
@@ -209,13 +241,13 @@ class ContentLength:
         return found
 
     def wrap(self, message: bytes) -> bytes:
-        """See `Framing.wrap`."""
         return b"Content-Length: %d\r\n\r\n%b" % (len(message), message)
 
     def _read_header(self, data: bytes, at: int, found: Found) -> int:
         """Add to the header block; when it is whole read the body too. Return where the rest of `data` begins."""
         header = self._header
         before = len(header)
+        self.begun += not before
         piece = data[at : at + self._header_size + 1]
         if not before:
             stripped = piece.lstrip(b"\r\n")
@@ -239,16 +271,17 @@ class ContentLength:
             found.append(fault)
         if length is None:
             return at
-        self._body.begin(length, wanted=fault is None)
+        unfit = too_large("message_size", self._allowed, length) if length > self._allowed and fault is None else None
+        self._body.begin(length, wanted=fault is None and unfit is None, refusal=unfit)
         return self._body.take(data, at, found)
 
     def _understand(self, block: bytes) -> tuple[int | None, Malformed | None]:
-        """The body's length, None if nobody knows; and what is wrong with the header."""
+        """The body's length, None if it is not known; and what is wrong with the header."""
         values: set[int] = set()
         faults: list[str] = []
         known_length = True
         lines = block.split(b"\n")
-        if self._astray:  # among them is the body of the frame whose length nobody knew, up to the middle of a line
+        if self._astray:  # among them is the body of the frame whose length was not known, up to the middle of a line
             lines = [known[1] for line in lines if (known := _KNOWN_LINE.match(line))]
         for line in lines:
             field = _HEADER_LINE.fullmatch(line)
@@ -273,16 +306,14 @@ class ContentLength:
         length = values.pop() if known_length and len(values) == 1 else None
         if faults:
             return length, Malformed("parse", "Bad header: " + "; ".join(faults))
-        if length is not None and length > self._allowed:
-            return length, _too_long(self._allowed, length)
         return length, None
 
 
 class LengthPrefix:
-    """Four bytes of length, the highest first, then the message. A frame that is too long is reported when its length
-    has come, and its body skipped."""
+    """Four bytes of length, the highest first, then the message. A frame that is too long is skipped, and reported
+    when it has passed."""
 
-    __slots__ = ("_allowed", "_body", "_prefix")
+    __slots__ = ("_allowed", "_body", "_prefix", "begun", "held")
 
     lost = False
     """Never: every prefix is a length."""
@@ -291,9 +322,9 @@ class LengthPrefix:
         self._allowed = limits.message_size
         self._prefix = b""
         self._body = _Body()
+        self.held = self.begun = 0
 
     def feed(self, data: bytes) -> Found:
-        """See `Framing.feed`."""
         found: Found = []
         at, size = 0, len(data)
         if self._body.missing:
@@ -306,14 +337,20 @@ class LengthPrefix:
                 break
             length = int.from_bytes(self._prefix, "big")
             self._prefix = b""
-            if length > self._allowed:
-                found.append(_too_long(self._allowed, length))
-            self._body.begin(length, wanted=length <= self._allowed)
+            self.begun += 1
+            refusal = too_large("message_size", self._allowed, length) if length > self._allowed else None
+            self._body.begin(length, wanted=refusal is None, refusal=refusal)
             at = self._body.take(data, at, found)
+        self.held = len(self._prefix) + len(self._body.held)
         return found
 
+    @property
+    def skipping(self) -> bool:
+        """Whether a frame that is too long is on its way: who would rather cut the far end off need not wait for its end."""
+        return self._body.missing > 0 and not self._body.wanted
+
     def end(self) -> Found:
-        """See `Framing.end`: a cut frame is a Malformed."""
+        """As `Framing.end`: a cut frame is a Malformed."""
         found: Found = []
         self._body.cut(found)
         if self._prefix:
@@ -322,23 +359,22 @@ class LengthPrefix:
         return found
 
     def wrap(self, message: bytes) -> bytes:
-        """See `Framing.wrap`."""
         return len(message).to_bytes(4, "big") + message
 
 
-FRAMINGS: dict[str, Callable[[Limits], Framing]] = {"newline": Newline, "content-length": ContentLength}
+FramingName: TypeAlias = Literal["newline", "content-length", "json"]
+FRAMINGS: dict[str, Callable[[Limits], Framing]] = {
+    "newline": Newline,
+    "content-length": ContentLength,
+    "json": JsonText,
+}
 
 
-def framing(name: Literal["newline", "content-length"], limits: Limits) -> Framing:
+def framing(name: FramingName, limits: Limits) -> Framing:
     """A new framing of that name, for one stream. LocalError names the choices when there is none of it."""
     if name not in FRAMINGS:
         raise LocalError(f"No framing is called {name!r}: take one of {', '.join(FRAMINGS)}")
     return FRAMINGS[name](limits)
-
-
-def _too_long(allowed: int, received: int) -> Malformed:
-    refusal = too_large("message_size", allowed, received)
-    return Malformed("too_large", refusal.reason, refusal=refusal)
 
 
 def _shown(raw: bytes | bytearray) -> str:

@@ -89,7 +89,8 @@ class Malformed(Struct, frozen=True, gc=False):
     """What came is no message: why, and the id where one could be read.
 
     `kind` is "parse" (-32700), "invalid" (-32600) or "too_large" (`refusal` has the numbers).
-    `answerable` is False for what looks like a response: a response is never answered.
+    `answerable` is False for what looks like a response, which is never answered, and for a notification that a
+    limit refuses; the notification's `id` is UNSET.
     `spoils` is the id of the call that a text would have answered, were it not for a value in it that cannot be read.
     """
 

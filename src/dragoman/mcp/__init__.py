@@ -7,19 +7,22 @@ Names are imported when they are used: a client pays for no server.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..doors import door
 
 if TYPE_CHECKING:
-    from .answering import Declined
-    from .ask import QuestionFailed
-    from .client import Client
-    from .content import Audio, Image, ResourceNotFound, ToolError
-    from .context import Context
-    from .forms import CannotAsk
-    from .http_options import HttpOptions
-    from .listening import Changed, Subscription
-    from .params import (
+    from .asking.ask import QuestionFailed
+    from .asking.forms import CannotAsk
+    from .asking.questions import Elicit, Elicited, ElicitUrl, Roots, Sample
+    from .client.client import Client
+    from .client.handlers import Declined
+    from .client.subscriptions import Changed, Subscription
+    from .protocol.errors import ResourceNotFound, ToolError
+    from .protocol.extension import Extension
+    from .protocol.methods import Row
+    from .protocol.options import HttpOptions
+    from .protocol.params import (
         CallToolResult,
         CompleteResult,
         Completion,
@@ -29,15 +32,13 @@ if TYPE_CHECKING:
         ElicitRequestParams,
         ElicitResult,
         GetPromptResult,
+        InputRequiredResult,
         LoggingMessageNotificationParams,
         ProgressNotificationParams,
         ReadResourceResult,
     )
-    from .questions import Elicit, Elicited, ElicitUrl, Roots, Sample
-    from .revisions import NEWEST, REVISIONS, Revision
-    from .schema import Header
-    from .server import Server
-    from .types import (
+    from .protocol.revisions import NEWEST, REVISIONS, Revision
+    from .protocol.types import (
         Annotations,
         AudioContent,
         ClientCapabilities,
@@ -58,62 +59,41 @@ if TYPE_CHECKING:
         Tool,
         ToolAnnotations,
     )
-
-_WHERE = {
-    "Annotations": "types",
-    "Audio": "content",
-    "AudioContent": "types",
-    "CallToolResult": "params",
-    "CannotAsk": "forms",
-    "Changed": "listening",
-    "Client": "client",
-    "ClientCapabilities": "types",
-    "CompleteResult": "params",
-    "Completion": "params",
-    "Context": "context",
-    "CreateMessageRequestParams": "params",
-    "CreateMessageResult": "params",
-    "Declined": "answering",
-    "DiscoverResult": "params",
-    "Elicit": "questions",
-    "ElicitRequestParams": "params",
-    "ElicitResult": "params",
-    "ElicitUrl": "questions",
-    "Elicited": "questions",
-    "EmbeddedResource": "types",
-    "GetPromptResult": "params",
-    "Header": "schema",
-    "HttpOptions": "http_options",
-    "Icon": "types",
-    "Image": "content",
-    "ImageContent": "types",
-    "Implementation": "types",
-    "LoggingMessageNotificationParams": "params",
-    "NEWEST": "revisions",
-    "ProgressNotificationParams": "params",
-    "Prompt": "types",
-    "PromptMessage": "types",
-    "QuestionFailed": "ask",
-    "REVISIONS": "revisions",
-    "ReadResourceResult": "params",
-    "Resource": "types",
-    "ResourceContents": "types",
-    "ResourceLink": "types",
-    "ResourceNotFound": "content",
-    "ResourceTemplate": "types",
-    "Revision": "revisions",
-    "Root": "types",
-    "Roots": "questions",
-    "Sample": "questions",
-    "SamplingMessage": "types",
-    "Server": "server",
-    "ServerCapabilities": "types",
-    "Subscription": "listening",
-    "TextContent": "types",
-    "Tool": "types",
-    "ToolAnnotations": "types",
-    "ToolError": "content",
-}
+    from .server.content import Audio, File, Image
+    from .server.context import Context
+    from .server.schema import Header
+    from .server.server import Server
+else:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "asking.ask": "QuestionFailed",
+            "asking.forms": "CannotAsk",
+            "asking.questions": "Elicit ElicitUrl Elicited Roots Sample",
+            "client.client": "Client",
+            "client.handlers": "Declined",
+            "client.subscriptions": "Changed Subscription",
+            "protocol.errors": "ResourceNotFound ToolError",
+            "protocol.extension": "Extension",
+            "protocol.methods": "Row",
+            "protocol.options": "HttpOptions",
+            "protocol.params": """
+                CallToolResult CompleteResult Completion CreateMessageRequestParams CreateMessageResult
+                DiscoverResult ElicitRequestParams ElicitResult GetPromptResult InputRequiredResult
+                LoggingMessageNotificationParams ProgressNotificationParams ReadResourceResult
+            """,
+            "protocol.revisions": "NEWEST REVISIONS Revision",
+            "protocol.types": """
+                Annotations AudioContent ClientCapabilities EmbeddedResource Icon ImageContent Implementation Prompt
+                PromptMessage Resource ResourceContents ResourceLink ResourceTemplate Root SamplingMessage
+                ServerCapabilities TextContent Tool ToolAnnotations
+            """,
+            "server.content": "Audio File Image",
+            "server.context": "Context",
+            "server.schema": "Header",
+            "server.server": "Server",
+        },
+    )
 
 __all__ = [
     "NEWEST",
@@ -139,6 +119,8 @@ __all__ = [
     "ElicitUrl",
     "Elicited",
     "EmbeddedResource",
+    "Extension",
+    "File",
     "GetPromptResult",
     "Header",
     "HttpOptions",
@@ -146,6 +128,7 @@ __all__ = [
     "Image",
     "ImageContent",
     "Implementation",
+    "InputRequiredResult",
     "LoggingMessageNotificationParams",
     "ProgressNotificationParams",
     "Prompt",
@@ -160,6 +143,7 @@ __all__ = [
     "Revision",
     "Root",
     "Roots",
+    "Row",
     "Sample",
     "SamplingMessage",
     "Server",
@@ -170,15 +154,3 @@ __all__ = [
     "ToolAnnotations",
     "ToolError",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_WHERE[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_WHERE])

@@ -1,4 +1,4 @@
-"""One loop in a daemon thread, for whoever has none: `Service.answer` with async methods, and the blocking face."""
+"""One loop in a daemon thread, for code that has none: `Service.answer` with async methods, and the blocking face."""
 
 from __future__ import annotations
 

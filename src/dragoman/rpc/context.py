@@ -22,8 +22,21 @@ logger = logging.getLogger("dragoman.calls")
 class Site(Protocol):
     """Where a call runs."""
 
-    caller: Caller
-    peer: Any
+    @property
+    def caller(self) -> Caller:
+        """What the wire knows about the far end."""
+
+    @property
+    def peer(self) -> Any:
+        """The `Peer` the call came in on, None where the wire carries no calls back."""
+
+    @property
+    def reply_stream(self) -> Callable[[bytes], bool] | None:
+        """What carries messages ahead of the answer, where the wire has such a thing for each call."""
+
+    @property
+    def cancelled(self) -> bool:
+        """The caller has cancelled, gone away, or time is up."""
 
     def progress(self, message: Request | Notification, value: Any) -> bool:
         """Tell the caller how far the call is; False when that was dropped or cannot be told on this wire."""
@@ -66,7 +79,10 @@ class Done:
 class Context:
     """One call, as its handler sees it."""
 
-    __slots__ = ("_log", "_site", "cancelled", "message", "state", "where")
+    __slots__ = ("_log", "_site", "message", "state", "where")
+
+    _context_of = "a Service's methods", "from dragoman import Context"
+    """Whose functions take it, and how it is imported; for the words of `bind` about a context in the wrong place."""
 
     def __init__(self, message: Request | Notification, site: Site, where: str) -> None:
         self.message = message
@@ -74,8 +90,6 @@ class Context:
         self._site = site
         self.where = where
         """"async", "thread" or "inline"."""
-        self.cancelled = False
-        """True once the caller has cancelled, gone away, or time is up. A thread cannot be stopped: look here."""
         self.state: dict[str, Any] = {}
         """Free for middleware to hand things to the handler."""
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
@@ -94,6 +108,11 @@ class Context:
     def caller(self) -> Caller:
         """What the wire knows about the far end: scheme, address, path, headers."""
         return self._site.caller
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the caller has cancelled, gone away, or time is up. A thread cannot be stopped: look here."""
+        return self._site.cancelled
 
     @property
     def headers(self) -> Mapping[str, str]:

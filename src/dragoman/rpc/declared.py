@@ -11,10 +11,10 @@ from msgspec import Raw
 
 from ..jsonrpc.errors import BadAnswer, LocalError, RpcError
 from ..jsonrpc.messages import Failure
-from .results import result_decoder
+from .binding.results import result_decoder
 
 
-class Declared:
+class ErrorRegistry:
     """The errors that a caller knows by class: they are raised as that, their `data` decoded as it is annotated.
 
     LocalError for an annotation that is no type, or one that no JSON can be decoded to.
@@ -46,7 +46,7 @@ class Declared:
         return msgspec.json.decode(data)
 
 
-UNDECLARED = Declared()
+UNDECLARED = ErrorRegistry()
 
 
 def _data_decoder(kind: type[RpcError]) -> Callable[[Raw], Any]:

@@ -1,4 +1,4 @@
-"""The far end's notifications, for whoever wants to read them with `async for`."""
+"""The far end's notifications, to be read with `async for`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 from weakref import WeakSet
 
 import msgspec
@@ -16,10 +16,7 @@ from ..channel import ChannelError
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.limits import MIB
 from ..jsonrpc.messages import Notification
-from .outgoing import again
-
-if TYPE_CHECKING:
-    from .peer import Peer
+from .outbound import again
 
 logger = logging.getLogger("dragoman")
 
@@ -29,13 +26,32 @@ ROOM = 64 * MIB
 """Bytes of their params, the same."""
 
 
+class Heard(Protocol):
+    """A peer, as its listeners see it."""
+
+    listeners: WeakSet[Notifications] | tuple[()]
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop."""
+
+    @property
+    def closed(self) -> bool:
+        """Nothing more will come."""
+
+    @property
+    def ending(self) -> ChannelError | None:
+        """How it was lost."""
+
+
 class Notifications:
     """The far end's notifications as an async iterator; see `Peer.notifications`.
 
-    The peer holds it weakly: an iterator that nobody reads any more keeps nothing.
+    Several tasks may read one iterator: each notification goes to one of them.
+    The peer holds it weakly: an iterator that is not read any more keeps nothing.
     """
 
-    def __init__(self, peer: Peer, method: str | None) -> None:
+    def __init__(self, peer: Heard, method: str | None) -> None:
         self._peer = peer
         self._method = method
         self._queue: deque[tuple[Notification, int]] = deque()
@@ -43,7 +59,7 @@ class Notifications:
         self._lost = 0
         self._over = False
         self._why: ChannelError | None = None
-        self._wake: asyncio.Future[None] | None = None
+        self._readers: set[asyncio.Future[None]] = set()
         if not peer.listeners:
             peer.listeners = WeakSet()
         peer.listeners.add(self)
@@ -80,8 +96,9 @@ class Notifications:
         self.end(None)
 
     def _ring(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+        for reader in self._readers:
+            if not reader.done():
+                reader.set_result(None)
 
     def __aiter__(self) -> AsyncIterator[Notification]:
         return self
@@ -97,8 +114,12 @@ class Notifications:
                 if self._why is not None:
                     raise again(self._why)
                 raise StopAsyncIteration
-            self._wake = self._peer.loop.create_future()
-            await self._wake
+            reader: asyncio.Future[None] = self._peer.loop.create_future()
+            self._readers.add(reader)
+            try:
+                await reader
+            finally:
+                self._readers.discard(reader)
         message, size = self._queue.popleft()
         self._held -= size
         return message

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, get_type_hints
 
 from ..jsonrpc.errors import LocalError, RpcError
-from .annotations import translate_result
-from .binding import Binding
-from .hooks import schemas
-from .parameters import Parameter, described
-from .signatures import tidy
+from .binding.annotations import translate_result
+from .binding.binding import Binding
+from .binding.hooks import schemas
+from .binding.schema import Parameter, described
+from .binding.signature import tidy
 
 VERSION = "1.3.2"
 _PLACE = "#/components/schemas/"
@@ -28,7 +28,7 @@ class Described(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def binding(self) -> Binding: ...
+    def signature(self) -> Binding: ...
     @property
     def errors(self) -> tuple[type[RpcError], ...]: ...
     @property
@@ -55,17 +55,17 @@ class Describable(Protocol):
 def document(service: Describable, *, servers: Iterable[str] = ()) -> dict[str, Any]:
     """The document; `servers` are URLs."""
     methods = [service.methods[name] for name in sorted(service.methods)]
-    parameters = [p for method in methods for p in method.binding.parameters]
+    parameters = [p for method in methods for p in method.signature.parameters]
     inputs, components = described(parameters, refs=_REFS)
     kinds = list(dict.fromkeys(error for method in methods for error in method.errors))
-    outgoing = [method.binding.result.check for method in methods] + [_data_type(kind) for kind in kinds]
+    outgoing = [method.signature.result.shown for method in methods] + [_data_type(kind) for kind in kinds]
     outputs, others = schemas(outgoing, refs=_REFS, result=True)
     renamed = {name: f"{name}-Output" for name in others if components.get(name, others[name]) != others[name]}
     outputs = [_renamed(schema, renamed) for schema in outputs]
     components |= {renamed.get(name, name): _renamed(schema, renamed) for name, schema in others.items()}
     given, data = iter(inputs), dict(zip(kinds, outputs[len(methods) :], strict=True))
     entries = [
-        _method(method, [next(given) for _ in method.binding.parameters], result, data)
+        _method(method, [next(given) for _ in method.signature.parameters], result, data)
         for method, result in zip(methods, outputs, strict=False)
     ]
     info = {"title": service.title or service.name, "version": service.version}
@@ -86,8 +86,8 @@ def _method(
     result: dict[str, Any],
     data: Mapping[type[RpcError], dict[str, Any]],
 ) -> dict[str, Any]:
-    parameters = method.binding.parameters
-    summary, _, rest = tidy(method.description or method.binding.documentation).partition("\n\n")
+    parameters = method.signature.parameters
+    summary, _, rest = tidy(method.description or method.signature.documentation).partition("\n\n")
     entry: dict[str, Any] = {"name": method.name}
     if summary:
         entry["summary"] = " ".join(summary.split())
@@ -137,7 +137,7 @@ def _data_type(kind: type[RpcError]) -> Any:
         return Any
     try:
         hint = get_type_hints(kind, include_extras=True)["data"]
-        return translate_result(hint, f"{kind.__qualname__}, data").check
+        return translate_result(hint, f"{kind.__qualname__}, data").shown
     except (NameError, LocalError):  # a document with a gap is better than none
         return Any
 

@@ -1,7 +1,7 @@
 """A peer: one end of a channel. It calls, and it is called.
 
 The read side never waits for a handler or for a write: `received` takes a message, settles what
-can be settled at once and hands the rest to a `Run`. Pending calls belong to the peer, not to its
+can be settled at once and hands the rest to an `InboundCall`. Pending calls belong to the peer, not to its
 channel. Answers are never dropped; progress is, when the far end reads too slowly.
 """
 
@@ -11,27 +11,29 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
 from weakref import WeakSet
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
-from ..channel import Caller, Channel, ChannelError, Closed, Ended
+from ..channel import LIMITS, Caller, Channel, ChannelError, Closed, Ended
 from ..jsonrpc.codec import Call as WireCall
 from ..jsonrpc.codec import Leniency
 from ..jsonrpc.errors import LSP, BadAnswer, CallTimeout, Dialect, LocalError, Refusal, RpcError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Failure, Notification, Result
-from .declared import UNDECLARED, Declared
-from .host import Host
+from ..jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, check, instance, many
+from .binding.results import to_json
+from .declared import UNDECLARED, ErrorRegistry
+from .dispatch import Speak
 from .inbox import Inbox, nameless
+from .method import ERROR
 from .middleware import Call, Middleware, Next, chain
 from .notifications import Notifications
-from .outgoing import OutgoingBatch, Pending, again
+from .outbound import OutboundCall, OutgoingBatch, again, encode_call
 from .proxy import Proxy, proxy
-from .results import to_json
-from .run import Speak
+from .runner import Runner
 
 T = TypeVar("T")
 State: TypeAlias = Literal["connected", "lost", "closed"]
@@ -43,15 +45,27 @@ BROADCAST: Any = ("broadcast",)
 """The options of a notification to everyone, on its way through middleware."""
 
 
+PEER: Final = {
+    "limits": LIMITS | NONE,
+    "timeout": CALL_TIME,
+    "dialect": instance(Dialect, "a Dialect"),
+    "lenient": instance(Leniency, "a Leniency") | NONE,
+    "errors": many(ERROR),
+    "middleware": many(CALLABLE),
+    "v1": FLAG,
+}
+"""What the options of a Peer may be."""
+
+
 class Peer:
     """One end of a channel: `call`, `notify`, `batch`, `proxy`, `notifications`, and a service for the far end's calls.
 
-    Made by `connect` and by serving; `Peer(host)` with `attach(channel)` for wires of your own.
+    Made by `connect` and by serving; `Peer(runner)` with `attach(channel)` for wires of your own.
     """
 
     def __init__(
         self,
-        host: Host,
+        runner: Runner,
         *,
         limits: Limits | None = None,
         timeout: float | None = None,
@@ -61,22 +75,25 @@ class Peer:
         middleware: Sequence[Middleware] = (),
         v1: bool = False,
     ) -> None:
-        self.host = host
-        self.loop = host.loop
-        self.limits = limits or host.service.limits
-        self.lenient = lenient or host.service.lenient
+        check("Peer", PEER, locals())
+        self.runner = runner
+        self.loop = runner.loop
+        self.clock = runner.clock
+        self.limits = limits or runner.service.limits
+        self.lenient = lenient or runner.service.lenient
         self.timeout = timeout if timeout is not None else self.limits.call_timeout
         self.dialect = dialect
         self.v1 = v1
-        self.inbox = Inbox(self, host, limits=self.limits, lenient=self.lenient, dialect=dialect)
+        self.inbox = Inbox(self, runner, limits=self.limits, lenient=self.lenient, dialect=dialect)
         self.conversation = self.inbox.conversation
         self.channel: Channel | None = None
         self._why: ChannelError | None = None
-        self._errors = Declared(errors) if errors else UNDECLARED
+        self._errors = ErrorRegistry(errors) if errors else UNDECLARED
         self.middleware = tuple(middleware)
-        self._chain = chain(self.middleware, self._last) if middleware else None
+        self._chain = chain(self.middleware, self.unchained) if middleware else None
         self.listeners: WeakSet[Notifications] | tuple[()] = ()
         self._tasks: set[asyncio.Task[Any]] | None = None
+        self._end: asyncio.Task[None] | None = None  # of all closing, once draining is over
         # reconnection, see wires
         self.idempotent: frozenset[str] = frozenset()
         self.on_lost: Callable[[ChannelError], bool] | None = None
@@ -85,7 +102,7 @@ class Peer:
         self.state: Any = None
         """Free for who made this peer: what a protocol on top knows about the far end."""
         self.alone = False
-        """Nobody else uses this peer's host: it goes with the peer."""
+        """No other peer uses this one's runner: it goes with the peer."""
         self.redialling: asyncio.Task[Any] | None = None
         self._online: asyncio.Future[None] | None = None
 
@@ -110,15 +127,15 @@ class Peer:
         """Take a channel, and with it the calls that wait for one."""
         self.channel = channel
         self._why = None
-        self.host.peers.add(self)
+        self.runner.peers.add(self)
         self.inbox.open(channel)
         self._say("connected", None)
         if self._online is not None:
             self._online.set_result(None)
             self._online = None
-            for pending in list(self.conversation.awaited.values()):
+            for pending in list(self.conversation.outbound.values()):
                 try:
-                    self._transmit(pending.message, pending)
+                    self.transmit(pending.message, pending)
                 except ChannelError:  # over already: its end is on its way
                     return
 
@@ -132,38 +149,44 @@ class Peer:
 
         Inside a handler that this peer runs it only begins: the handler's own answer is waited for.
         """
-        if any(run.is_here for run in self.host.runs if run.peer is self):
-            self.drain()
+        self.drain()
+        if any(run.is_here for run in self.runner.runs if run.peer is self):
             self.later(self._close(drain))
         else:
             await self._close(drain)
 
     async def _close(self, drain: float | None) -> None:
-        self.drain()
+        """However many close at once, each waits as long as it said, and the first whose time is up ends it for all."""
+        if self._tasks is not None and (task := asyncio.current_task()) is not None:
+            self._tasks.discard(task)  # what waits for the end is not waited for by it
         self.closing = True
         if self.redialling is not None:
             self.redialling.cancel()
         waited = self._online is not None
         self._give_up(Closed("the peer was closed"))
+        seconds = self.limits.drain_timeout if drain is None else drain
+        if self._end is None and self.channel is not None and not self.conversation.idle and seconds:
+            await asyncio.wait([self.inbox.idle()], timeout=seconds)
+        if self._end is None or (self._end.done() and self.channel is not None):  # it got another channel since
+            self._end = self.loop.create_task(self._closed(waited))
+        await asyncio.shield(self._end)
+
+    async def _closed(self, waited: bool) -> None:
         channel = self.channel
         if channel is not None:
-            seconds = self.limits.drain_timeout if drain is None else drain
-            if not self.conversation.idle and seconds:
-                await asyncio.wait([self.inbox.idle()], timeout=seconds)
             self.inbox.turn_away(Refusal("draining", "Draining: the peer closed before the call was done"))
-            for pending in list(self.conversation.awaited.values()):
-                self._abandon(pending)
+            for pending in list(self.conversation.outbound.values()):
+                self.abandon(pending)
                 pending.fail(Closed("the peer was closed"))
             await channel.close()
         if self._why is None or self.channel is not None or waited:
             self.inbox.ended(Closed("the peer was closed"))
         for pending in self.conversation.abandon():
             pending.fail(Closed("the peer was closed"))
-        others = [task for task in self._tasks or () if task is not asyncio.current_task()]
-        if others:
-            await asyncio.wait(others)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         if self.alone:
-            self.host.release()
+            self.runner.release()
 
     async def __aenter__(self) -> Peer:
         return self
@@ -187,12 +210,12 @@ class Peer:
         if back:
             self._online = self.loop.create_future()
         self._say("lost" if back else "closed", why)
-        for pending in list(self.conversation.awaited.values()):
+        for pending in list(self.conversation.outbound.values()):
             if not (back and pending.method in self.idempotent):
                 self.conversation.forget(pending.id)
                 pending.fail(again(why))
         if not back:
-            self.host.peers.discard(self)
+            self.runner.peers.discard(self)
             for listener in tuple(self.listeners):
                 listener.end(self.ending)
 
@@ -202,7 +225,7 @@ class Peer:
         self.inbox.ended(why)
 
     def _give_up(self, why: ChannelError) -> None:
-        """Whoever waits for another channel waits no longer."""
+        """Calls that wait for another channel wait no longer."""
         self.on_lost = None
         online, self._online = self._online, None
         if online is not None and not online.done():
@@ -234,7 +257,7 @@ class Peer:
         except (msgspec.DecodeError, RecursionError, TypeError):
             return False
         token = progress.get(dialect.progress_key) if isinstance(progress, dict) else None
-        pending = self.conversation.awaited.get(token) if isinstance(token, int) else None
+        pending = self.conversation.outbound.get(token) if isinstance(token, int) else None
         if pending is None:
             return False
         member = dialect.progress_value
@@ -244,14 +267,23 @@ class Peer:
     # -- answers to our calls
 
     def answered(self, message: Result | Failure) -> None:
+        """An answer came. Whatever it makes ours raise ends its call."""
         pending = self.conversation.resolve(message.id)
+        try:
+            self._settled(pending, message)
+        except Exception as error:
+            if pending is None:
+                raise
+            pending.fail(error)
+
+    def _settled(self, pending: OutboundCall | None, message: Result | Failure) -> None:
         if type(message) is Result:
             if pending is None and nameless(message.id):
                 self.fail_the_only(BadAnswer("an answer without an id: it must be that of the call"))
             elif pending is None:
-                logger.debug("an answer nobody waits for from %s", self.caller.remote)
+                logger.debug("an answer that no call waits for, from %s", self.caller.remote)
             else:
-                self.host.clock.drop(pending)
+                self.clock.drop(pending)
                 pending.settle(message.result)
         elif isinstance(message, Failure):
             error = self._errors.raised_by(message)
@@ -262,7 +294,7 @@ class Peer:
 
     def fail_the_only(self, error: Exception) -> None:
         """An answer whose id could not be read belongs to the one call, or the one batch, that is out."""
-        awaited = self.conversation.awaited
+        awaited = self.conversation.outbound
         groups = {id(pending.group) for pending in awaited.values()}
         if len(groups) == 1:
             for pending in self.conversation.abandon():
@@ -283,7 +315,7 @@ class Peer:
         total: float | None = ...,
         on_progress: Callable[[Any], object] | None = ...,
         extra: Any = ...,
-        via: Speak | None = ...,
+        reply_stream: Speak | None = ...,
     ) -> Coroutine[Any, Any, T]: ...
     @overload
     def call(
@@ -296,7 +328,7 @@ class Peer:
         total: float | None = ...,
         on_progress: Callable[[Any], object] | None = ...,
         extra: Any = ...,
-        via: Speak | None = ...,
+        reply_stream: Speak | None = ...,
     ) -> Coroutine[Any, Any, Any]: ...
     def call(
         self,
@@ -308,7 +340,7 @@ class Peer:
         total: float | None = None,
         on_progress: Callable[[Any], object] | None = None,
         extra: Any = None,
-        via: Speak | None = None,
+        reply_stream: Speak | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Call a method of the far end: await it for the result, decoded as `result`.
 
@@ -316,7 +348,7 @@ class Peer:
         the call's id and returns one of these. `timeout`: seconds
         without an answer or progress (None: for ever; default: the peer's); `total`: seconds in all,
         progress or not. `on_progress` gets each progress value. `extra` is for the channel, which finds it on
-        its `Outgoing`; `via` is tried before the channel. Cancelling the awaiting task sends the dialect's
+        its `Outgoing`; `reply_stream` is tried before the channel. Cancelling the awaiting task sends the dialect's
         cancel message.
 
         Raises RpcError (the far end answered with an error), CallTimeout, BadAnswer (a reply that makes
@@ -324,14 +356,14 @@ class Peer:
         array or object, or too large).
         """
         if self._chain is not None:
-            options = (result, timeout, total, on_progress, extra, via)
+            options = (result, timeout, total, on_progress, extra, reply_stream)
             return self._chained(self._chain, Call(method, params, UNSET, self, options))
-        return self._call(method, params, result, timeout, total, on_progress, extra, via)
+        return self._call(method, params, result, timeout, total, on_progress, extra, reply_stream)
 
     async def _chained(self, handler: Next, call: Call) -> Any:
         return await handler(call)
 
-    async def _last(self, call: Call) -> Any:
+    async def unchained(self, call: Call) -> Any:
         if call.options is None or call.options is BROADCAST:
             return await self._notify(call.method, call.params, call.options is BROADCAST)
         return await self._call(call.method, call.params, *call.options)
@@ -345,66 +377,46 @@ class Peer:
         total: float | None,
         on_progress: Any,
         extra: Any,
-        via: Speak | None,
+        reply_stream: Speak | None,
     ) -> Any:
         if timeout is UNSET:
             timeout = self.timeout
         until = None if total is None else self.loop.time() + total
         channel = self.channel
         if channel is None or not channel.writable:
-            channel = await self._ready(
-                total if timeout is None or (total is not None and total < timeout) else timeout
-            )
-        pending = Pending(self, method, result, timeout)
+            channel = await self.ready(total if timeout is None or (total is not None and total < timeout) else timeout)
+        pending = OutboundCall(self, method, result, timeout)
         pending.on_progress = on_progress
-        pending.extra, pending.via = extra, via
-        self._send_call(pending, params)
+        pending.extra, pending.reply_stream = extra, reply_stream
+        self.register(pending, params)
         pending.until = until
         pending.wait(timeout)
         try:
-            self._transmit(pending.message, pending)
+            self.transmit(pending.message, pending)
             return await pending.future
         except BaseException as error:  # a result has left nothing behind
             if isinstance(error, asyncio.CancelledError):
-                self._abandon(pending)
+                self.abandon(pending)
             self.conversation.forget(pending.id)
-            self.host.clock.drop(pending)
+            self.clock.drop(pending)
             raise
 
-    def _send_call(self, pending: Pending, params: Any) -> None:
+    def register(self, pending: OutboundCall, params: Any) -> None:
         pending.id = self.conversation.expect(pending)
         try:
             if callable(params):
                 params = params(pending.id)
-            pending.message = self._encode(pending.method, params, pending.id)
+            pending.message = self.encode(pending.method, params, pending.id)
         except BaseException:
             self.conversation.forget(pending.id)
             raise
 
-    def _encode(self, method: str, params: Any, id: Any) -> bytes:
-        kind = type(params)
-        if params is not UNSET and kind is not list and kind is not dict and kind is not tuple:
-            params = Raw(params if kind is Raw else to_json(params))
-            if bytes(params[:1] if isinstance(params, bytes) else memoryview(params)[:1]) not in (b"[", b"{"):
-                raise LocalError(
-                    f"{method}: params are a list or a dict (JSON: an array or an object); leave them out for none"
-                )
-        if self.v1:
-            if kind is dict:
-                raise LocalError(f"{method}: JSON-RPC 1.0 knows only positional params: give a list")
-            raw = to_json(
-                {"method": method, "params": [] if params is UNSET else params, "id": None if id is UNSET else id}
-            )
-        else:
-            raw = to_json(WireCall(method, params, id))
-        if len(raw) > self.limits.response_size:
-            raise LocalError(
-                f"{method}: the message has {len(raw)} bytes, response_size allows {self.limits.response_size}"
-            )
-        return raw
+    def encode(self, method: str, params: Any, id: Any) -> bytes:
+        """The text of a call, or of a notification where `id` is UNSET. Raises LocalError."""
+        return encode_call(method, params, id, v1=self.v1, limits=self.limits)
 
-    def _transmit(self, raw: bytes, call: Any) -> None:
-        if call is not None and call.via is not None and call.via(raw):
+    def transmit(self, raw: bytes, call: Any) -> None:
+        if call is not None and call.reply_stream is not None and call.reply_stream(raw):
             return
         channel = self.channel
         if channel is None:
@@ -416,7 +428,7 @@ class Peer:
     def _over(self) -> ChannelError:
         return again(self._why) if self._why is not None else Closed("the peer has no channel")
 
-    async def _ready(self, timeout: float | None) -> Channel:
+    async def ready(self, timeout: float | None) -> Channel:
         """The channel, once it is there and takes more."""
         try:
             async with asyncio.timeout(timeout):
@@ -432,8 +444,8 @@ class Peer:
             raise CallTimeout(f"nothing could be sent within {timeout} s: {what}") from None
         return self.channel
 
-    def _abandon(self, pending: Pending) -> None:
-        """Tell the far end that nobody waits for this answer any more."""
+    def abandon(self, pending: OutboundCall) -> None:
+        """Tell the far end that this answer is not waited for any more."""
         if not self.conversation.forget(pending.id):
             return
         if pending.abandon is not None:
@@ -444,7 +456,7 @@ class Peer:
             return
         if pending.method not in dialect.uncancellable:
             message = to_json(WireCall(dialect.cancel, {dialect.cancel_key: pending.id}))
-            if pending.via is None or not pending.via(message):
+            if pending.reply_stream is None or not pending.reply_stream(message):
                 try:
                     channel.send(message)
                 except ChannelError:
@@ -460,10 +472,10 @@ class Peer:
 
     async def _notify(self, method: str, params: Any, broadcast: bool = False) -> None:
         if self.channel is None or not self.channel.writable:
-            await self._ready(self.timeout)
-        raw = self._encode(method, params, UNSET)
+            await self.ready(self.timeout)
+        raw = self.encode(method, params, UNSET)
         if not broadcast:
-            self._transmit(raw, None)
+            self.transmit(raw, None)
         elif (send := getattr(self.channel, "broadcast", None)) is not None:
             send(raw)
         else:

@@ -10,33 +10,47 @@ from __future__ import annotations
 
 import copy
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from ..channel import Caller
-from ..jsonrpc.codec import SHORT, STRICT, Answer, Leniency, odd, plain, plain_batch, read
+from ..channel import LIMITS, Caller
+from ..jsonrpc.codec import STRICT, Answer, Leniency, Wire, first_byte, plain, plain_batch, read
 from ..jsonrpc.errors import LocalError, RpcError
 from ..jsonrpc.limits import SERVER, Limits
-from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result, Single
-from .answers import Answers
-from .binding import Binding, bind
+from ..jsonrpc.messages import Batch, Message, Notification, Request, Single
+from ..jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXT, check, instance, many
+from ..jsonrpc.scanner import SHORT, odd
+from .binding.binding import bind
+from .binding.signature import registrable
 from .context import Context
-from .here import HERE, InPlace, inside_a_loop
-from .method import Method, method_of
-from .middleware import Call, Middleware, Next, chain, drive
+from .dispatch import Dispatcher, Nowhere, run
+from .method import Handler, Method, method_of
+from .middleware import Call, Middleware, Next, chain
 from .openrpc import document
+from .responses import Answers, Debug
 
 if TYPE_CHECKING:
-    from .host import Host
-    from .peer import Peer
+    from .runner import Runner
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 logger = logging.getLogger("dragoman")
+
+SERVICE: Final = {
+    "name": NAME,
+    "version": TEXT,
+    "title": TEXT | NONE,
+    "description": TEXT | NONE,
+    "limits": LIMITS,
+    "middleware": many(CALLABLE),
+    "debug": FLAG,
+    "discover": FLAG,
+}
+"""What the options of a Service may be; those of `Leniency` are checked there."""
 
 
 Router: TypeAlias = Callable[[Request | Notification, Caller, Any], tuple[Method | None, Request | Notification]]
@@ -68,38 +82,48 @@ class Service:
         debug: bool = False,
         discover: bool = True,
     ) -> None:
+        check(f"Service {name!r}", SERVICE, locals())
         self.name = name
+        self._bound_by(limits)
         self.version = version
         self.title = title
         self.description = description
-        self.limits = limits
         self.lenient = (
             Leniency(accept_v1=accept_v1, null_id=null_id, string_codes=string_codes)
             if accept_v1 or string_codes or null_id != "request"
             else STRICT
         )
-        self.answers = Answers(limits, debug)
+        self.answers = Answers(limits, Debug(debug))
         self.router: Router | None = None
         """Stands before the table of methods where a protocol on top has rules of its own; None: names alone decide."""
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self._table: dict[str, Method] = {}
         self._internal: dict[str, Method] = {}
-        self._quick: dict[Any, Binding] = {}
-        self._host: Host | None = None
-        self._behind: Host | None = None
+        self._quick: dict[Any, Handler] = {}
+        self.dispatcher = Dispatcher(self)
+        self._host: Runner | None = None
+        self._behind: Runner | None = None
         self._document: tuple[int, Raw] | None = None
         if discover:
             discovery = bind(self._discover, context_type=Context)
-            self._internal["rpc.discover"] = Method("rpc.discover", discovery, "inline", quick=True)
+            self._internal["rpc.discover"] = Method("rpc.discover", discovery, "inline")
+            self.link(self._internal["rpc.discover"])
+
+    def _bound_by(self, limits: Limits) -> None:
+        self.limits = limits
+        self._short = min(SHORT, 2 * limits.depth)
+        """A plain shape of at most so many bytes needs no second look."""
+        self._modest = min(limits.response_size, 2 * limits.depth)
+        """An answer of at most so many bytes is within every limit."""
 
     @property
     def debug(self) -> bool:
         """Whether exceptions' texts and the reasons of refusals cross the wire."""
-        return self.answers.debug
+        return self.answers.switch.on
 
     @debug.setter
     def debug(self, debug: bool) -> None:
-        self.answers = msgspec.structs.replace(self.answers, debug=debug)
+        self.answers.switch.on = debug
 
     # -- registering
 
@@ -114,7 +138,6 @@ class Service:
     def method(
         self,
         name: str | None = None,
-        /,
         *,
         inline: bool = False,
         errors: Iterable[type[RpcError]] = (),
@@ -127,7 +150,6 @@ class Service:
     def method(
         self,
         name: Any = None,
-        /,
         *,
         inline: bool = False,
         errors: Iterable[type[RpcError]] = (),
@@ -137,24 +159,23 @@ class Service:
         idempotent: bool = False,
         deprecated: bool = False,
     ) -> Any:
-        """Register a function; it stays the function. `@api.method`, `@api.method("name", inline=True)`.
+        """Register a function; it stays the function. `@api.method`, `@api.method("name", inline=True)`,
+        `@api.method(name="name")`.
 
         `inline`: the function is quick, never blocks, and runs in place. `errors`: the RpcErrors it
         declares. `timeout` in seconds. `concurrency` and `queue`: how many calls run at once, and wait.
         Raises LocalError for a name that is taken or reserved (`rpc.`), and for annotations that no
         JSON can be decoded to.
         """
-        if callable(name):
-            self._put(method_of(name, None))
-            return name
+        given = None if name is None or isinstance(name, str) else registrable(name, "service.method")
 
         def register(function: F) -> F:
             self._put(
                 method_of(
-                    function,
-                    name,
+                    registrable(function, "service.method"),
+                    name if given is None else None,
                     inline=inline,
-                    errors=tuple(errors),
+                    errors=errors,
                     timeout=timeout,
                     concurrency=concurrency,
                     queue=queue,
@@ -164,7 +185,7 @@ class Service:
             )
             return function
 
-        return register
+        return register if given is None else register(given)
 
     def _put(self, method: Method) -> None:
         if method.name.startswith("rpc."):
@@ -184,7 +205,7 @@ class Service:
         method.handler = chain(around, self._last(method)) if around else None
         method.quick = method.kind == "inline" and not around and method.concurrency is None
         never = method.kind == "async" and not method.waits
-        method.in_place = method.quick or (never and not around and method.concurrency is None)
+        method.runs_inline = method.quick or (never and not around and method.concurrency is None)
 
     def handler(self, method: Method) -> Next:
         """What runs a method, its middleware around it."""
@@ -201,27 +222,36 @@ class Service:
 
         Raises LocalError for a name that is taken.
         """
+        check("Service.include", {"other": instance(Service, "a Service"), "prefix": TEXT}, locals())
         for method in other._table.values():
             around = other.middleware + method.middleware
             self._put(msgspec.structs.replace(method, name=prefix + method.name, middleware=around))
 
     def use(self, middleware: Middleware) -> Middleware:
         """Add middleware inside what is there already. Usable as a decorator."""
+        check("Service.use", {"middleware": CALLABLE}, locals())
         self.middleware = (*self.middleware, middleware)
         for method in self._table.values():
             self._link(method)
+        for method in self._internal.values():
+            self.link(method)
         return middleware
 
     @property
     def has_quick(self) -> bool:
-        """Whether `at_once` may answer anything."""
+        """Whether `answer_inline` may answer anything."""
         return bool(self._quick)
+
+    def restrict(self, limits: Limits) -> None:
+        """Answer under other limits from now on."""
+        self._bound_by(limits)
+        self.answers = msgspec.structs.replace(self.answers, limits=limits)
 
     def within(self, limits: Limits) -> Service:
         """The same service, methods added later too, under other limits."""
         other = copy.copy(self)
-        other.limits = limits
-        other.answers = msgspec.structs.replace(self.answers, limits=limits)
+        other.restrict(limits)
+        other.dispatcher = Dispatcher(other)
         other._host = other._behind = None
         return other
 
@@ -259,9 +289,9 @@ class Service:
         """
         if len(raw) > self.limits.message_size:
             return self.answers.oversized(len(raw))
-        return self.at_once(raw) or self._answer(read(raw, self.limits, self.lenient), raw)
+        return self.answer_inline(raw) or self._answer(read(raw, self.limits, self.lenient), raw)
 
-    def at_once(self, raw: bytes) -> bytes | None:
+    def answer_inline(self, raw: bytes) -> bytes | None:
         """The hot path: the answer to a plain request, or a batch of them, of quick methods.
 
         None for everything else, of which nothing has run yet: it takes the long way, which has the words.
@@ -274,177 +304,125 @@ class Service:
             return None
         id = wire.id
         binding = self._quick.get(wire.method)
-        if binding is None or id is UNSET or ((len(raw) > SHORT or not raw.isascii()) and odd(raw)):
+        if (
+            binding is None
+            or id is UNSET
+            or ((len(raw) > self._short or not raw.isascii()) and odd(raw, self.limits.depth))
+        ):
             return None
         try:
             arguments = binding.arguments(wire.params)
-        except (Exception, SystemExit):
-            return None
+        except (Exception, SystemExit) as error:
+            return None if self._wordy(wire, raw) else self.answers.failed(_request(wire), error)
         if (id == 0 and b"-0" in raw) or (type(id) is str and len(id) > self.limits.id_length):
             return None
         try:
             value = binding.function(*arguments)
             answer = binding.encode(Answer(None if value is UNSET else value, id))
         except BaseException as error:
-            return self.answers.failed(Request(str(wire.method), wire.params, id), error)
+            return self.answers.failed(_request(wire), error)
+        return answer if len(answer) <= self._modest else self.answers.fitting(Request("", UNSET, id), answer)
+
+    def _wordy(self, wire: Wire, raw: bytes) -> bool:
+        """Whether more than the arguments is wrong with a message, so that the long way says what."""
+        id, params = wire.id, wire.params
         return (
-            answer if len(answer) <= self.limits.response_size else self.answers.fitting(Request("", UNSET, id), answer)
+            (params is not UNSET and first_byte(params) not in b"[{")
+            or (id == 0 and b"-0" in raw)
+            or (type(id) is str and len(id) > self.limits.id_length)
         )
 
     def _batch_at_once(self, raw: bytes) -> bytes | None:
         wires = plain_batch(raw)
         quick = self._quick
         found = [quick.get(wire.method) for wire in wires]
-        if None in found or not 0 < len(wires) <= self.limits.batch_length or odd(raw):
+        if None in found or not 0 < len(wires) <= self.limits.batch_length or odd(raw, self.limits.depth + 1):
             return None
         longest, minus = self.limits.id_length, b"-0" in raw
-        ready: list[tuple[Binding, tuple[Any, ...], Any]] = []
-        try:
-            for wire, binding in zip(wires, found, strict=True):
+        if minus or {type(wire.id) for wire in wires} != _INTEGERS:
+            for wire in wires:
                 id = wire.id
                 if id is UNSET or (minus and id == 0) or (type(id) is str and len(id) > longest):
                     return None
-                ready.append((binding, binding.arguments(wire.params), id))  # type: ignore[arg-type,union-attr]
-        except (Exception, SystemExit):
-            return None
+        ready: list[tuple[Handler, Any, Any]] = []
+        unfit = False
+        for wire, binding in zip(wires, found, strict=True):
+            try:
+                ready.append((binding, binding.arguments(wire.params), wire.id))  # type: ignore[arg-type,union-attr]
+            except (Exception, SystemExit) as error:
+                if self._wordy(wire, raw):
+                    return None
+                ready.append((binding, error, wire.id))  # type: ignore[arg-type]
+                unfit = True
         answers = []
-        size, allowed = 1, self.limits.response_size
+        size, allowed, modest = 1, self.limits.response_size, self._modest
         for (binding, arguments, id), wire in zip(ready, wires, strict=True):
             try:
+                if unfit and isinstance(arguments, BaseException):
+                    raise arguments
                 value = binding.function(*arguments)
                 answer = binding.encode(Answer(None if value is UNSET else value, id))
             except BaseException as error:
-                answer = self.answers.failed(Request(str(wire.method), wire.params, id), error) or b""
-            size += len(answer) + 1
+                answer = self.answers.failed(_request(wire), error) or b""
+            length = len(answer)
+            if length > modest:
+                answer = self.answers.fitting(Request("", UNSET, id), answer)
+                length = len(answer)
+            size += length + 1
             if size <= allowed:  # what cannot be sent is not kept
                 answers.append(answer)
         return self.answers.batch(answers, size)
 
     async def answer_async(self, raw: bytes) -> bytes | None:
         """`answer` on the running loop: plain functions in worker threads, elements of a batch concurrently."""
-        from .host import Host  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
+        from .runner import Runner  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
 
         if self._host is None:
-            self._host = Host(self)
+            self._host = Runner(self)
         return await self._host.answer(raw)
 
     async def _answer_behind(self, raw: bytes) -> bytes | None:
-        """`answer_async` on the background loop, with a host of its own: two loops must not share one."""
-        from .host import Host  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
+        """`answer_async` on the background loop, with a runner of its own: two loops must not share one."""
+        from .runner import Runner  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
 
         if self._behind is None:
-            self._behind = Host(self)
+            self._behind = Runner(self)
         return await self._behind.answer(raw)
 
     def _answer(self, message: Message, raw: bytes) -> bytes | None:
-        if type(message) is Batch:
-            elements: Sequence[Single] = message.messages
-        else:
-            elements = (message,)
+        elements: Sequence[Single] = message.messages if type(message) is Batch else (message,)
         found = [self.find(m.method) for m in elements if isinstance(m, Request | Notification)]
         if any(method is not None and not method.quick for method in found):
             if inside_a_loop():
                 raise LocalError("answer() would block the running loop: use `await service.answer_async(raw)` here")
             if any(method is not None and method.kind == "async" for method in found):
-                from .background import run  # noqa: PLC0415  (asyncio is paid for only by async methods)
+                from .background import run as run_behind  # noqa: PLC0415  (asyncio is paid for only by async methods)
 
-                return run(lambda: self._answer_behind(raw))
-        if type(message) is not Batch:
-            return self._alone(elements[0])
-        answers: list[bytes] = []
-        size = 1
-        for element in elements:
-            if (answer := self._alone(element)) is not None:
-                size += len(answer) + 1
-                if size <= self.limits.response_size:
-                    answers.append(answer)
-        return self.answers.batch(answers, size) if size > 1 else None
+                return run_behind(lambda: self._answer_behind(raw))
+        origin = Nowhere(self.dispatcher)
+        answers: list[bytes | None] = []
+        self.dispatcher.dispatch(message, origin, answers.append)
+        if origin.error is not None:
+            raise origin.error
+        return answers[0]
 
-    def _alone(self, message: Single) -> bytes | None:
-        """One element, without a loop."""
-        if isinstance(message, Result | Failure):
-            return None
-        if isinstance(message, Malformed):
-            return self.answers.malformed(message)
-        method = self.find(message.method)
-        if method is None:
-            return self.answers.unknown(message)
-        if method.quick:
-            return self.quick(method, message)
-        context = Context(message, HERE, method.kind)
-        try:
-            answer: bytes | None = drive(self.work(method, message, context))
-        except LocalError:  # middleware that waits: the caller of `answer` must know
-            raise
-        except BaseException as error:
-            return self.answers.failed(message, error)
-        return answer
-
-    def quick(self, method: Method, message: Request | Notification, context: Context | None = None) -> bytes | None:
-        """Run a method in place that does not wait: its answer, or None for a notification."""
-        binding = method.binding
-        try:
-            if binding.wants_context and context is None:
-                context = Context(message, HERE, "inline")
-            value = binding.function(*binding.arguments(message.params, context))
-            if method.kind == "async":  # in a context of its own, as in a task
-                value = copy_context().run(drive, value)
-            return self._written(binding, message, value)
-        except BaseException as error:
-            return self.answers.failed(message, error)
-
-    def in_place(
-        self,
-        method: Method,
-        message: Request | Notification,
-        caller: Caller,
-        peer: Peer | None,
-        via: Callable[[bytes], bool] | None,
-    ) -> bytes | None:
-        """`quick` for a call that came over a wire: its context may tell, until it is answered."""
-        if not method.binding.wants_context:
-            return self.quick(method, message)
-        site = InPlace(caller, peer, via)
-        answer = self.quick(method, message, Context(message, site, method.kind))
-        site.over = True
-        return answer
-
-    async def work(self, method: Method, message: Request | Notification, context: Context) -> bytes | None:
-        """Run any method: its answer, or None for a notification. Raises CancelledError alone."""
-        binding = method.binding
-        try:
-            if method.handler is not None:
-                id = UNSET if type(message) is Notification else message.id
-                value = await method.handler(Call(message.method, message.params, id, context))
-            elif method.kind == "async":
-                value = await binding.function(*binding.arguments(message.params, context))
-            else:
-                value = await self._run(method, binding.arguments(message.params, context), context)
-            return self._written(binding, message, value)
-        except (Exception, SystemExit) as error:
-            return self.answers.failed(message, error)
-
-    def _written(self, binding: Binding, message: Request | Notification, value: Any) -> bytes | None:
-        """A method's result as the answer to a message, in the form of its version; None for a notification."""
-        if type(message) is Notification:
-            return None
-        if value is UNSET:
-            value = None
-        if message.version == "1.0":
-            return self.answers.fitting(message, binding.encode({"result": value, "error": None, "id": message.id}))
-        return self.answers.fitting(message, binding.encode(Answer(value, message.id)))
-
-    def _last(self, method: Method) -> Next:
+    @staticmethod
+    def _last(method: Method) -> Next:
         async def last(call: Call) -> Any:
-            arguments = method.binding.arguments(call.params, call.context)
-            return await self._run(method, arguments, call.context)
+            return await run(method, method.binding.arguments(call.params, call.context), call.context)
 
         return last
 
-    async def _run(self, method: Method, arguments: tuple[Any, ...], context: Context) -> Any:
-        function = method.binding.function
-        if method.kind == "async":
-            return await function(*arguments)
-        if method.kind == "thread":
-            return await context._site.thread(context, function, arguments)
-        return function(*arguments)
+
+_INTEGERS = {int}
+
+
+def _request(wire: Wire) -> Request:
+    """A call in its plain shape, as a message."""
+    return Request(str(wire.method), wire.params, wire.id)
+
+
+def inside_a_loop() -> bool:
+    """Whether a loop runs in this thread; imports no asyncio to find out."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None

@@ -7,12 +7,14 @@ two ledgers of one channel.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
+from ..channel import ChannelError
 from ..jsonrpc.codec import Leniency, decode, key
 from ..jsonrpc.limits import CLIENT, MIB
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result, Single
@@ -48,8 +50,8 @@ class Event(Struct, frozen=True, kw_only=True):
     id: str | None = None
     """The id as JSON text; None where there is none, and for batches."""
     outcome: str | None = None
-    """"answered", "error -32601", "cancelled", "notified", "ignored" (an answer nobody waits for); of what failed,
-    the reason: "ended: ...", "failed: ...", or what is wrong with the text."""
+    """"answered", "error -32601", "cancelled", "notified", "ignored" (an answer that is not waited for); of what
+    failed, the reason: "ended: ...", "failed: ...", or what is wrong with the text."""
     answer: bytes | None = None
     """What answered `message`, as it passed."""
 
@@ -222,6 +224,24 @@ class Tap:
     def __init__(self, channel: str, hook: Hook) -> None:
         self.inward = Ledger(channel, "in", hook)
         self.outward = Ledger(channel, "out", hook)
+
+    @contextmanager
+    def sending(self, message: bytes) -> Iterator[Open | None]:
+        """Around the sending of a message: what asks is told before it, all else behind it, and a failure in its place.
+        Gives what it opened."""
+        parsed = parse(message)
+        asks = any(isinstance(element, Request) for element in _elements(parsed))
+        opened = self.passed("out", message) if asks else None
+        try:
+            yield opened
+        except ChannelError as why:
+            if opened is not None:
+                self.outward.close(opened, "failed", f"ended: {why}")
+            elif not asks:
+                self.outward.event("failed", message, parsed, f"ended: {why}")
+            raise
+        if not asks:
+            self.passed("out", message)
 
     def passed(self, direction: Direction, message: bytes) -> Open | None:
         """A message went by."""

@@ -27,13 +27,15 @@ from ..channel import (
     Options,
     Outgoing,
     Receiver,
-    Served,
+    Servable,
+    again,
 )
+from ..jsonrpc.dropped import overlong
 from ..jsonrpc.errors import LocalError, too_large
 from ..jsonrpc.limits import Limits
-from ..jsonrpc.messages import Malformed
-from .sockets import cannot_listen, sole
-from .urls import Url, parse
+from ..net.sending import Waiters
+from ..net.sockets import cannot_listen, sole
+from ..net.urls import Url, parse
 
 _BURST = 256
 """Messages of one run of the pump."""
@@ -72,18 +74,16 @@ class MemoryChannel:
         self._why: ChannelError | None = None  # set: over, or will be when the inbox is empty
         self._ended = False  # `Receiver.ended` was called
         self._closing = False  # by us: the inbox is delivered no more
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters = Waiters()
         self._listener: MemoryListener | None = None
 
     def open(self, receiver: Receiver) -> None:
-        """See `Channel.open`."""
         self._receiver = receiver
         self._pump.start()
 
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
-        """See `Channel.send`."""
         if self._why is not None:
-            raise self._why.with_traceback(None)
+            raise again(self._why)
         far = self.far
         far._inbox.append(message)
         far._queued += len(message)
@@ -93,13 +93,11 @@ class MemoryChannel:
             self._pump.start()
 
     async def flush(self) -> None:
-        """See `Channel.flush`."""
         await self._until_writable()
         if self._why is not None:
-            raise self._why.with_traceback(None)
+            raise again(self._why)
 
     async def close(self) -> None:
-        """See `Channel.close`."""
         if not self._closing:
             far = self.far
             self._closing = True
@@ -107,10 +105,9 @@ class MemoryChannel:
             far._finish(Ended(f"{far.caller.remote} closed the channel"))
             self._pump.start()
         if not self._ended:
-            await self._wait()
+            await self._waiters.wait()
 
     def abort(self, why: ChannelError) -> None:
-        """See `Channel.abort`."""
         if self._ended:
             return
         self._closing = True
@@ -142,7 +139,7 @@ class MemoryChannel:
             done += 1
             if size > allowed:
                 refusal = too_large("message_size", allowed, size)
-                receiver.refused(Malformed("too_large", refusal.reason, refusal=refusal))
+                receiver.refused(overlong(message, refusal))
             else:
                 receiver.received(message)
         far = self.far
@@ -152,7 +149,7 @@ class MemoryChannel:
 
     def _resume(self) -> None:
         self.writable = True
-        self._wake()
+        self._waiters.wake()
         if self._receiver is not None and self._why is None:
             self._receiver.resumed()
 
@@ -165,10 +162,10 @@ class MemoryChannel:
         elif self._inbox:
             return
         if self._receiver is None and not self._closing:
-            return  # whoever opens it learns it then
+            return  # the peer that opens it learns it then
         assert self._why is not None
         self._ended = True
-        self._wake()
+        self._waiters.wake()
         if self._listener is not None:
             self._listener.left(self)
         if self._receiver is not None:
@@ -176,18 +173,7 @@ class MemoryChannel:
 
     async def _until_writable(self) -> None:
         while not self.writable and self._why is None:
-            await self._wait()
-
-    async def _wait(self) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
-
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            await self._waiters.wait()
 
 
 class _Pump:
@@ -242,7 +228,7 @@ def pair(
 class MemoryListener:
     """A `Listener` under a name."""
 
-    def __init__(self, url: Url, served: Served, limits: Limits) -> None:
+    def __init__(self, url: Url, served: Servable, limits: Limits) -> None:
         self.url = url.shown
         self._name = url.path
         self._served = served
@@ -256,12 +242,10 @@ class MemoryListener:
         self._names[self._name] = self
 
     async def close(self) -> None:
-        """See `Listener.close`."""
         if self._names.get(self._name) is self:
             del self._names[self._name]
 
     async def closed(self) -> None:
-        """See `Listener.closed`."""
         await self._empty.wait()
 
     def connect(self, limits: Limits) -> MemoryChannel:
@@ -290,7 +274,7 @@ def _names() -> dict[str, MemoryListener]:
 
 
 async def dial(url: str, options: Options) -> Channel:
-    """See `channel.Dial`: `memory:name`. Broken when nothing in this event loop listens on the name."""
+    """As `channel.Dial`: `memory:name`. Broken when nothing in this event loop listens on the name."""
     where = _where(url)
     listener = _names().get(where.path)
     if listener is None:
@@ -298,8 +282,8 @@ async def dial(url: str, options: Options) -> Channel:
     return listener.connect(options.limits)
 
 
-async def listen(url: str, served: Mapping[str, Served], options: Options) -> Listener:
-    """See `channel.Listen`: `memory:name`."""
+async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
+    """As `channel.Listen`: `memory:name`."""
     where = _where(url)
     return MemoryListener(where, sole(where, served), options.limits)
 

@@ -3,13 +3,13 @@
 Rules:
 
 - Nothing is promised: a datagram may be lost, and then the caller's time-out says so.
-- An answer is never much bigger than what asked for it. The sender's address can be forged, so a server that
-  answers little with much can be aimed at a victim. Without `Options.amplify` an answer has at most three times
-  the bytes of its request, the factor that QUIC allows (RFC 9000, 8.1), or 512 (RFC 1035's datagram), whichever is
-  more. With it, and for requests too, the limit is what a datagram holds: 65,507 bytes.
+- The sender's address can be forged, so a server that answers little with much can be aimed at a victim. Without
+  `Options.amplify` an answer has at most three times the bytes of its request, the factor that QUIC allows (RFC 9000,
+  8.1), or 512 (RFC 1035's datagram) where that is more: enough for any error, and what a forged request of a few bytes
+  can win. With it, and for requests too, the limit is what a datagram holds: 65,507 bytes.
 - An answer that does not fit is an error answer that does; where even that does not fit, nothing is sent.
 - A client hears only the address it dialled: the system drops datagrams from elsewhere, the peer late answers.
-  When the system reports that nobody listens there, the calls in flight fail at once, and the next may succeed.
+  When the system reports that no process listens there, the calls in flight fail at once, and the next may succeed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,27 @@ from typing import Any, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from ..channel import Broken, Caller, Channel, ChannelError, Closed, Listener, Options, Outgoing, Receiver, Served
+from ..channel import (
+    Broken,
+    Caller,
+    Channel,
+    ChannelError,
+    Closed,
+    Listener,
+    Options,
+    Outgoing,
+    Receiver,
+    Servable,
+    again,
+    exchanged,
+)
 from ..jsonrpc.codec import failure
+from ..jsonrpc.dropped import overlong
 from ..jsonrpc.errors import PLAIN, LocalError, Refusal, too_large
 from ..jsonrpc.limits import Limits
-from ..jsonrpc.messages import NULL, Malformed
-from .sockets import bind, cannot_dial, in_words, inherited, place, sole
-from .stream import remote_name
-from .urls import Url, parse
+from ..jsonrpc.messages import NULL
+from ..net.sockets import bind, cannot_dial, in_words, inherited, place, remote_name, sole
+from ..net.urls import Url, parse
 
 log = logging.getLogger("dragoman.wire")
 
@@ -69,13 +82,12 @@ class Datagram:
     def __init__(self, port: _Port, request: bytes, address: Any) -> None:
         self.request = request
         self.caller = Caller(scheme="udp", remote=remote_name(address))
-        self.gone: Callable[[], None] | None = None  # nobody can tell on this wire
+        self.gone: Callable[[], None] | None = None  # this wire cannot tell
         self._port = port
         self._address = address
         self._answered = False
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        """See `Exchange.respond`."""
         if self._answered:
             return
         self._answered = True
@@ -92,7 +104,7 @@ class Datagram:
             self._port.send(answer, self._address)
 
     def stream(self, message: bytes) -> bool:
-        """See `Exchange.stream`: not on this wire."""
+        """As `Exchange.stream`: not on this wire."""
         return False
 
     def _too_large(self, size: int, allowed: int) -> bytes | None:
@@ -130,7 +142,7 @@ class _Port(asyncio.DatagramProtocol):
             refusal = too_large("message_size", self._limits.message_size, len(data))
             datagram.respond(failure(NULL, PLAIN.error(refusal)), refusal)
         else:
-            self._door.served.exchange(datagram)
+            exchanged(self._door.served, datagram)
 
     def error_received(self, exc: Exception) -> None:
         log.debug("%s: an earlier answer did not arrive: %s", self, in_words(exc))
@@ -170,7 +182,7 @@ class _Port(asyncio.DatagramProtocol):
 class Door:
     """A `Listener` for datagrams."""
 
-    def __init__(self, url: str, served: Served, options: Options) -> None:
+    def __init__(self, url: str, served: Servable, options: Options) -> None:
         self.url = url
         self.served = served
         self.limits = options.limits
@@ -201,19 +213,18 @@ class Door:
             self._idle.set()
 
     async def close(self) -> None:
-        """See `Listener.close`. What comes from now on is dropped."""
+        """As `Listener.close`. What comes from now on is dropped."""
         self.open = False
 
     async def closed(self) -> None:
-        """See `Listener.closed`."""
         self.open = False
         await self._idle.wait()
         for port in self._ports:
             await port.close()
 
 
-async def listen(url: str, served: Mapping[str, Served], options: Options) -> Listener:
-    """See `channel.Listen`: `udp://`."""
+async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
+    """As `channel.Listen`: `udp://`."""
     where = _where(url)
     what = sole(where, served)
     bound = inherited(url, options) or await bind(where, socket.SOCK_DGRAM)
@@ -244,15 +255,14 @@ class DatagramChannel(asyncio.DatagramProtocol):
         self._room.set()
 
     def open(self, receiver: Receiver) -> None:
-        """See `Channel.open`."""
         self._receiver = receiver
         if self._gone.done() and self._why is not None:
             self._loop.call_soon(receiver.ended, self._why)
 
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
-        """See `Channel.send`. LocalError for a message that no datagram holds."""
+        """As `Channel.send`. LocalError for a message that no datagram holds."""
         if self._why is not None or self._transport is None:
-            raise (self._why or Closed("The channel is closed")).with_traceback(None)
+            raise again(self._why or Closed("The channel is closed"))
         if len(message) > LARGEST:
             raise LocalError(f"{len(message)} bytes do not fit into a datagram, which holds {LARGEST}")
         if call is not None:
@@ -263,13 +273,11 @@ class DatagramChannel(asyncio.DatagramProtocol):
         self._transport.sendto(message)
 
     async def flush(self) -> None:
-        """See `Channel.flush`."""
         await self._room.wait()
         if self._why is not None:
-            raise self._why.with_traceback(None)
+            raise again(self._why)
 
     async def close(self) -> None:
-        """See `Channel.close`."""
         if self._why is None:
             self._why = Closed(f"The channel to {self.caller.remote} was closed here")
             if self._transport is not None:
@@ -280,7 +288,6 @@ class DatagramChannel(asyncio.DatagramProtocol):
             await asyncio.wait([self._gone])
 
     def abort(self, why: ChannelError) -> None:
-        """See `Channel.abort`."""
         self._why = self._why or why
         if self._transport is not None:
             self._transport.abort()
@@ -297,7 +304,7 @@ class DatagramChannel(asyncio.DatagramProtocol):
         self._forget(_ids(data))
         if len(data) > self._limits.message_size:
             refusal = too_large("message_size", self._limits.message_size, len(data))
-            self._receiver.refused(Malformed("too_large", refusal.reason, refusal=refusal))
+            self._receiver.refused(overlong(data, refusal))
         else:
             self._receiver.received(data)
 
@@ -336,7 +343,7 @@ class DatagramChannel(asyncio.DatagramProtocol):
 
 
 async def dial(url: str, options: Options) -> Channel:
-    """See `channel.Dial`: `udp://`. Nobody need be there: that shows when something is sent."""
+    """As `channel.Dial`: `udp://`. No process need be there: that shows when something is sent."""
     where = _where(url)
     loop = asyncio.get_running_loop()
     channel = DatagramChannel(options.limits, Caller(scheme="udp", remote=where.address))

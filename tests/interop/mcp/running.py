@@ -125,7 +125,7 @@ def await_port(child: subprocess.Popen[bytes], port: int, said: Any) -> None:
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
+    """A port on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

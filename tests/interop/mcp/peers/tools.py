@@ -1,5 +1,6 @@
 # mypy: ignore-errors
-"""What a server has in every Python SDK, since all of them write it alike: the tools that ask nobody, resource and prompt.
+"""What a server has in every Python SDK, since all of them write it alike: the tools that ask nothing, resource and
+prompt.
 
 No `from __future__ import annotations`: an SDK finds its Context by what `ctx` is annotated with, and here that is an argument.
 """

@@ -1,0 +1,128 @@
+"""PURE: values and logs with their times, as the `memory:` engine and the one that workers share keep them.
+
+Rules:
+
+- What is over its time is gone for every reader at once, and its room is given back by the next few writes.
+- A log keeps its newest message whatever its size; numbers are never used twice while the log lives.
+- One namespace: a value put where a log is takes its place, and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+_FOREVER = float("inf")
+_AT_ONCE = 8
+"""Entries that are looked at per write, so that no write waits for a large clearing."""
+
+
+class _Kept:
+    """One value or one log."""
+
+    __slots__ = ("count", "deadline", "due", "log", "size", "value")
+
+    def __init__(self, value: bytes | None) -> None:
+        self.value = value
+        self.log: deque[bytes] = deque()
+        self.count = 0  # the number of the log's last message
+        self.size = 0
+        self.deadline = _FOREVER
+        self.due = _FOREVER  # when the heap looks at it next
+
+
+class MemoryStore:
+    """As `bus.Store`; these are its calls without the waiting. `clock` gives seconds that never go back."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._kept: dict[str, _Kept] = {}
+        self._heap: list[tuple[float, str]] = []
+
+    def __len__(self) -> int:
+        """How many values and logs take room, those over their time that have not been cleared away yet among them."""
+        return len(self._kept)
+
+    def get(self, key: str) -> bytes | None:
+        found = self._find(key)
+        return None if found is None else found.value
+
+    def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
+        self._clear()
+        kept = self._find(key)
+        if kept is None or kept.value is None:
+            kept = self._kept[key] = _Kept(value)
+        kept.value = value
+        kept.deadline = _FOREVER
+        if ttl is not None:
+            self._until(key, kept, ttl)
+
+    def put_new(self, key: str, value: bytes, ttl: float | None = None) -> bool:
+        if self._find(key) is not None:
+            return False
+        self.put(key, value, ttl)
+        return True
+
+    def delete(self, key: str) -> bool:
+        there = self._find(key) is not None
+        if there:
+            del self._kept[key]
+        return there
+
+    def touch(self, key: str, ttl: float) -> bool:
+        found = self._find(key)
+        if found is not None:
+            self._until(key, found, ttl)
+        return found is not None
+
+    def append(self, log: str, message: bytes, ttl: float, messages: int = 1_000, size: int = 1_048_576) -> int:
+        self._clear()
+        kept = self._find(log)
+        if kept is None or kept.value is not None:
+            kept = self._kept[log] = _Kept(None)
+        kept.log.append(message)
+        kept.count += 1
+        kept.size += len(message)
+        while len(kept.log) > 1 and (len(kept.log) > messages or kept.size > size):
+            kept.size -= len(kept.log.popleft())
+        self._until(log, kept, ttl)
+        return kept.count
+
+    def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
+        kept = self._find(log)
+        if kept is None:
+            return []
+        first = kept.count - len(kept.log) + 1
+        return [(number, message) for number, message in enumerate(kept.log, first) if number > after]
+
+    def _find(self, key: str) -> _Kept | None:
+        kept = self._kept.get(key)
+        if kept is not None and kept.deadline <= self._clock():
+            del self._kept[key]
+            return None
+        return kept
+
+    def _until(self, key: str, kept: _Kept, ttl: float) -> None:
+        """Each has one place in the heap; a later deadline is found out when its turn comes, an earlier one pushes."""
+        kept.deadline = self._clock() + ttl
+        if kept.deadline < kept.due:
+            kept.due = kept.deadline
+            heappush(self._heap, (kept.due, key))
+
+    def _clear(self) -> None:
+        now = self._clock()
+        heap = self._heap
+        for _ in range(_AT_ONCE):
+            if not heap or heap[0][0] > now:
+                return
+            due, key = heappop(heap)
+            kept = self._kept.get(key)
+            if kept is None or kept.due != due:  # another has its key now
+                continue
+            if kept.deadline <= now:
+                del self._kept[key]
+                continue
+            kept.due = kept.deadline
+            if kept.due != _FOREVER:
+                heappush(heap, (kept.due, key))

@@ -1,0 +1,219 @@
+"""`unix:///path`: the bus and the store that the workers of one machine share; `hub` is their far end.
+
+Requests are sent as they come, many at once, and answered in their order. When the socket is lost everything in
+flight is BusLost, and this end dials again with growing pauses, subscribes anew, and is `alive` then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable
+from typing import Any, cast
+
+from ..jsonrpc.errors import LocalError
+from ..net.reconnect import OutageLog, reconnect
+from .contract import BusLost, Store, log
+from .hub import FRAME, decode, framed, frames
+from .topics import Subscriber, Take, Topics
+
+PAUSES = (0.05, 2.0)
+"""The first and the longest pause between two tries to reach the hub."""
+_ROOM = 1024
+"""Bytes of a frame beside what is kept or told."""
+
+
+class _Wire(asyncio.Protocol):
+    """The socket, while it lasts."""
+
+    def __init__(self, bus: LocalBus) -> None:
+        self._bus = bus
+        self._frames = frames()
+        self._wire: asyncio.Transport | None = None
+        self._number = 0
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._wire = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._frames.feed(data):
+            if not isinstance(frame, bytes):  # the hub sends none; whatever this is, it is not a hub
+                self.abort()
+                return
+            number, value, *rest = decode(frame)
+            if number == 0:
+                self._bus.told(value, rest[0])
+                continue
+            future = self._asked.pop(number, None)
+            if future is None or future.done():
+                continue
+            if rest:
+                future.set_exception(LocalError(f"{self._bus.url}: {rest[0]}"))
+            else:
+                future.set_result(value)
+        if self._frames.skipping:
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wire = None
+        lost = BusLost(f"{self._bus.url}: the socket was lost")
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(lost)
+                future.exception()  # the task that asked may have been cancelled meanwhile
+        self._asked.clear()
+        self._bus.lost(self)
+
+    async def ask(self, verb: str, *words: object) -> Any:
+        """One request and its answer."""
+        if self._wire is None:
+            raise BusLost(f"{self._bus.url}: the socket was lost")
+        self._number += 1
+        number = self._number
+        future = self._asked[number] = asyncio.get_running_loop().create_future()
+        self._wire.write(framed(number, verb, *words))
+        return await future
+
+    def abort(self) -> None:
+        if self._wire is not None:
+            self._wire.abort()
+
+
+class LocalStore:
+    """A `Store` at the hub."""
+
+    def __init__(self, bus: LocalBus) -> None:
+        self._ask = bus.ask
+
+    async def get(self, key: str) -> bytes | None:
+        return cast("bytes | None", await self._ask("get", key))
+
+    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
+        await self._ask("put", key, _fits(value), ttl)
+
+    async def put_new(self, key: str, value: bytes, *, ttl: float | None = None) -> bool:
+        return bool(await self._ask("put_new", key, _fits(value), ttl))
+
+    async def delete(self, key: str) -> bool:
+        return bool(await self._ask("delete", key))
+
+    async def touch(self, key: str, ttl: float) -> bool:
+        return bool(await self._ask("touch", key, ttl))
+
+    async def append(
+        self, log: str, message: bytes, *, ttl: float, messages: int = 1_000, size: int = 1_048_576
+    ) -> int:
+        return int(await self._ask("append", log, _fits(message), ttl, messages, size))
+
+    async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
+        return [(number, message) for number, message in await self._ask("read", log, after)]
+
+
+class LocalBus:
+    """A `Bus` at the hub. `missed`: hints that the hub dropped because this end read too slowly."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.url = f"unix:{path}"
+        self.store: Store | None = LocalStore(self)
+        self.alive = False
+        self.on_state: Callable[[bool], object] | None = None
+        self.missed = 0
+        self._topics = Topics(self._left)
+        self._trouble = OutageLog(self.url, log)
+        self._wire: _Wire | None = None
+        self._closed = False
+        self._redialling: asyncio.Task[None] | None = None
+
+    async def dial(self) -> None:
+        """Reach the hub. BusLost when no hub is there."""
+        try:
+            _, wire = await asyncio.get_running_loop().create_unix_connection(lambda: _Wire(self), self.path)
+        except OSError as fault:
+            raise BusLost(f"{self.url}: no process holds it: {(fault.strerror or str(fault)).lower()}") from fault
+        try:
+            for topic in self._topics:
+                await wire.ask("subscribe", topic)
+        except BaseException:
+            wire.abort()
+            raise
+        self._wire = wire
+        self.alive = True
+
+    async def ask(self, verb: str, *words: object) -> Any:
+        """One request of the hub and its answer."""
+        if self._wire is None:
+            raise BusLost(f"{self.url}: {'this end is closed' if self._closed else 'the socket was lost'}")
+        return await self._wire.ask(verb, *words)
+
+    async def publish(self, topic: str, message: bytes) -> None:
+        await self.ask("publish", topic, _fits(message))
+
+    async def subscribe(self, topic: str, take: Take) -> Subscriber:
+        one = self._topics.add(topic, take)
+        try:
+            await self.ask("subscribe", topic)
+        except BaseException:
+            await one.close()
+            raise
+        return one
+
+    async def _left(self, topic: str) -> None:
+        if self._wire is not None:
+            with contextlib.suppress(BusLost):  # the hub forgot it before
+                await self.ask("unsubscribe", topic)
+
+    def told(self, topic: str | None, content: Any) -> None:
+        """A hint has come."""
+        if topic is None:
+            self.missed += content
+            log.warning("%s: this process read too slowly; %d hints were dropped", self.url, content)
+            return
+        self._topics.tell(topic, content)
+
+    def lost(self, wire: _Wire) -> None:
+        """A socket is over."""
+        if wire is not self._wire:
+            return
+        self._wire = None
+        self.alive = False
+        if self._closed:
+            return
+        self._redialling = asyncio.get_running_loop().create_task(self._again())
+        self._trouble.tell("the hub is lost, coming back")
+        if self.on_state is not None:
+            self.on_state(False)
+
+    async def _again(self) -> None:
+        await reconnect(
+            self.dial, PAUSES, failed=lambda why: self._trouble.tell(f"the hub is lost, coming back: {why}")
+        )
+        self._redialling = None
+        self._trouble.over("the hub is back")
+        if self.on_state is not None:
+            self.on_state(True)
+
+    async def close(self) -> None:
+        self._closed = True
+        self.alive = False
+        if self._redialling is not None:
+            self._redialling.cancel()
+        if self._wire is not None:
+            wire, self._wire = self._wire, None
+            wire.abort()
+
+
+def _fits(value: bytes) -> bytes:
+    if len(value) > FRAME - _ROOM:
+        raise LocalError(f"{len(value)} bytes are too many for this bus; {FRAME - _ROOM} may go at once")
+    return value
+
+
+async def open(url: str, tls: ssl.SSLContext | None = None) -> LocalBus:
+    """The bus at a socket's path: `unix:///run/bus.sock`, `unix:bus.sock`. BusLost when no process holds it."""
+    path = url.partition(":")[2].partition("?")[0]
+    bus = LocalBus(path[2:] if path.startswith("//") else path)
+    await bus.dial()
+    return bus

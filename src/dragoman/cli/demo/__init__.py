@@ -1,0 +1,1 @@
+"""`dragoman demo`, and the services that it serves."""

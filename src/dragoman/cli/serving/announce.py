@@ -1,0 +1,150 @@
+"""What `dragoman serve` says once it listens: who, where, and a line to try."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET
+from rich.text import Text
+
+from ...channel import Caller
+from ...rpc.method import Method
+from ...rpc.service import Service
+from ..fields import resolved
+from ..options import Output
+from ..target import Target
+from ..terminal import clean, compact, err, out
+
+if TYPE_CHECKING:
+    from ...mcp.server.server import Server
+
+Kind: TypeAlias = Literal["tools", "resources", "templates", "prompts"]
+KINDS: tuple[tuple[Kind, str], ...] = (
+    ("tools", "tool"),
+    ("resources", "resource"),
+    ("templates", "resource template"),
+    ("prompts", "prompt"),
+)
+MEMBERS = {"templates": "resourceTemplates"}
+"""Where a list stands in its result, when not under its own name."""
+
+
+def as_mcp(served: Target) -> Server | None:
+    """The MCP server that is served; None for anything else, without importing MCP for it."""
+    module = sys.modules.get("dragoman.mcp.server.server")
+    return served if module is not None and isinstance(served, module.Server) else None
+
+
+def announce(served: Target, urls: Sequence[str], *, on_stdio: bool, output: Output, pid: int | None = None) -> None:
+    """Where it listens, and a line to try; on stderr when stdout is the wire. `pid`: whom to signal; None: us."""
+    console = err if on_stdio else out
+    if output.json:
+        print(compact({"service": served.name, "urls": urls, "pid": pid or os.getpid()}), file=console.file, flush=True)
+        return
+    title = Text(clean(served.name), "bold")
+    if words := _about(served):
+        title.append(f" {clean(words)}", "dim")
+    console.print(title)
+    for url in urls:
+        console.print(Text.assemble("  ", (clean(url), "cyan")), soft_wrap=True)
+    reachable = [url for url in urls if not url.startswith(("stdio:", "memory:"))]
+    line = _line(served, reachable[0]) if reachable else None
+    if line is not None:
+        console.print(Text.assemble(("try  ", "dim"), clean(line)), soft_wrap=True)
+    console.file.flush()
+
+
+def _about(served: Target) -> str:
+    """Version and contents: `1.0.0, 2 methods`."""
+    if isinstance(served, Service):
+        return f"{served.version}, {_many(len(served.methods), 'method')}"
+    if (server := as_mcp(served)) is not None:
+        counts = [_many(len(found), name) for kind, name in KINDS if (found := listed(server, kind))]
+        return ", ".join([server.version, *counts])
+    return ""
+
+
+def _many(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def listed(server: Server, kind: Kind) -> list[dict[str, Any]]:
+    """What a server lists, whole, as the newest revision has it."""
+    from ...mcp.protocol.revisions import NEWEST  # noqa: PLC0415 - it is imported already where there is a server
+
+    found: list[dict[str, Any]] = []
+    cursor: Any = UNSET
+    while True:
+        page = msgspec.json.decode(server.catalog.page(kind, NEWEST, Caller(), cursor))
+        found += page[MEMBERS.get(kind, kind)]
+        if (cursor := page.get("nextCursor", UNSET)) is UNSET:
+            return found
+
+
+def _line(served: Target, url: str) -> str | None:
+    """A command line to try."""
+    if isinstance(served, Service):
+        return line_to_try(served, url) if served.methods else None
+    if (server := as_mcp(served)) is not None:
+        return tool_to_try(listed(server, "tools"), url)
+    return None
+
+
+def line_to_try(service: Service, url: str) -> str:
+    """A command line that calls a method of `service` with arguments of the right types: the first that is plain."""
+    lines = [_words(method) for method in service.methods.values()]
+    plain = [words for words in lines if words is not None and len(words) > 1]
+    words = next(iter(plain or [words for words in lines if words is not None]), ["rpc.discover"])
+    return shlex.join(["dragoman", "call", url, *words])
+
+
+def tool_to_try(tools: Sequence[Mapping[str, Any]], url: str) -> str:
+    """A command line that calls the first of the tools whose arguments are plain; else one that lists them all."""
+    for tool in tools:
+        schema = resolved(tool.get("inputSchema"), tool.get("inputSchema"))
+        properties = schema.get("properties", {})
+        needed = {name: sample(resolved(properties.get(name), schema)) for name in schema.get("required", [])}
+        if None not in needed.values():
+            words = [f"{name}={value.strip(chr(34)) if value else value}" for name, value in needed.items()]
+            return shlex.join(["dragoman", "tool", url, tool["name"], *words])
+    return shlex.join(["dragoman", "tools", url])
+
+
+def _words(method: Method) -> list[str] | None:
+    """A method's name and a sample of each argument it needs; None where no plain value will do."""
+    needed = [p for p in method.signature.parameters if p.required and p.kind in ("positional", "either", "named")]
+    samples = [sample(p.schema) for p in needed]
+    by_name = len(needed) > 2 or any(p.kind == "named" for p in needed)
+    words = [method.name]
+    for parameter, word in zip(needed, samples, strict=True):
+        if word is None or (by_name and parameter.kind == "positional"):
+            return None
+        words.append(f"{parameter.name}={word}" if by_name else word)
+    return words
+
+
+SAMPLES = {
+    "integer": "1",
+    "number": "1.5",
+    "string": "text",
+    "boolean": "true",
+    "array": "[]",
+    "object": "{}",
+    "null": "null",
+}
+
+
+def sample(schema: dict[str, Any]) -> str | None:
+    """A word that is a value of a schema; None where it is not a plain one."""
+    if schema.get("enum"):
+        return msgspec.json.encode(schema["enum"][0]).decode()
+    kind = schema.get("type")
+    bounds = ("minimum", "exclusiveMinimum", "multipleOf", "pattern", "minLength", "format", "minItems", "required")
+    if not isinstance(kind, str) or any(bound in schema for bound in bounds):
+        return None
+    return SAMPLES.get(kind)

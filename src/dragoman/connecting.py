@@ -1,0 +1,193 @@
+"""Where a peer meets a wire: `connect`. `serving` is its counterpart; nothing else knows both `rpc` and the wires."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import UNSET
+
+from .channel import LIMITS, TLS, Broken, Channel, ChannelError, Options
+from .jsonrpc.codec import Leniency
+from .jsonrpc.errors import DIALECTS, Dialect, LocalError, RpcError
+from .jsonrpc.framing import FramingName
+from .jsonrpc.limits import CLIENT, Limits
+from .jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, NOT_GIVEN, PAIRS, TEXTS, check, instance, many
+from .net.reconnect import reconnect
+from .rpc.method import ERROR
+from .rpc.middleware import Middleware
+from .rpc.peer import OnState, Peer
+from .rpc.runner import Runner
+from .rpc.service import Service
+from .schemes import dial as dial
+
+if TYPE_CHECKING:
+    from .rpc.tracing import Hook
+
+PAUSES = (0.1, 30.0)
+"""The first and the longest pause before a peer dials again, in seconds: a server may be away for a day."""
+
+
+CONNECT: Final = {
+    "service": instance(Service, "a Service") | NONE,
+    "timeout": CALL_TIME | NOT_GIVEN,
+    "reconnect": FLAG,
+    "on_state": CALLABLE | NONE,
+    "idempotent": TEXTS,
+    "middleware": many(CALLABLE),
+    "errors": many(ERROR),
+    "trace": CALLABLE | NONE,
+    "limits": LIMITS | NONE,
+    "v1": FLAG,
+    "accept_v1": FLAG,
+    "dialect": instance((str, Dialect), "the name of a dialect, or a Dialect"),
+    "headers": PAIRS | NONE,
+    "tls": TLS | NONE,
+}
+"""What the options may be; those of `Options` and `Leniency` are checked there."""
+
+
+def connect(
+    target: str | Sequence[str],
+    *,
+    service: Service | None = None,
+    timeout: float | Any | None = UNSET,
+    dialect: Dialect | Literal["lsp", "plain"] = "lsp",
+    reconnect: bool = False,
+    on_state: OnState | None = None,
+    idempotent: Iterable[str] = (),
+    middleware: Sequence[Middleware] = (),
+    errors: Sequence[type[RpcError]] = (),
+    trace: Hook | None = None,
+    limits: Limits | None = None,
+    v1: bool = False,
+    accept_v1: bool = False,
+    null_id: Literal["request", "notification"] = "request",
+    string_codes: bool = False,
+    framing: FramingName | None = None,
+    tls: Any = None,
+    headers: Mapping[str, str] | None = None,
+    auth: tuple[str, str] | str | None = None,
+    subprotocol: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    stderr: Callable[[str], None] | None = None,
+) -> Connecting:
+    """Connect to a URL, or start a command and talk to it: `async with connect(...) as peer`, or `await connect(...)`.
+
+    `target`: a URL (tcp:, tls:, unix:, udp:, http(s):, ws(s):, memory:, stdio:, or a broker's: amqp(s):, mqtt(s):,
+    nats(s):, redis(s):), or a command as a list or a string. `service`: what the far end may call. `timeout`: seconds
+    per call (None: for ever). `dialect`: how cancelling and progress are said. `reconnect`: come back with growing
+    pauses when the channel is lost (`on_state(state, why)` is told); calls in flight fail, except those of methods
+    named in `idempotent`, which are sent again. `errors`: declared RpcErrors to raise by their code. `v1`: speak
+    JSON-RPC 1.0. The other options: `channel.Options` and `jsonrpc.Leniency`.
+
+    Entering raises Broken when there is no answer there, LocalError for a target that makes no sense.
+    """
+    check("connect", CONNECT, locals())
+    options = Options(
+        limits=limits or CLIENT,
+        framing=framing,
+        client_tls=tls,
+        headers=headers or {},
+        auth=auth,
+        subprotocol=subprotocol,
+        env=env,
+        cwd=cwd,
+        stderr=stderr,
+    )
+    lenient = Leniency(accept_v1=accept_v1 or v1, null_id=null_id, string_codes=string_codes)
+    if isinstance(dialect, str):
+        if dialect not in DIALECTS:
+            raise LocalError(f"there is no dialect {dialect!r}; choose one of {', '.join(DIALECTS)}, or give a Dialect")
+        dialect = DIALECTS[dialect]
+
+    async def reach() -> Channel:
+        channel = await dial(target, options)
+        if trace is None:
+            return channel
+        from .rpc.tracing import traced_channel  # noqa: PLC0415  (a trace that is not taken costs nothing)
+
+        return traced_channel(channel, trace)
+
+    def make() -> Peer:
+        host = Runner(service if service is not None else Service("caller", discover=False))
+        peer = Peer(
+            host,
+            limits=options.limits,
+            dialect=dialect,
+            lenient=lenient if service is None or lenient != Leniency() else None,
+            errors=errors,
+            middleware=middleware,
+            v1=v1,
+        )
+        if timeout is not UNSET:
+            peer.timeout = timeout
+        peer.idempotent = frozenset(idempotent)
+        peer.alone = True
+        return peer
+
+    return Connecting(make, reach, reconnect, on_state)
+
+
+class Connecting:
+    """What `connect` gives: await it, or enter it, for a `Peer`."""
+
+    def __init__(
+        self,
+        make: Callable[[], Peer],
+        reach: Callable[[], Awaitable[Channel]],
+        reconnect: bool,
+        on_state: OnState | None,
+    ) -> None:
+        self._make = make
+        self._reach = reach
+        self._reconnect = reconnect
+        self._on_state = on_state
+        self._peer: Peer | None = None
+
+    def __await__(self) -> Generator[Any, None, Peer]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Peer:
+        self._peer = await self._open()
+        return self._peer
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._peer is not None:
+            await self._peer.close()
+
+    async def _open(self) -> Peer:
+        channel = await self._reach()
+        peer = self._make()
+        peer.on_state = self._on_state
+        if self._reconnect:
+            peer.on_lost = lambda why: self._lost(peer)
+        peer.attach(channel)
+        return peer
+
+    def _lost(self, peer: Peer) -> bool:
+        peer.redialling = peer.later(self._again(peer))
+        return True
+
+    async def _again(self, peer: Peer) -> None:
+        """Dial until it works; a peer that is closed cancels this."""
+        try:
+            channel = await reconnect(self._reach, PAUSES, faults=(ChannelError,))
+        except Exception as error:  # no wire's failure: it would be the same the next time
+            peer.given_up(Broken(f"{error}" if isinstance(error, LocalError) else f"cannot dial again: {error!r}"))
+            return
+        if peer.closing:
+            await channel.close()
+        else:
+            peer.attach(channel)
+
+
+def pair(limits: Limits) -> tuple[Channel, Channel]:
+    """Two ends of one channel within this process: what is sent into one comes out of the other."""
+    from .transports.memory import pair as ends  # noqa: PLC0415  (a wire, imported when used)
+
+    return ends(limits)

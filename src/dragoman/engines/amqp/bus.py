@@ -1,0 +1,107 @@
+"""RabbitMQ as a bus: one direct exchange, a topic is a routing key, every bus hears on a queue of its own that goes with its
+channel. RabbitMQ keeps no values, so the bus has no store: what needs one (sessions of MCP's stateful revisions) cannot be
+shared over it.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from ...bus.contract import BusLost, Store, Subscription
+from ...bus.topics import Topics
+from ...net.reconnect import OutageLog
+from ...net.urls import Url, asked, parse
+from .connection import BrokerConnection
+
+log = logging.getLogger("dragoman.wire")
+
+EXCHANGE = "dragoman.bus"
+
+
+class AmqpBus:
+    """See the module and `bus.Bus`."""
+
+    def __init__(self, where: Url, line: BrokerConnection) -> None:
+        self.url = f"{where.scheme}://{where.address}{where.path.rstrip('/')}"
+        self.store: Store | None = None
+        self.on_state: Callable[[bool], object] | None = None
+        self._line = line
+        self._queue = ""
+        self._trouble = OutageLog(self.url)
+        self._topics = Topics(self._left)
+        self._count = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is connected."""
+        return self._line.alive
+
+    async def begin(self) -> None:
+        """Connect. Raises BusLost."""
+        self._line.renew = self._renew
+        self._line.on_state = self._state
+        try:
+            await self._line.begin()
+        except ConnectionError as why:
+            raise BusLost(f"{self.url}: {why}") from None
+
+    async def publish(self, topic: str, message: bytes) -> None:
+        self._there()
+        self._count += 1
+        try:
+            await self._line.publish(EXCHANGE, topic, message, name=str(self._count), persistent=False)
+        except ConnectionError as why:
+            raise BusLost(f"{self.url}: {why}") from None
+
+    async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscription:
+        self._there()
+        one = self._topics.add(topic, take)
+        try:
+            await self._line.bind(self._queue, EXCHANGE, topic)  # of an equal one nothing comes
+        except ConnectionError as why:
+            await one.close()
+            raise BusLost(f"{self.url}: {why}") from None
+        return one
+
+    async def _left(self, topic: str) -> None:
+        if self.alive:
+            try:
+                await self._line.unbind(self._queue, EXCHANGE, topic)
+            except ConnectionError as why:
+                log.debug("%s: %s", self.url, why)
+
+    async def close(self) -> None:
+        self.on_state = None
+        await self._line.close()
+
+    def _there(self) -> None:
+        if not self.alive:
+            raise BusLost(f"{self.url}: not connected")
+
+    async def _renew(self) -> None:
+        line = self._line
+        await line.exchange(EXCHANGE, "direct")
+        self._queue = await line.queue("", own=True)
+        for topic in self._topics:
+            await line.bind(self._queue, EXCHANGE, topic)
+        await line.consume(self._queue, self._take, free=True)
+
+    def _take(self, message: Any) -> None:
+        self._topics.tell(message.delivery.routing_key, message.body)
+
+    def _state(self, alive: bool, why: str) -> None:
+        changed = self._trouble.stands(alive, "RabbitMQ", why)
+        if changed and self.on_state is not None:
+            self.on_state(alive)
+
+
+async def open(url: str, tls: ssl.SSLContext | None = None) -> AmqpBus:
+    """As `bus.open_bus`: `amqp://user:password@host/vhost`."""
+    where = parse(url)
+    asked(where, "heartbeat")
+    bus = AmqpBus(where, BrokerConnection(where, vhost=where.path.strip("/"), role="bus", tls=tls))
+    await bus.begin()
+    return bus

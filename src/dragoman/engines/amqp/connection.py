@@ -1,0 +1,437 @@
+"""RabbitMQ's library, for the wire and for the bus. It is aiormq, the lower half of aio-pika, whose upper half (its own way
+to come back, its objects for queues) is of no use here.
+
+A `BrokerConnection` is one channel of AMQP 0-9-1 that comes back: when it is lost it is made anew, with growing, jittered
+pauses of two seconds at most, and calls `renew` before it says that it is back. A wire and a bus at the same place have a
+channel each on one connection (`Dialled`), because deliveries are settled on the channel that they came over, and what a
+channel has not settled is given back when it is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, cast
+from urllib.parse import quote, urlencode
+
+import aiormq
+from aiormq import spec
+from msgspec import Struct
+
+from ...net.reconnect import BackgroundTasks, reconnect
+from ...net.sharing import OnState, Sharing
+from ...net.sockets import in_words
+from ...net.urls import Url, credentials, number, printable
+from ...transports.broker.contract import RECONNECT_GRACE
+
+log = logging.getLogger("dragoman.wire")
+
+PAUSES = (0.1, 2.0)
+"""The first and the longest pause between two tries to connect."""
+PATIENCE = 10.0
+"""Seconds for dialling, for an answer, and for leaving in good order."""
+HEARTBEAT = 10
+"""Seconds of silence after which a connection is given up (`?heartbeat=`)."""
+
+# the library logs as an error what it raises as well, at every try
+logging.getLogger("aiormq.connection").addFilter(
+    lambda record: not str(record.msg).startswith("error when creating transport")
+)
+
+
+class Returned(ConnectionError):
+    """The broker has no queue for a message that said it must have one."""
+
+
+class Turned(ConnectionError):
+    """The broker refused a message: the queue that it was for is full."""
+
+
+class Closed(ConnectionError):
+    """The line was closed here, or is away just now."""
+
+
+class Silent(ConnectionError):
+    """The broker is there and does not answer what it was asked."""
+
+
+def _faults(fault: BaseException) -> str:
+    """Why, for people."""
+    if isinstance(fault, aiormq.exceptions.ConnectionNotAllowed | aiormq.exceptions.AuthenticationError):
+        return printable(str(fault))
+    if isinstance(fault, aiormq.exceptions.AMQPError):
+        return printable(str(fault) or type(fault).__name__)
+    return in_words(fault)
+
+
+async def client(where: Url, *, vhost: str, tls: Any = None, heartbeat: int = HEARTBEAT) -> Any:
+    """A connection of the library. Raises ConnectionError, in words."""
+    user, password = credentials(where) or ("guest", "guest")
+    host = f"[{where.host}]" if ":" in where.host else where.host or "localhost"
+    query = urlencode({"heartbeat": heartbeat, "name": "dragoman"})
+    path = "" if vhost in ("", "/") else f"/{quote(vhost, safe='')}"
+    url = f"{where.scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{host}:{where.port}{path}?{query}"
+    if where.scheme == "amqps" and tls is None:
+        tls = ssl.create_default_context()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await aiormq.connect(url, context=tls)
+    except (aiormq.exceptions.AMQPError, OSError, EOFError) as fault:
+        raise ConnectionError(_faults(fault)) from None
+
+
+class Dialled:
+    """One connection, dialled anew by whichever of its channels needs it first."""
+
+    alive = True
+    """It is there when it is asked for."""
+
+    def __init__(self, where: Url, vhost: str, tls: Any, heartbeat: int) -> None:
+        self.states: list[OnState] = []  # its channels tell of themselves
+        self._dial = partial(client, where, vhost=vhost, tls=tls, heartbeat=heartbeat)
+        self._dialling = asyncio.Lock()
+        self._there: Any = None
+
+    async def open(self) -> None:
+        """Connect. Raises ConnectionError."""
+        await self.get()
+
+    def lost(self) -> ConnectionError:
+        return Closed("RabbitMQ is away")
+
+    async def get(self) -> Any:
+        """The library's connection. Raises ConnectionError."""
+        async with self._dialling:
+            if self._there is None or self._there.is_closed:
+                self._there = await self._dial()
+            return self._there
+
+    async def drop(self, connection: Any) -> None:
+        """It is of no use any more: the next who asks gets another."""
+        if self._there is connection:
+            self._there = None
+        await _farewell(connection)
+
+    async def close(self) -> None:
+        """Leave."""
+        if self._there is not None:
+            await self.drop(self._there)
+
+
+_SHARED: Sharing[Dialled] = Sharing()
+
+
+class Loss(Struct, frozen=True):
+    """Why a channel is over, and whether its connection is of use still."""
+
+    why: str
+    usable: bool = False
+
+
+class BrokerConnection:
+    """See the module. `renew(line)` is awaited after every connecting; what it raises counts as a failed try."""
+
+    def __init__(self, where: Url, *, vhost: str, role: str, tls: Any = None) -> None:
+        self.where = where
+        self.alive = False
+        self.channel: Any = None
+        self.renew: Callable[[], Awaitable[None]] | None = None
+        self.on_state: Callable[[bool, str], None] | None = None
+        self.heartbeat = number(where, "heartbeat", HEARTBEAT)
+        key = (where.scheme, where.address, credentials(where), vhost, tls, self.heartbeat)
+        self._part = _SHARED.part(key, role, lambda: Dialled(where, vhost, tls, self.heartbeat))
+        self._connection: Any = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._lost: asyncio.Future[Loss] | None = None
+        self._leaving = BackgroundTasks(where.shown)
+        self._acks: list[tuple[int, str]] = []
+        self._acker: asyncio.Task[None] | None = None
+        self._publishing: set[asyncio.Task[Any]] = set()
+        self._dropped: set[asyncio.Task[Any]] = set()
+        self._patience = PATIENCE
+        self.prefetch = 0
+        self._back: float | None = None
+        self._heard = False
+
+    @property
+    def young(self) -> bool:
+        """Whether it came back less than `RECONNECT_GRACE` seconds ago."""
+        return self._back is not None and asyncio.get_running_loop().time() - self._back < RECONNECT_GRACE
+
+    async def begin(self) -> None:
+        """Connect for the first time, and stay connected from now on. Raises ConnectionError."""
+        await self._part.open()
+        await self._connect()
+        self._keeper = asyncio.create_task(self._keep())
+
+    # -- what is sent -----------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        exchange: str,
+        key: str,
+        body: bytes,
+        *,
+        name: str,
+        reply_to: str = "",
+        correlation: str = "",
+        headers: Mapping[str, str] | None = None,
+        persistent: bool = True,
+        mandatory: bool = False,
+    ) -> None:
+        """Send, and wait until the broker has it. `name`: unique among what is under way. Raises Returned, Turned,
+        and ConnectionError when the line is lost meanwhile."""
+        channel = self.channel
+        task = asyncio.current_task()
+        if channel is None or task is None:
+            raise Closed("RabbitMQ is away")
+        properties = spec.Basic.Properties(
+            content_type="application/json",
+            delivery_mode=2 if persistent else 1,
+            message_id=name,
+            reply_to=reply_to or None,
+            correlation_id=correlation or None,
+            headers=cast("dict[str, Any]", headers) or None,
+        )
+        self._publishing.add(task)
+        try:
+            await channel.basic_publish(
+                body, exchange=exchange, routing_key=key, properties=properties, mandatory=mandatory, wait=False
+            )
+        except aiormq.exceptions.PublishError:
+            raise Returned(f"no queue {printable(key)!r}") from None
+        except aiormq.exceptions.DeliveryError:
+            raise Turned("the queue is full") from None
+        except asyncio.CancelledError:
+            if task in self._dropped:
+                task.uncancel()
+            if task.cancelling():
+                raise
+            raise Closed("RabbitMQ was lost") from None  # the library ends what waits so
+        except (aiormq.exceptions.AMQPError, OSError, RuntimeError) as fault:
+            raise ConnectionError(_faults(fault)) from None
+        else:
+            self._heard = True
+        finally:
+            self._publishing.discard(task)
+            self._dropped.discard(task)
+
+    def settle(self, channel: Any, tag: int, how: str) -> None:
+        """Acknowledge ("ack"), give back ("requeue") or set aside ("dead") a delivery. What came over a connection that
+        is gone needs none: the broker gives it to somebody again."""
+        if channel is not self.channel:
+            return
+        self._acks.append((tag, how))
+        if self._acker is None:
+            self._acker = asyncio.get_running_loop().create_task(self._acknowledge(channel))
+
+    async def _acknowledge(self, channel: Any) -> None:
+        try:
+            while self._acks and channel is self.channel:
+                acks, self._acks = self._acks, []
+                for tag, how in acks:
+                    if how == "ack":
+                        await channel.basic_ack(tag, wait=False)
+                    else:
+                        await channel.basic_reject(tag, requeue=how == "requeue", wait=False)
+        except (aiormq.exceptions.AMQPError, OSError, RuntimeError) as fault:
+            log.debug("an acknowledgement could not be sent: %s", _faults(fault))
+        finally:
+            if self._acker is asyncio.current_task():
+                self._acker = None
+
+    # -- what is made -----------------------------------------------------------------------------
+
+    async def queue(self, name: str, arguments: Mapping[str, Any] | None = None, *, own: bool = False) -> str:
+        """Declare a durable queue, or one of our own that goes with the connection (`name` "" gets one). Raises
+        ConnectionError, in words, where one of that name is otherwise."""
+        declared = await self._asked(
+            self.channel.queue_declare(
+                name, durable=not own, exclusive=own, auto_delete=own, arguments=dict(arguments or {})
+            ),
+            f"the queue {printable(name)!r}, which may have no leader",
+        )
+        return str(declared.queue)
+
+    async def exchange(self, name: str, kind: str) -> None:
+        """Declare a durable exchange."""
+        await self._asked(
+            self.channel.exchange_declare(name, exchange_type=kind, durable=True), f"the exchange {printable(name)!r}"
+        )
+
+    async def bind(self, queue: str, exchange: str, key: str = "") -> None:
+        """Let a queue have what comes to an exchange."""
+        await self._asked(self.channel.queue_bind(queue, exchange, routing_key=key), "a binding")
+
+    async def unbind(self, queue: str, exchange: str, key: str) -> None:
+        """No longer."""
+        await self._asked(self.channel.queue_unbind(queue, exchange, routing_key=key), "a binding")
+
+    async def consume(self, queue: str, take: Callable[[Any], None], *, free: bool = False) -> str:
+        """Take what comes; `free`: it needs no acknowledgement. Returns the consumer's tag."""
+
+        async def consumer(message: Any) -> None:
+            self._heard = True
+            take(message)
+
+        about = f"the queue {printable(queue)!r}, which may have no leader"
+        return str((await self._asked(self.channel.basic_consume(queue, consumer, no_ack=free), about)).consumer_tag)
+
+    async def cancel(self, tag: str) -> None:
+        """Take no more."""
+        await self._asked(self.channel.basic_cancel(tag), "a consumer")
+
+    async def limit(self, prefetch: int) -> None:
+        """So many unsettled deliveries at most, of each consumer from now on."""
+        self.prefetch = prefetch
+        await self._asked(self.channel.basic_qos(prefetch_count=prefetch), "the prefetch")
+
+    async def delete(self, queue: str) -> None:
+        """Take a queue away."""
+        await self._asked(self.channel.queue_delete(queue), f"the queue {printable(queue)!r}")
+
+    async def _asked(self, work: Awaitable[Any], about: str) -> Any:
+        try:
+            async with asyncio.timeout(self._patience):
+                return await work
+        except TimeoutError:
+            raise Silent(f"it does not answer about {about}") from None
+        except (aiormq.exceptions.AMQPError, OSError, RuntimeError) as fault:
+            raise ConnectionError(_faults(fault)) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise Closed("RabbitMQ was lost") from None
+        except Exception as fault:
+            if type(fault) is Exception:  # what the library gives to those who wait when it closes a channel
+                raise Closed("RabbitMQ was lost") from None
+            raise
+
+    # -- its life ---------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Leave in good order, as far as that goes."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+        if (acker := self._acker) is not None:
+            await asyncio.wait([acker], timeout=PATIENCE)
+        self.alive = False
+        channel, self.channel = self.channel, None
+        if self._connection is not None:
+            self._leave(self._connection, channel)
+        await self._leaving.wait(None)
+        await self._part.close()
+
+    async def _connect(self) -> None:
+        self._connection = connection = await self._part.connection.get()
+        self._lost = lost = asyncio.get_running_loop().create_future()
+        channel = None
+        try:
+            self.channel = channel = await self._asked(connection.channel(), "a channel")
+            self._acks.clear()
+            for part in (connection, channel):
+                part.closing.add_done_callback(partial(self._gone, lost, connection))
+            heard = getattr(channel, "on_consumer_cancel_callbacks", None)
+            if heard is not None:
+                heard.add(lambda frame: _settled(lost, Loss("the broker took a queue away", usable=True)))
+            if self.renew is not None:
+                await self.renew()
+        except BaseException as fault:
+            self.channel = None
+            self._leave(connection, None if isinstance(fault, Silent) else channel)
+            raise
+        self.alive = True
+
+    def _gone(self, lost: asyncio.Future[Loss], connection: Any, closing: Any) -> None:
+        why = None if closing.cancelled() else closing.exception()
+        words = "closed" if why is None or isinstance(why, asyncio.CancelledError) else _faults(why)
+        _settled(lost, Loss(words, usable=not connection.is_closed))
+
+    async def _keep(self) -> None:
+        """Notice that the connection is lost, and come back."""
+        while True:
+            loss = await self._watch()
+            self.alive = False
+            connection, self._connection = self._connection, None
+            channel, self.channel = self.channel, None
+            self._leave(connection, channel if loss.usable else None)
+            self._let_go()
+            self._say(False, loss.why)
+            self._patience = 2.0  # a broker that starts may leave a question unanswered for ever
+            await reconnect(self._connect, PAUSES, failed=self._failed, faults=(ConnectionError,))
+            self._patience = PATIENCE
+            self._back = asyncio.get_running_loop().time()
+            self._say(True, "")
+
+    def _failed(self, why: Exception) -> None:
+        if isinstance(why, Silent):
+            self._patience = min(1.2 * self._patience, PATIENCE)
+        self._say(False, str(why))
+
+    async def _watch(self) -> Loss:
+        """Until the connection is lost: return why. A far end that says nothing for too long is lost too."""
+        assert self._lost is not None
+        while True:
+            done, _ = await asyncio.wait([self._lost], timeout=self.heartbeat / 2)
+            if done:
+                return self._lost.result()
+            asked = asyncio.ensure_future(self.channel.basic_qos(prefetch_count=self.prefetch))
+            try:
+                while not done:
+                    self._heard = False
+                    done, _ = await asyncio.wait([self._lost, asked], timeout=self.heartbeat / 2)
+                    if not done and not self._heard:  # who is busy answers late, after all that was asked before
+                        return Loss(f"it was silent for {self.heartbeat} s")
+                fault = None if not asked.done() or asked.cancelled() else asked.exception()
+                if self._lost.done():
+                    return self._lost.result()
+                if asked.cancelled():  # the library ends what waits so
+                    return Loss("closed", usable=not self._connection.is_closed)
+                if fault is not None:
+                    return Loss(_faults(fault), usable=not self._connection.is_closed)
+            finally:
+                asked.cancel()
+
+    def _let_go(self) -> None:
+        """End what waits on a connection that is gone: the library may leave it waiting for ever."""
+        for task in self._publishing:
+            if task not in self._dropped:
+                self._dropped.add(task)
+                task.cancel()
+        self._acks.clear()
+        if self._acker is not None:
+            self._acker.cancel()
+            self._acker = None
+
+    def _say(self, alive: bool, why: str) -> None:
+        if self.on_state is not None:
+            self.on_state(alive, why)
+
+    def _leave(self, connection: Any, channel: Any) -> None:
+        self._leaving.begin(self._left(connection, channel))
+
+    async def _left(self, connection: Any, channel: Any) -> None:
+        """Close the channel; the connection too where that does not work, or there is none."""
+        if channel is None or not await _farewell(channel):
+            await self._part.connection.drop(connection)
+
+
+def _settled(lost: asyncio.Future[Loss], loss: Loss) -> None:
+    if not lost.done():
+        lost.set_result(loss)
+
+
+async def _farewell(connection: Any) -> bool:
+    """Close a connection or a channel that may be dead; whether that went well."""
+    try:
+        async with asyncio.timeout(2):
+            await connection.close()
+    except Exception as fault:
+        log.debug("a connection to RabbitMQ ended badly: %s", _faults(fault))
+        return False
+    return True

@@ -1,0 +1,292 @@
+"""RabbitMQ (AMQP 0-9-1): `amqp://host/calculator`, `amqp://host/vhost?queue=calculator`, `amqps:` with TLS.
+
+Grade of promise: at least once. Rules:
+
+- Requests go to a durable quorum queue named by `?queue=`, or by the path's last part; what stands before it is the
+  virtual host. Workers compete for them, `?prefetch=` unsettled requests each.
+- Everything is published with confirms, and requests with the mandatory flag: no queue is `Unroutable`, at once.
+- Answers go to a durable queue of the caller's own, `dragoman.answers.<id>`, which RabbitMQ takes away ten minutes after
+  the caller. `?reply=direct` uses RabbitMQ's direct reply-to instead: quicker, but an answer is lost when the caller's
+  connection is. A worker answers to these and to queues that RabbitMQ named (`amq.gen-`), to others by `?reply_to=`.
+- What is set aside goes to the queue `<queue>.dead`: messages that are not JSON-RPC and name no address to answer, and
+  requests
+  that were delivered `?deliveries=` times (5). Cancels and broadcasts go to the fanout exchange `<queue>.control`.
+- `?length=` bounds the queue; above it requests are `Refused`. `?limit=` is the longest message in bytes (16 MiB, which is
+  what RabbitMQ 4 takes unless it is told otherwise). `?heartbeat=` (10 s): how long a silent connection is believed.
+  `?declare=no` takes the queue as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...channel import Channel, Listener, Options, Servable
+from ...jsonrpc.errors import LocalError
+from ...net.reconnect import backoff
+from ...net.sockets import sole
+from ...net.urls import Url, address, asked, choice, number, parse, printable
+from ...transports.broker.channel import reach
+from ...transports.broker.contract import (
+    RECONNECT_GRACE,
+    BrokerMessage,
+    Mailboxes,
+    NotTaken,
+    Outcome,
+    Refused,
+    Take,
+    Unroutable,
+    unsettled,
+)
+from ...transports.broker.listener import begin
+from .connection import BrokerConnection, Returned, Turned
+
+log = logging.getLogger("dragoman.wire")
+
+LIMIT = 16 * 1024 * 1024
+EXPIRES = 600_000
+"""Milliseconds that a mailbox lives without its caller."""
+DIRECT = "amq.rabbitmq.reply-to"
+OURS = "dragoman."
+"""How the names of mailboxes begin."""
+MAILBOXES = (f"{DIRECT}.*", "amq.gen-*", f"{OURS}*")
+"""Direct reply-to, queues that RabbitMQ named for their owner, and ours."""
+_QUERY = ("queue", "prefetch", "reply", "reply_to", "deliveries", "length", "limit", "heartbeat", "declare")
+_SETTLED: Mapping[Outcome, str] = {"answered": "ack", "nothing_owed": "ack", "retry": "requeue", "reject": "dead"}
+
+
+class AmqpPost:
+    """A `BrokerAdapter` over RabbitMQ."""
+
+    name = "RabbitMQ"
+
+    def __init__(self, where: Url, options: Options) -> None:
+        query = asked(where, *_QUERY)
+        self.queue, vhost = address(where)
+        if self.queue.startswith(OURS):
+            raise LocalError(f"{where.shown}: {OURS}... is the name of a mailbox; call the queue otherwise")
+        self._mailboxes = Mailboxes(where, *MAILBOXES)
+        self.limit = number(where, "limit", LIMIT)
+        self.direct = choice(where, "reply", "queue", "direct") == "direct"
+        self.durable = not self.direct
+        self.on_state: Callable[[bool, str], None] | None = None
+        self._declare = choice(where, "declare", "yes", "no") == "yes"
+        self._length = number(where, "length", 0)
+        for name in ("prefetch", "deliveries"):  # which are the listener's
+            number(where, name, 1)
+        self._bounded = "length" in query
+        self._where = where
+        self._line = BrokerConnection(where, vhost=vhost, role="wire", tls=options.client_tls)
+        self._line.renew = self._renew
+        self._line.on_state = self._state
+        self._work: tuple[Take, int] | None = None
+        self._worker = ""
+        self._hear: Take | None = None
+        self._mailbox = ""
+        self._mail: Take | None = None
+        self._reader = ""
+        self._closed = False
+
+    async def open(self) -> None:
+        await self._line.begin()
+
+    # -- the contract -----------------------------------------------------------------------------
+
+    async def work(self, take: Take, prefetch: int) -> None:
+        await self._begin_work(take, prefetch)
+        self._work = (take, prefetch)
+
+    async def pause(self) -> None:
+        self._work = None
+        if self._line.alive and self._worker:
+            tag, self._worker = self._worker, ""
+            await self._line.cancel(tag)
+
+    async def hear(self, take: Take) -> None:
+        await self._begin_hear(take)
+        self._hear = take
+
+    async def mailbox(self, take: Take) -> str:
+        self._mailbox = DIRECT if self.direct else f"{OURS}answers.{uuid.uuid4().hex}"
+        await self._begin_mailbox(take)
+        self._mail = take
+        return self._mailbox
+
+    async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + RECONNECT_GRACE
+        for pause in backoff(0.1, 0.5):
+            why: Unroutable | Refused
+            try:
+                await self._request(letter)
+                return
+            except Returned:
+                why = Unroutable(f"no worker serves {printable(self.queue)!r} at {self._where.shown}: no such queue")
+                again = self._line.young
+            except Turned:
+                # it says no as well while a queue has no leader
+                full = "is full" if self._bounded else "is full, or has no leader"
+                why = Refused(f"RabbitMQ did not take the message: {printable(self.queue)!r} {full}")
+                again = self._line.young or not self._bounded
+            if not again or loop.time() > until:
+                raise why from None
+            await asyncio.sleep(pause)
+
+    async def _request(self, letter: BrokerMessage) -> None:
+        if not self._line.alive:
+            raise NotTaken("RabbitMQ is away")
+        await self._line.publish(
+            "",
+            self.queue,
+            letter.body,
+            name=letter.correlation,
+            reply_to=letter.reply_to,
+            correlation=letter.correlation,
+            headers=letter.headers,
+            mandatory=True,
+        )
+
+    async def tell(self, letter: BrokerMessage) -> None:
+        exchange = f"{self.queue}.control"
+        if not self._line.alive:
+            raise NotTaken("RabbitMQ is away")
+        await self._line.publish(
+            exchange,
+            "",
+            letter.body,
+            name=letter.correlation,
+            reply_to="" if self.direct else letter.reply_to,
+            correlation=letter.correlation,
+            headers=letter.headers,
+            persistent=False,
+        )
+
+    def answerable(self, letter: BrokerMessage) -> bool:
+        return self._mailboxes.hold(letter.reply_to)
+
+    async def answer(self, to: str, letter: BrokerMessage) -> None:
+        try:
+            await self._line.publish(
+                "",
+                to,
+                letter.body,
+                name=letter.correlation,
+                correlation=letter.correlation,
+                headers=letter.headers,
+                persistent=not to.startswith(DIRECT),
+            )
+        except (Turned, ValueError) as why:
+            log.debug("%s: an answer was not taken: %s", self._where.shown, why)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            if self._mailbox and not self.direct and self._line.alive:
+                try:
+                    await self._line.cancel(self._reader)
+                    await self._line.delete(self._mailbox)
+                except ConnectionError as why:
+                    log.debug("%s: %s", self._where.shown, why)
+            await self._line.close()
+
+    # -- consuming --------------------------------------------------------------------------------
+
+    async def _renew(self) -> None:
+        """Everything again, on a new connection."""
+        if self._hear is not None:
+            await self._begin_hear(self._hear)
+        if self._mail is not None:
+            await self._begin_mailbox(self._mail)
+        if self._work is not None:
+            await self._begin_work(*self._work)
+
+    async def _begin_work(self, take: Take, prefetch: int) -> None:
+        line = self._line
+        if self._declare:
+            dead = f"{self.queue}.dead"
+            arguments: dict[str, Any] = {
+                "x-queue-type": "quorum",
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": dead,
+                "x-dead-letter-strategy": "at-least-once",
+                "x-overflow": "reject-publish",  # which that strategy needs
+            }
+            if self._bounded:
+                arguments["x-max-length"] = self._length
+            await line.queue(dead, {"x-queue-type": "quorum"})
+            await line.queue(self.queue, arguments)
+        await line.limit(prefetch)
+        channel = line.channel
+
+        def taken(message: Any) -> None:
+            take(self._letter(channel, message))
+
+        self._worker = await line.consume(self.queue, taken)
+
+    async def _begin_hear(self, take: Take) -> None:
+        line = self._line
+        exchange = f"{self.queue}.control"
+        await line.exchange(exchange, "fanout")
+        queue = await line.queue("", own=True)
+        await line.bind(queue, exchange)
+        await line.consume(queue, lambda message: take(_read(message)), free=True)
+
+    async def _begin_mailbox(self, take: Take) -> None:
+        line = self._line
+        # now, and not when many calls end at once and each has its cancel to send
+        await line.exchange(f"{self.queue}.control", "fanout")
+        if self.direct:
+            await line.consume(DIRECT, lambda message: take(_read(message)), free=True)
+            return
+        await line.queue(self._mailbox, {"x-expires": EXPIRES})
+        channel = line.channel
+
+        def taken(message: Any) -> None:
+            take(self._letter(channel, message))
+
+        self._reader = await line.consume(self._mailbox, taken)
+
+    def _letter(self, channel: Any, message: Any) -> BrokerMessage:
+        """A delivery that wants to be settled."""
+        tag = message.delivery.delivery_tag
+        return _read(message, lambda outcome: self._line.settle(channel, tag, _SETTLED[outcome]))
+
+    def _state(self, alive: bool, why: str) -> None:
+        if self.on_state is not None:
+            self.on_state(alive, why)
+
+
+def _read(message: Any, settle: Callable[[Outcome], None] = unsettled) -> BrokerMessage:
+    properties = message.header.properties
+    count = 0
+    headers: dict[str, str] = {}
+    if found := properties.headers:
+        headers = {name: value for name, value in found.items() if type(value) is str}
+        delivered = found.get("x-delivery-count", 0)
+        count = delivered if type(delivered) is int else 0
+    if not count and message.delivery.redelivered:  # a queue of another type does not count
+        count = 1
+    return BrokerMessage(
+        body=message.body,
+        reply_to=properties.reply_to or "",
+        correlation=properties.correlation_id or "",
+        headers=headers,
+        count=count,
+        settle=settle,
+    )
+
+
+async def dial(url: str, options: Options) -> Channel:
+    """As `channel.Dial`: `amqp://` and `amqps://`."""
+    where = parse(url)
+    return await reach(AmqpPost(where, options), where, options)
+
+
+async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
+    """As `channel.Listen`: `amqp://` and `amqps://`."""
+    where = parse(url)
+    post = AmqpPost(where, options)
+    return await begin(post, where, sole(where, served), options, name=post.queue)

@@ -1,0 +1,448 @@
+"""One connected MQTT client on asyncio's loop: publish, subscribe, acknowledge. The one file with paho-mqtt.
+
+Rules:
+
+- Only the dialling, which blocks, is done in a thread; everything else happens on the loop, where paho is told when its
+  socket can be read or written.
+- A link is used once: when it is lost it stays lost, what waits ends in ConnectionError, and its owner opens another
+  under the same client id, by which the broker knows what it has kept.
+- Acknowledgements go out in the order in which the messages came: "A Client MUST send PUBACK packets in the order in
+  which the corresponding PUBLISH packets were received" (MQTT 5.0, 4.6), unless `Place.ordered` is False.
+- No more is unacknowledged than the broker's Receive Maximum allows (MQTT 5.0, 4.9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from msgspec import Struct
+from paho.mqtt import client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from .messages import Packed, Published, properties
+
+log = logging.getLogger("dragoman.wire")
+
+PATIENCE = 3.0
+"""Seconds for the dialling, and again for the broker's CONNACK: less than the pauses between attempts add up to."""
+LONGEST_PACKET = 268_435_455
+"""MQTT 5.0, 1.5.5: what four bytes of Remaining Length can say."""
+WITH_WILL = 0x04
+"""DISCONNECT: the broker shall publish our will all the same."""
+NO_SUBSCRIBERS = 0x10
+"""PUBACK: the message was taken, and there is no subscriber to get it."""
+UNSUPPORTED = 0x84
+"""CONNACK: the broker does not speak this version of MQTT."""
+NO_RETAINING = 0x9A
+"""CONNACK: the broker retains nothing, and so takes no will that it should."""
+TURNED_AWAY = 0x80
+"""From here on a reason code is a failure."""
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where and as whom to connect."""
+
+    host: str
+    port: int
+    client: str
+    """The client id, by which the broker knows its session."""
+    tls: ssl.SSLContext | None = None
+    auth: tuple[str, str] | None = None
+    version: str = "5"
+    """"5" or "3.1.1"."""
+    keepalive: int = 10
+    expiry: int = 0
+    """Seconds that the broker keeps the session after the link is lost. On 3.1.1: 0 or for ever."""
+    receive: int = 65_535
+    """The most unacknowledged messages that the broker may send us."""
+    ordered: bool = True
+    will: tuple[str, bytes] | None = None
+    """Topic and body of what the broker publishes when the link is lost and not back in `will_after` seconds (5 only)."""
+    will_after: int = 0
+    will_kept: int = 0
+    """Seconds that the broker retains it for those who subscribe later; 0: it does not."""
+
+
+class TurnedAway(ConnectionError):
+    """The broker said no; `code` is MQTT 5's reason code."""
+
+    def __init__(self, code: int, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+class Blamed(ConnectionError):
+    """The link was lost while the broker had this message, the longest of those that it had not confirmed: it may be
+    what the broker could not bear (too long, where it does not say how long is too long)."""
+
+
+class Link:
+    """See the module's rules. `take` gets each message, `lost` is called once with why, unless `close` was called."""
+
+    def __init__(
+        self, place: Place, take: Callable[[Link, Published], None], lost: Callable[[Link, str], None]
+    ) -> None:
+        self.place = place
+        self.resumed = False
+        """Whether the broker had kept our session."""
+        self.shares = place.version == "5"
+        """Whether the broker says that it has shared subscriptions."""
+        self.packet = LONGEST_PACKET
+        """The longest packet that the broker takes."""
+        self.why = ""
+        """Why it is over; "" while it is not."""
+        self._take = take
+        self._on_lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._client = _client(place)
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._adopted = False
+        self._writing = False
+        self._flushing = False
+        self._closing: asyncio.Future[None] | None = None
+        self._room = asyncio.Semaphore(1)
+        self._in_line = 0
+        self.confirmed = 0
+        """How many of our messages the broker has confirmed."""
+        self._sent: dict[int, tuple[asyncio.Future[int], int]] = {}
+        self._asked: dict[int, asyncio.Future[list[int]]] = {}
+        self._owed: dict[int, bool] = {}  # what came and is not acknowledged, in its order; whether it could be
+        self._ticking: asyncio.TimerHandle | None = None
+
+    # -- its life ---------------------------------------------------------------------------------
+
+    async def open(self, *, clean: bool) -> None:
+        """Connect. `clean`: forget what the broker kept under our client id. OSError, TurnedAway."""
+        client, place = self._client, self.place
+        client.on_connect = self._connected
+        client.on_disconnect = self._disconnected
+        client.on_message = self._message
+        client.on_publish = self._confirmed
+        client.on_subscribe = self._answered
+        client.on_unsubscribe = self._answered
+        client.on_socket_close = self._released
+        client.on_socket_register_write = self._wants_to_write
+        if place.version == "5":
+            about = properties(PacketTypes.CONNECT, SessionExpiryInterval=place.expiry, ReceiveMaximum=place.receive)
+            if place.will is not None:
+                how = {"WillDelayInterval": place.will_after}
+                if place.will_kept:
+                    how["MessageExpiryInterval"] = place.will_kept
+                delay = properties(PacketTypes.WILLMESSAGE, **how)
+                client.will_set(*place.will, qos=1, retain=bool(place.will_kept), properties=delay)
+            client.connect_async(place.host, place.port, place.keepalive, clean_start=clean, properties=about)
+        else:
+            client.connect_async(place.host, place.port, place.keepalive)
+        dialling = self._loop.run_in_executor(None, client.reconnect)
+        try:
+            await asyncio.shield(dialling)
+        except asyncio.CancelledError:
+            self.why = "closed"
+            dialling.add_done_callback(self._dialled_in_vain)
+            raise
+        self._adopt()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.shield(self._ready)
+        except TimeoutError:
+            self._over("the broker does not answer")
+            raise ConnectionError("the broker does not answer") from None
+        except BaseException:
+            self._over("closed")
+            raise
+        finally:
+            if self._ready.done() and not self._ready.cancelled():
+                self._ready.exception()
+            self._ready.cancel()
+
+    def _adopt(self) -> None:
+        """The socket is connected: from now on the loop watches it."""
+        self._adopted = True
+        sock = self._client.socket()
+        if sock is None:
+            raise ConnectionError("the broker closed at once")
+        cast(socket.socket, sock).setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._loop.add_reader(sock, self._readable)
+        self._flush_soon()
+        self._tick()
+
+    def _dialled_in_vain(self, dialling: asyncio.Future[Any]) -> None:
+        if not dialling.cancelled():
+            dialling.exception()
+        if (sock := self._client.socket()) is not None:
+            sock.close()
+
+    def _tick(self) -> None:
+        """Keep-alive: a ping when nothing was heard, the end when that is not answered."""
+        self._ticking = self._loop.call_later(1.0, self._tick)
+        self._guarded(self._client.loop_misc)
+
+    async def close(self, *, forget: bool) -> None:
+        """Send what is unsent and say goodbye. `forget`: the broker shall keep nothing of us; else it publishes our
+        will, where we have one. Never raises."""
+        if self.why or self._closing is not None:
+            return
+        self._closing = self._loop.create_future()
+        code = about = None
+        if self.place.version == "5" and forget:
+            about = properties(PacketTypes.DISCONNECT, SessionExpiryInterval=0)
+        elif self.place.version == "5" and self.place.will is not None:
+            code = ReasonCode(PacketTypes.DISCONNECT, identifier=WITH_WILL)
+        self._client.disconnect(code, about)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._closing
+        except TimeoutError:
+            log.debug("MQTT: the broker reads no more; what was unsent is lost")
+        finally:
+            self._over("closed")
+
+    def _over(self, why: str) -> None:
+        """The end, once."""
+        if self.why:
+            return
+        self.why = why
+        if self._ticking is not None:
+            self._ticking.cancel()
+        if (sock := self._client.socket()) is not None:
+            self._released(self._client, None, sock)
+            sock.close()
+        error = ConnectionError(why)
+        sent = sorted(self._sent.values(), key=lambda one: one[1])
+        everyone: list[asyncio.Future[Any]] = [*(one for one, _ in sent), *self._asked.values()]
+        for waiting in everyone:
+            if not waiting.done():
+                waiting.set_exception(Blamed(why) if sent and waiting is sent[-1][0] else error)
+                waiting.exception()  # a task that waits gets it; there may be none any more
+        self._sent.clear()
+        self._asked.clear()
+        self._owed.clear()
+        for _ in range(self._in_line):
+            self._room.release()
+        if self._closing is not None:
+            if not self._closing.done():
+                self._closing.set_result(None)
+        elif not self._ready.done():
+            self._ready.set_exception(error)
+        else:
+            self._loop.call_soon(self._on_lost, self, why)
+
+    # -- what its owner does ----------------------------------------------------------------------
+
+    async def publish(self, message: Published) -> int:
+        """Send with QoS 1; returns the broker's reason code (0 on 3.1.1) when it has the message. ConnectionError,
+        Blamed."""
+        self._in_line += 1
+        try:
+            await self._room.acquire()
+        finally:
+            self._in_line -= 1
+        confirmed: asyncio.Future[int] = self._loop.create_future()
+        try:
+            self._sent[self._publish(message, 1)] = confirmed, len(message.body)
+        except BaseException:
+            self._room.release()
+            raise
+        return await confirmed
+
+    def tell(self, message: Published) -> None:
+        """Send with QoS 0: at most once, and not held up by what is unacknowledged."""
+        self._publish(message, 0)
+
+    def _publish(self, message: Published, qos: int) -> int:
+        if self.why:
+            raise ConnectionError(self.why)
+        about = cast(Properties, Packed(message)) if self.place.version == "5" else None
+        info = self._client.publish(message.topic, message.body, qos, message.retained, properties=about)
+        if info.rc != paho.MQTT_ERR_SUCCESS:
+            raise ConnectionError(paho.error_string(info.rc))
+        return info.mid
+
+    async def subscribe(self, filters: Sequence[str], qos: int, *, retained: bool = False) -> list[int]:
+        """Returns the broker's reason codes, one for each filter. `retained`: what it has retained is wanted as well;
+        else it is not sent, where the version of MQTT can say so. ConnectionError."""
+        if self.why:
+            raise ConnectionError(self.why)
+        if self.place.version == "5":
+            handling = SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE if retained else SubscribeOptions.RETAIN_DO_NOT_SEND
+            how = SubscribeOptions(qos=qos, retainHandling=handling)
+            _, mid = self._client.subscribe([(one, how) for one in filters])
+        else:
+            _, mid = self._client.subscribe([(one, qos) for one in filters])
+        return await self._answer(mid)
+
+    async def unsubscribe(self, filters: Sequence[str]) -> None:
+        """ConnectionError."""
+        if self.why:
+            raise ConnectionError(self.why)
+        _, mid = self._client.unsubscribe(list(filters))
+        await self._answer(mid)
+
+    async def _answer(self, mid: int | None) -> list[int]:
+        if mid is None:
+            raise ConnectionError("the link is lost")
+        answer: asyncio.Future[list[int]] = self._loop.create_future()
+        self._asked[mid] = answer
+        return await answer
+
+    def acknowledge(self, message: Published) -> None:
+        """We need it no more. Nothing happens where the link is over: the broker will send it again."""
+        if self.why or not message.id:
+            return
+        if not self.place.ordered:
+            self._owed.pop(message.id, None)
+            self._client.ack(message.id, 1)
+            return
+        self._owed[message.id] = True
+        while self._owed and self._owed[id := next(iter(self._owed))]:
+            del self._owed[id]
+            self._client.ack(id, 1)
+
+    @property
+    def owes(self) -> bool:
+        """Whether something that came is not acknowledged."""
+        return bool(self._owed)
+
+    # -- what paho says ---------------------------------------------------------------------------
+
+    def _connected(self, client: Any, _: Any, flags: paho.ConnectFlags, code: ReasonCode, about: Any) -> None:
+        if code.is_failure:
+            if not self._ready.done():
+                self._ready.set_exception(TurnedAway(code.value, f"the broker says: {code.getName().lower()}"))
+            return
+        self.resumed = flags.session_present
+        if self.place.version == "5":
+            self.packet = getattr(about, "MaximumPacketSize", LONGEST_PACKET)
+            self.shares = bool(getattr(about, "SharedSubscriptionAvailable", 1))
+        self._room = asyncio.Semaphore(getattr(about, "ReceiveMaximum", 65_535))
+        if not self._ready.done():
+            self._ready.set_result(None)
+
+    def _disconnected(self, client: Any, _: Any, flags: Any, code: ReasonCode, about: Any) -> None:
+        if flags.is_disconnect_packet_from_server:
+            self._over(f"the broker says: {code.getName().lower()}")
+        else:  # paho has few words for what it saw itself
+            words = {"Unspecified error": "the connection is gone", "Keep alive timeout": "the broker is silent"}
+            self._over(words.get(code.getName(), code.getName().lower()))
+
+    def _message(self, client: Any, _: Any, it: paho.MQTTMessage) -> None:
+        if it.qos:
+            self._owed[it.mid] = False
+        about = it.properties
+        data = getattr(about, "CorrelationData", b"")
+        message = Published(
+            topic=it.topic,
+            body=bytes(it.payload),
+            reply_to=getattr(about, "ResponseTopic", ""),
+            correlation=data.decode("latin-1"),
+            headers=dict(getattr(about, "UserProperty", ())),
+            expiry=getattr(about, "MessageExpiryInterval", 0),
+            id=it.mid if it.qos else 0,
+            again=it.dup,
+            retained=it.retain,
+        )
+        self._take(self, message)
+
+    def _confirmed(self, client: Any, _: Any, mid: int, code: ReasonCode, about: Any) -> None:
+        sent = self._sent.pop(mid, None)
+        if sent is None:  # QoS 0
+            return
+        self.confirmed += 1
+        self._room.release()
+        if not sent[0].done():
+            sent[0].set_result(code.value)
+
+    def _answered(self, client: Any, _: Any, mid: int, codes: Sequence[ReasonCode], about: Any) -> None:
+        answer = self._asked.pop(mid, None)
+        if answer is not None and not answer.done():
+            answer.set_result([code.value for code in codes])
+
+    # -- the socket -------------------------------------------------------------------------------
+
+    def _guarded(self, step: Callable[[], object]) -> None:
+        """Whatever paho stumbles over in what the broker sends is the end of the link, not of the loop."""
+        try:
+            step()
+        except Exception as error:
+            log.debug("MQTT: a packet could not be understood", exc_info=True)
+            self._over(f"what the broker sent could not be understood: {type(error).__name__}")
+
+    def _readable(self) -> None:
+        self._guarded(self._client.loop_read)
+        pending = getattr(self._client.socket(), "pending", None)  # TLS reads ahead
+        if pending is not None and not self.why and pending():
+            self._loop.call_soon(self._readable)
+
+    def _wants_to_write(self, client: Any, _: Any, sock: Any) -> None:
+        if self._adopted:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        """What is published in one turn of the loop goes out together."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what is unsent, as far as the socket takes it."""
+        self._flushing = False
+        if self.why:
+            return
+        self._guarded(self._client.loop_write)
+        sock = self._client.socket()
+        if sock is None or self.why:
+            return
+        if self._client.want_write() and not self._writing:
+            self._writing = True
+            self._loop.add_writer(sock, self.flush)
+        elif self._writing and not self._client.want_write():
+            self._writing = False
+            self._loop.remove_writer(sock)
+
+    def _released(self, client: Any, _: Any, sock: Any) -> None:
+        if self._adopted and sock.fileno() >= 0:
+            self._loop.remove_reader(sock)
+            self._loop.remove_writer(sock)
+
+
+def _client(place: Place) -> paho.Client:
+    five = place.version == "5"
+    client = paho.Client(
+        CallbackAPIVersion.VERSION2,
+        client_id=place.client,
+        clean_session=None if five else not place.expiry,
+        protocol=MQTTProtocolVersion.MQTTv5 if five else MQTTProtocolVersion.MQTTv311,
+        reconnect_on_failure=False,
+        manual_ack=True,
+    )
+    client.connect_timeout = PATIENCE
+    client.max_inflight_messages = 0  # `Link._room` counts, by what the broker says
+    if place.tls is not None:
+        client.tls_set_context(cast(ssl.SSLContext, _Wrapping(place.tls)))
+    if place.auth is not None:
+        client.username_pw_set(*place.auth)
+    return client
+
+
+class _Wrapping:
+    """What paho asks of a TLS context. The handshake is made here: where it fails, paho would forget to close."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self.check_hostname = True  # paho has nothing more to check
+
+    def wrap_socket(
+        self, plain: socket.socket, server_hostname: str, do_handshake_on_connect: bool = False
+    ) -> ssl.SSLSocket:
+        """The same, after the handshake. OSError."""
+        plain.settimeout(PATIENCE)
+        return self._context.wrap_socket(plain, server_hostname=server_hostname)

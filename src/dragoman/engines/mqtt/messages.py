@@ -1,0 +1,73 @@
+"""What an MQTT message is, and its properties as bytes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+from paho.mqtt.properties import Properties
+
+
+class Published(Struct, frozen=True, kw_only=True, eq=False):
+    """One message, as it goes out and as it comes in."""
+
+    topic: str
+    body: bytes
+    reply_to: str = ""
+    correlation: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    expiry: int = 0
+    """Seconds after which the broker shall drop it; 0: never."""
+    id: int = 0
+    """Incoming: what to acknowledge; 0 for nothing."""
+    again: bool = False
+    """Incoming: the DUP flag: it was sent to us, or to who had our client id before us, and never acknowledged."""
+    retained: bool = False
+    """Incoming: it was published before we subscribed. Outgoing: the broker shall keep it for later subscribers."""
+
+
+def properties(packet: int, **values: int) -> Properties:
+    about = Properties(packet)  # type: ignore[no-untyped-call]
+    for name, value in values.items():
+        setattr(about, name, value)
+    return about
+
+
+class Packed:
+    """The properties of a PUBLISH as bytes (MQTT 5.0, 2.2.2 and 3.3.2.3): paho asks its own for no more than `pack`,
+    and takes ten times as long for it."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, message: Published) -> None:
+        self._message = message
+
+    def pack(self) -> bytes:
+        """Length and properties."""
+        message = self._message
+        out = bytearray()
+        if message.expiry:
+            out += struct.pack("!BI", 2, message.expiry)
+        if message.reply_to:
+            out += b"\x08" + _text(message.reply_to)
+        if message.correlation:
+            out += b"\x09" + _text(message.correlation, "latin-1")
+        for name, value in message.headers.items():
+            out += b"\x26" + _text(name) + _text(value)
+        return _length(len(out)) + bytes(out)
+
+
+def _text(text: str, encoding: str = "utf-8") -> bytes:
+    raw = text.encode(encoding)
+    return struct.pack("!H", len(raw)) + raw
+
+
+def _length(number: int) -> bytes:
+    """A Variable Byte Integer."""
+    out = bytearray()
+    while True:
+        number, low = divmod(number, 128)
+        out.append(low | 128 if number else low)
+        if not number:
+            return bytes(out)

@@ -1,0 +1,158 @@
+"""What the workers of a topic do when one of them dies: one takes over what it had.
+
+Brokers go on putting by a dead worker's share of the requests until its session expires, and give nothing of it to
+others. So each worker leaves a will at `<topic>/fallen/<group>/<client>`, the others claim what it leaves, and the first
+of them (by name) connects in its place, publishes anew what it has, and ends its session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from ...net.reconnect import BackgroundTasks
+from ...transports.broker.contract import RECONNECT_GRACE
+from .connection import Link, Place
+from .messages import Published
+from .topics import OWN_NAME
+
+log = logging.getLogger("dragoman.wire")
+
+SECONDS_TO_CLAIM, SECONDS_TO_INHERIT, SECONDS_TO_END = 0.5, 15.0, 5.0
+"""How long workers wait for one another's claims to what a dead one leaves; how long for the heir to say that it is done,
+before another claims it; and how long the heir waits where nothing of what was put by comes or goes."""
+
+
+class Heir(Protocol):
+    """A worker, as its takeovers see it."""
+
+    topic: str
+    shown: str
+    place: Place
+    link: Link | None
+    working: list[str]
+    closing: bool
+    renewing: int
+    asides: BackgroundTasks
+
+    def renewed(self) -> None:
+        """One of `renewing` is done."""
+
+    async def republish(self, link: Link, message: Published, more: int) -> None:
+        """Publish again what somebody else shall do, then acknowledge it."""
+
+    async def mark_end(self, link: Link, filters: list[str]) -> None:
+        """Take no more, and have a message come behind everything that was put by."""
+
+
+class Takeovers:
+    """See the module. `fallen`: the topic above the wills of the worker's group."""
+
+    def __init__(self, post: Heir, fallen: str) -> None:
+        self._post = post
+        self._fallen = fallen
+        self._claims: dict[str, set[str]] = {}
+        self._turn = asyncio.Lock()  # one takeover at a time: two would wait for the same window of the broker
+
+    def heard(self, link: Link, client: str, message: Published) -> None:
+        """A worker's will, another worker's claim to what it leaves, `<client> <heir>`, or nothing: it has come back, or
+        its heir is done. What was retained may be old: it has the time to come back that everyone has."""
+        words = message.body.decode("latin-1").split()
+        if not words:
+            self._claims.pop(client, None)
+        elif len(words) == 2 and client in self._claims:
+            self._claims[client].add(words[1])
+        elif (
+            words == [client]
+            and OWN_NAME.fullmatch(client)
+            and self._post.working
+            and client != self._post.place.client
+        ):
+            claims = self._claims[client] = set()
+            later = RECONNECT_GRACE if message.retained else 0.0
+            asyncio.get_running_loop().call_later(later, self._claim, link, client, claims)
+
+    def _claim(self, link: Link, client: str, claims: set[str]) -> None:
+        if self._claims.get(client) is claims and not link.why and not self._post.closing:
+            self._post.asides.begin(self._inherit(link, client, claims))
+
+    def forget_will(self, link: Link, client: str) -> None:
+        link.tell(Published(topic=f"{self._fallen}/{client}", body=b"", retained=True))
+
+    async def _inherit(self, link: Link, client: str, claims: set[str]) -> None:
+        """Another worker died. Brokers go on putting by its share of the requests until its session expires, and give
+        nothing of it to others: so one of us connects in its place, publishes anew what it has, and ends it. If that
+        one dies meanwhile, the will is heard again."""
+        mine = self._post.place.client
+        claims.add(mine)
+        if not link.why:
+            link.tell(Published(topic=f"{self._fallen}/{client}", body=f"{client} {mine}".encode()))
+        await asyncio.sleep(SECONDS_TO_CLAIM)
+        if self._claims.get(client) is not claims or link.why:  # it lives; or the broker fell, not the worker
+            return
+        if min(claims) != mine:
+            claims.clear()
+            asyncio.get_running_loop().call_later(SECONDS_TO_INHERIT, self._claim, link, client, claims)
+            return
+        del self._claims[client]
+        async with self._turn:
+            self._post.renewing += 1
+            try:
+                await self._take_over(client)
+            finally:
+                self._post.renewed()
+
+    async def _take_over(self, client: str) -> None:
+        """Publish anew what a dead worker has, and end its session; where that fails, its will is published again."""
+        end, given = asyncio.Event(), list[asyncio.Task[None]]()
+
+        def take(theirs: Link, one: Published) -> None:
+            if one.topic == self._post.topic or one.topic.startswith(f"{self._post.topic}/request/"):
+                given.append(self._post.asides.begin(self._post.republish(theirs, one, int(one.again))))
+            else:
+                theirs.acknowledge(one)
+                if one.topic.startswith(f"{self._post.topic}/reply/"):
+                    end.set()
+
+        will = f"{self._fallen}/{client}", client.encode()
+        theirs = Link(replace(self._post.place, client=client, will=will), take, lambda link, why: end.set())
+        done = False
+        try:
+            await theirs.open(clean=False)
+            if theirs.resumed:
+                log.warning(
+                    "%s: a worker of %s died; what it had goes to the others", self._post.shown, self._post.topic
+                )
+                await self._post.mark_end(theirs, self._post.working)
+                await self._all_given(end, given)
+            done = not theirs.why and not theirs.owes
+        except (OSError, ValueError) as why:  # it lives after all and took its place back, or the broker is lost
+            log.info("%s: what a dead worker had is not ours: %s", self._post.shown, why)
+        finally:
+            for task in given:  # what is not out yet would hold up the next try, and its original stays where it is
+                task.cancel()
+            await theirs.close(forget=done)
+        if done and self._post.link is not None and not self._post.link.why:
+            self.forget_will(self._post.link, client)
+
+    async def _all_given(self, end: asyncio.Event, given: Sequence[asyncio.Task[None]]) -> None:
+        """Wait until all is published anew, as long as there is some headway every few seconds: our own link may have a
+        lot to say before. To begin again where a machine is only slow would give more of it, and count each as one more
+        delivery. TimeoutError."""
+
+        def headway() -> tuple[int, int, int]:
+            link = self._post.link
+            return len(given), sum(task.done() for task in given), 0 if link is None else link.confirmed
+
+        while not end.is_set():
+            before = headway()
+            try:
+                await asyncio.wait_for(end.wait(), SECONDS_TO_END)
+            except TimeoutError:
+                if before == headway():
+                    raise
+        await asyncio.gather(*given)

@@ -1,0 +1,136 @@
+"""What an MQTT URL says, and what a topic and its properties say: pure, but for the id and the TLS context they make."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import uuid
+from collections.abc import Callable, Mapping
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from msgspec.structs import replace
+
+from ...channel import Options
+from ...jsonrpc.errors import LocalError
+from ...net.urls import Url, choice, credentials, number, printable
+from ...transports.broker.contract import BrokerMessage, Outcome
+from .connection import Place
+from .messages import Published
+
+AWAY = 60
+"""Seconds that the broker keeps the session of a client id that we made up."""
+AWAY_NAMED = 86_400
+"""The same for `?client=`: a client that has a name is expected back."""
+COUNT = "count"
+"""The header in which a message that is published anew says how often it was delivered before."""
+TOPIC_SAYS = "#"
+"""The last part of an address for answers whose topic shall say what properties say otherwise; no topic has it."""
+UNANSWERABLE = "+"
+"""In place of an address to which nothing can be published."""
+FELL = 5
+"""Seconds after which a worker that lost its link without a goodbye is taken for dead."""
+LEVEL = re.compile(r"[^/+#\s\x00]{1,100}")
+"""What can be one part of a topic."""
+GROUP = "dragoman"
+"""The name of the shared subscription."""
+OWN_NAME = re.compile(r"dragoman-[0-9a-f]{16}")
+"""The client ids that we make up."""
+OPTIONS = ("v", "client", "group", "expiry", "keepalive", "acks", "prefetch", "deliveries", "reply_to")
+MAILBOX = rf"([^/+#]*/){{0,100}}([^/+#]*|{TOPIC_SAYS})"
+"""What an address for answers is made of. Brokers drop the connection over a topic with more than 200 levels."""
+
+
+def topic_of(where: Url) -> str:
+    """The URL's path. LocalError for what is no topic of ours."""
+    topic = where.path.strip("/")
+    if not topic:
+        raise LocalError(f"{where.shown}: name the topic, as in {where.scheme}://{where.address}/devices/lamp-1")
+    # "wildcard characters MUST NOT be used within a Topic Name", and "$" begins what is the broker's own (MQTT 5.0, 4.7)
+    if re.search(r"[+#\x00]", topic) or topic.startswith("$") or len(topic.encode()) > 1_000:
+        raise LocalError(f"{where.shown}: {printable(topic)!r} is no topic: it has no + and #, and begins without $")
+    return topic
+
+
+def place_of(where: Url, options: Options, *, serving: bool) -> Place:
+    """Where to connect and as whom. LocalError for a query that makes no sense."""
+    query = where.query
+    version, acks = choice(where, "v", "5", "3.1.1"), choice(where, "acks", "ordered", "any")
+    tls = options.client_tls
+    if where.scheme == "mqtts" and tls is None:
+        tls = ssl.create_default_context()
+    client = query.get("client", "")
+    if client and not re.fullmatch(LEVEL, client):
+        raise LocalError(f"{where.shown}: ?client= is a name without / + and #, not {printable(client)!r}")
+    group = query.get("group", GROUP)
+    if not LEVEL.fullmatch(group):
+        raise LocalError(f"{where.shown}: ?group= is a name without / + and #, not {printable(group)!r}")
+    expiry = number(where, "expiry", AWAY_NAMED if client else AWAY, least=0)
+    if version != "5" and not client:  # 3.1.1 keeps a session for ever, or not at all
+        expiry = 0
+    mine = client or f"dragoman-{uuid.uuid4().hex[:16]}"
+    will = serving and version == "5" and not client
+    return Place(
+        host=where.host or "127.0.0.1",
+        port=where.port,
+        client=mine,
+        tls=tls if where.scheme == "mqtts" else None,
+        auth=credentials(where),
+        version=version,
+        keepalive=min(number(where, "keepalive", 10), 65_535),
+        expiry=min(expiry, 0xFFFFFFFF),
+        receive=min(_prefetch(where, options), 65_535) if serving else 65_535,
+        ordered=acks == "ordered",
+        will=(f"{topic_of(where)}/fallen/{group}/{mine}", mine.encode()) if will else None,
+        will_after=FELL,
+        will_kept=max(expiry - FELL, 0),
+    )
+
+
+def _prefetch(where: Url, options: Options) -> int:
+    return number(where, "prefetch", min(options.limits.calls, options.limits.calls_per_channel))
+
+
+def letter_of(
+    message: Published, above: str, *, answer: bool = False, settle: Callable[[Outcome], None] | None = None
+) -> BrokerMessage:
+    """What was said in properties, or in the topic below `above`: `<mailbox>/<correlation>[/<headers>]`, without the
+    mailbox where it is an `answer`."""
+    reply_to, correlation, headers = message.reply_to, message.correlation, message.headers
+    below = mailbox = ""
+    if message.topic.startswith(f"{above}/"):
+        words = message.topic[len(above) + 1 :].split("/")
+        if not answer:
+            reply_to, below = unquote(words[0]), "/".join([*words[1:2], TOPIC_SAYS])
+            words = words[1:]
+        correlation = unquote(words[0]) if words else ""
+        headers = dict(parse_qsl(words[1], keep_blank_values=True)) if len(words) > 1 else {}
+    if (
+        "#" in reply_to
+    ):  # nothing can be published to a wildcard; and it is not for the caller to say what `TOPIC_SAYS` does
+        reply_to = UNANSWERABLE
+    elif below and reply_to:
+        mailbox, reply_to = reply_to, f"{reply_to}/{below}"
+    text = headers.get(COUNT, "")
+    if text:
+        headers = {name: value for name, value in headers.items() if name != COUNT}
+    count = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    letter = BrokerMessage(
+        body=message.body,
+        reply_to=reply_to,
+        mailbox=mailbox,
+        correlation=correlation,
+        headers=headers,
+        count=count + message.again,
+    )
+    return letter if settle is None else replace(letter, settle=settle)
+
+
+def in_topic(headers: Mapping[str, str]) -> str:
+    """Headers as one level of a topic; a space is not `+`, which is a wildcard there."""
+    return urlencode(headers, quote_via=quote, safe="")
+
+
+def said(code: int) -> str:
+    """A reason code of PUBACK in words (MQTT 5.0, 3.4.2.1)."""
+    known = {0x87: "not authorized", 0x90: "topic name invalid", 0x95: "packet too large", 0x97: "quota exceeded"}
+    return known.get(code, f"reason code 0x{code:02x}")

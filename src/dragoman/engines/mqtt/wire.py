@@ -1,0 +1,474 @@
+"""MQTT 5, and 3.1.1 where it must be: `mqtt://host/devices/lamp-1`, `mqtts://`; the path is the topic.
+
+Rules:
+
+- A request goes to the topic, with QoS 1, Response Topic and Correlation Data; workers share a subscription
+  (`$share/<group>/<topic>`) and acknowledge after the work. Cancels and broadcasts go to `<topic>/control`, with QoS 0,
+  so that no unacknowledged request holds them up. Mailboxes are `<topic>/reply/<client>`, and a worker answers
+  nowhere else but where `?reply_to=` allows it; what cannot be answered goes to `<topic>/dead`: a client that may use
+  `<topic>/#` can do it all.
+- 3.1.1 has no properties, so the topic says it: `<topic>/request/<mailbox>/<correlation>[/<headers>]`, answers at
+  `<mailbox>/<correlation>[/<headers>]`, each part URL-encoded, the headers as `name=value&...`. Workers hear that form
+  in both versions, so a caller on 3.1.1 reaches a worker on 5.
+- MQTT does not count deliveries. What was given to a process that died is published anew with its count raised and then
+  acknowledged; so is, with its count as it was, what we give back.
+- A worker without a name of its own leaves a will at `<topic>/fallen/<group>/<client>`. A worker that hears it takes
+  over what the dead one had. The broker retains it as long as the dead worker's session, so that one that starts
+  later hears it too; the heir removes it when it is done, and so does a worker that was not dead but comes back.
+- Retained messages are no requests: they are acknowledged and forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping
+from urllib.parse import quote
+
+from msgspec.structs import replace
+
+from ...channel import Channel, Listener, Options, Servable
+from ...net.reconnect import BackgroundTasks, reconnect
+from ...net.sockets import in_words, sole
+from ...net.urls import Url, asked, parse
+from ...transports.broker import channel as broker_channel
+from ...transports.broker import listener
+from ...transports.broker.contract import (
+    AGAIN,
+    AHEAD,
+    KIND,
+    RECONNECT_GRACE,
+    BrokerMessage,
+    Mailboxes,
+    NotTaken,
+    Outcome,
+    Refused,
+    Take,
+    Unroutable,
+)
+from .connection import NO_RETAINING, NO_SUBSCRIBERS, TURNED_AWAY, UNSUPPORTED, Blamed, Link, TurnedAway
+from .messages import Published
+from .takeover import Takeovers
+from .topics import COUNT, GROUP, MAILBOX, OPTIONS, TOPIC_SAYS, in_topic, letter_of, place_of, said, topic_of
+
+log = logging.getLogger("dragoman.wire")
+
+PAUSES = (0.1, 2.0)
+"""The first and the longest pause between two tries to connect."""
+ROUND_THE_BODY = 4_096
+"""Bytes of a packet that are kept for topic and properties."""
+SECONDS_TO_LEAVE = 5.0
+STRIKES = 3
+"""How often the link may be lost over one message before that is not sent any more."""
+
+
+async def dial(url: str, options: Options) -> Channel:
+    """A channel to the workers that serve the URL's topic. Broken when the broker is not there."""
+    where = parse(url)
+    return await broker_channel.reach(MqttPost(where, options, serving=False), where, options)
+
+
+async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
+    """A worker at the URL's topic. LocalError when it cannot be one."""
+    where = parse(url)
+    one, post = sole(where, served), MqttPost(where, options, serving=True)
+    return await listener.begin(post, where, one, options, name=post.topic)
+
+
+class MqttPost:
+    """A `BrokerAdapter`; see the module's rules."""
+
+    name = "MQTT"
+    durable = True
+
+    def __init__(self, where: Url, options: Options, *, serving: bool) -> None:
+        query = asked(where, *OPTIONS)
+        self.topic = topic_of(where)
+        self.limit = 0
+        self.on_state: Callable[[bool, str], None] | None = None
+        self.shown = where.address
+        self._group = query.get("group", GROUP)
+        self._named = bool(query.get("client"))
+        self.place = place_of(where, options, serving=serving)
+        self._mailboxes = Mailboxes(where, f"{self.topic}/reply/*", legal=MAILBOX)
+        self._shares_asked = "group" in query
+        self._dead = f"{self.topic}/dead"
+        self._fallen = f"{self.topic}/fallen/{self._group}"
+        self._takeovers = Takeovers(self, self._fallen)
+        self._control = f"{self.topic}/control"
+        self._asked = f"{self.topic}/request"
+        self._own = f"{self.topic}/reply/{self.place.client}"
+        self._takes: dict[str, Take] = {}
+        self._early: list[tuple[Link, Published]] = []
+        self._filters: dict[str, int] = {}
+        self.working: list[str] = []
+        """What is subscribed to for requests; empty while it takes none."""
+        self.link: Link | None = None
+        self._inherits = False
+        self.renewing = 0
+        self._returning: asyncio.Task[None] | None = None
+        self.asides = BackgroundTasks(where.shown)
+        self._drained: asyncio.Event | None = None
+        self._unsettled: dict[int, tuple[Link, Published]] = {}
+        self._strikes: dict[str, int] = {}
+        self._out: dict[
+            str, tuple[BrokerMessage, float]
+        ] = {}  # what the broker has and no worker answered, and until when
+        self.closing = False
+        self._back = -math.inf
+
+    # -- the link ---------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """As `BrokerAdapter.open`; on 3.1.1 where the broker knows no 5."""
+        try:
+            self.link = await self._connect(clean=not self._named)
+        except ConnectionError as why:
+            # "If a Server does not support the version it MAY respond with 0x84 (Unsupported Protocol Version) and then
+            # MUST close" (MQTT 5.0, 3.1.2.2); older ones answer in their own version, or just close
+            if (
+                self.place.version != "5"
+                or why.errno is not None
+                or (isinstance(why, TurnedAway) and why.code != UNSUPPORTED)
+            ):
+                raise
+            self.place = replace(self.place, version="3.1.1", expiry=self.place.expiry if self._named else 0)
+            try:
+                self.link = await self._connect(clean=not self._named)
+            except ConnectionError as again:
+                raise (again if isinstance(again, TurnedAway) else why) from None
+            log.info("%s: no MQTT 5 there; 3.1.1 it is", self.shown)
+        self._inherits = self.link.resumed
+
+    async def _connect(self, *, clean: bool) -> Link:
+        link = Link(self.place, self._arrived, self._lost)
+        try:
+            await link.open(clean=clean)
+        except TurnedAway as why:
+            if why.code != NO_RETAINING or not self.place.will_kept:
+                raise
+            self.place = replace(self.place, will_kept=0)
+            return await self._connect(clean=clean)
+        if link.why:
+            raise ConnectionError(link.why)
+        self.limit = max(link.packet - ROUND_THE_BODY - 2 * len(self.topic), 1)
+        return link
+
+    def _lost(self, link: Link, why: str) -> None:
+        if self.link is not link:
+            return
+        self.link = None
+        self._inherits = False
+        if self._drained is not None:
+            self._drained.set()
+        if self.closing:
+            return
+        if self.on_state is not None:
+            self.on_state(False, why)
+        self._returning = self.asides.begin(self._return())
+
+    async def _return(self) -> None:
+        """Until the broker is back and gives us what we took before."""
+        self.link = link = await reconnect(self._resume, PAUSES, failed=self._failed, faults=(OSError, ValueError))
+        self._back = asyncio.get_running_loop().time()
+        if self.on_state is not None:
+            self.on_state(True, "")
+        if not link.resumed:
+            self.asides.begin(self._ask_again(link))
+
+    async def _resume(self) -> Link:
+        link = await self._connect(clean=False)
+        try:
+            if self.place.will_kept:
+                self._takeovers.forget_will(link, self.place.client)
+            await self._subscribe(link, self._filters)
+        except (OSError, ValueError):
+            await link.close(forget=False)
+            raise
+        if link.why:
+            raise ConnectionError(link.why)
+        return link
+
+    def _failed(self, why: Exception) -> None:
+        if self.on_state is not None:
+            self.on_state(False, in_words(why))
+
+    async def _ask_again(self, link: Link) -> None:
+        """The broker has come back without our session, so it may have forgotten what it had confirmed."""
+        clock = asyncio.get_running_loop().time
+        for correlation, (letter, until) in list(self._out.items()):
+            count = int(letter.headers.get(AGAIN, "0")) + 1
+            letter = replace(letter, headers={**letter.headers, AGAIN: str(count)})
+            while correlation in self._out and not link.why and (left := until - clock()) > 0:
+                try:
+                    await self.request(letter, left)
+                except NotTaken:
+                    await asyncio.sleep(PAUSES[0])
+                except ConnectionError as why:
+                    log.debug("%s: a request cannot be sent again: %s", self.shown, why)
+                    break
+                else:
+                    break
+
+    def _here(self) -> Link:
+        if self.link is None or self.link.why:
+            raise NotTaken("the broker is away" if self.link is None else self.link.why)
+        return self.link
+
+    async def _subscribe(self, link: Link, filters: Mapping[str, int]) -> None:
+        kinds = {one: (qos, one.startswith(self._fallen)) for one, qos in filters.items()}
+        for kind in sorted(set(kinds.values())):
+            some = [one for one, its in kinds.items() if its == kind]
+            codes = await link.subscribe(some, kind[0], retained=kind[1])
+            for one, code in zip(some, codes, strict=False):
+                if code >= TURNED_AWAY:
+                    raise Refused(f"{self.shown}: the broker lets us not subscribe to {one} (0x{code:02x})")
+
+    async def _follow(self, filters: Mapping[str, int]) -> None:
+        await self._subscribe(self._here(), filters)
+        self._filters |= filters
+
+    # -- letters in -------------------------------------------------------------------------------
+
+    async def work(self, take: Take, prefetch: int) -> None:
+        """As `BrokerAdapter.work`. The broker was told of `prefetch` when we connected."""
+        link = self._here()
+        shares = link.shares or (self.place.version != "5" and self._shares_asked)
+        group = f"$share/{self._group}/" if shares else ""
+        if not shares:
+            log.info("%s: no shared subscriptions; every worker of %s gets every request", self.shown, self.topic)
+        self.working = [f"{group}{self.topic}", f"{group}{self._asked}/#"]
+        self._takes["work"] = take
+        early, self._early = self._early, []
+        for old, message in early:
+            self._worked(old, message)
+        fallen = {f"{self._fallen}/+": 0} if self.place.will is not None else {}
+        await self._follow(dict.fromkeys(self.working, 1) | fallen)
+
+    async def pause(self) -> None:
+        """As `BrokerAdapter.pause`. What the broker has put by for us still comes, and is given back; `close` waits
+        for the end of that, a message to ourselves."""
+        link = self._here()
+        for one in self.working:
+            self._filters.pop(one, None)
+        filters, self.working = self.working, []
+        if not filters:
+            return
+        self._drained = asyncio.Event()
+        await self.mark_end(link, filters)
+
+    async def mark_end(self, link: Link, filters: list[str]) -> None:
+        """Take no more, and send ourselves a message that comes behind everything that was put by for us."""
+        await link.unsubscribe(filters)
+        own = f"{self.topic}/reply/{link.place.client}"
+        await self._subscribe(link, {own: 1})
+        await link.publish(Published(topic=own, body=b""))
+
+    async def hear(self, take: Take) -> None:
+        self._takes["control"] = take
+        await self._follow({f"{self._control}/#": 0})
+
+    async def mailbox(self, take: Take) -> str:
+        self._takes["reply"] = take
+        await self._follow({self._own if self.place.version == "5" else f"{self._own}/#": 1})
+        return self._own
+
+    def _arrived(self, link: Link, message: Published) -> None:
+        topic = message.topic
+        if topic.startswith(f"{self._fallen}/"):
+            self._takeovers.heard(link, topic[len(self._fallen) + 1 :], message)
+        elif message.retained:
+            link.acknowledge(message)
+        elif topic == self.topic or topic.startswith(f"{self._asked}/"):
+            self._worked(link, message)
+        elif topic == self._own or topic.startswith(f"{self._own}/"):
+            if (take := self._takes.get("reply")) is not None:
+                letter = letter_of(message, self._own, answer=True, settle=lambda outcome: link.acknowledge(message))
+                if letter.headers.get(KIND) != AHEAD:
+                    self._out.pop(letter.correlation, None)
+                take(letter)
+            else:
+                link.acknowledge(message)
+                if self._drained is not None:
+                    self._drained.set()
+        else:
+            if (take := self._takes.get("control")) is not None and topic.startswith(self._control):
+                take(letter_of(message, self._control))
+            link.acknowledge(message)
+
+    def _worked(self, link: Link, message: Published) -> None:
+        """A request."""
+        take = self._takes.get("work")
+        if take is None:  # a session that was kept: the broker begins before we do
+            self._early.append((link, message))
+        elif message.again and self._inherits and link is self.link:
+            self.renewing += 1
+            self.asides.begin(self.republish(link, message, 1)).add_done_callback(lambda _: self.renewed())
+        elif (
+            self.renewing
+        ):  # a copy is taken when its original is acknowledged: a worker that dies of it leaves one behind
+            self._early.append((link, message))
+        else:
+            self._unsettled[id(message)] = (link, message)
+            take(letter_of(message, self._asked, settle=lambda outcome: self._settle(link, message, outcome)))
+
+    def renewed(self) -> None:
+        self.renewing -= 1
+        if self.renewing:
+            return
+        if self.link is not None:
+            self.link.flush()
+        early, self._early = self._early, []
+        for link, message in early:
+            self._worked(link, message)
+
+    def _settle(self, link: Link, message: Published, outcome: Outcome) -> None:
+        self._unsettled.pop(id(message), None)
+        if outcome == "retry":
+            self.asides.begin(self.republish(link, message, 0))
+        elif outcome == "reject":
+            self.asides.begin(self._dead_letter(link, message))
+        else:
+            link.acknowledge(message)
+
+    async def republish(self, link: Link, message: Published, more: int) -> None:
+        """Publish again what somebody else shall do, then acknowledge it. Where that cannot be done it stays
+        unacknowledged, and the broker has it."""
+        head = letter_of(message, self._asked)
+        headers = dict(head.headers)
+        count = head.count - message.again + more
+        if count:
+            headers[COUNT] = str(count)
+        again = replace(message, headers=headers)
+        if message.topic.startswith(f"{self._asked}/"):
+            words = message.topic[len(self._asked) + 1 :].split("/")[:2]
+            again = replace(message, topic="/".join([self._asked, *words, *([in_topic(headers)] if headers else [])]))
+        try:
+            code = await self._here().publish(again)
+        except ConnectionError as why:
+            log.debug("%s: a request stays with the broker: %s", self.shown, why)
+            return
+        except ValueError:  # with the count its topic would be too long
+            await self._dead_letter(link, message)
+            return
+        if code:
+            log.warning("%s: no other worker serves %s; a request stays with the broker", self.shown, self.topic)
+        else:
+            link.acknowledge(message)
+
+    async def _dead_letter(self, link: Link, message: Published) -> None:
+        """MQTT has no dead-letter queue: to see what could not be done, subscribe to `<topic>/dead`."""
+        try:
+            code = await self._here().publish(replace(message, topic=self._dead, expiry=0))
+        except ConnectionError as why:
+            log.debug("%s: a request stays with the broker: %s", self.shown, why)
+            return
+        seen = (
+            "no subscriber hears that"
+            if code == NO_SUBSCRIBERS
+            else "no client may"
+            if code
+            else "a subscriber hears that"
+        )
+        log.warning("%s: %d bytes set aside at %s (%s)", self.shown, len(message.body), self._dead, seen)
+        link.acknowledge(message)
+
+    # -- letters out ------------------------------------------------------------------------------
+
+    async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
+        code = await self._send(letter, self._message(self.topic, "/request", letter, ttl))
+        if code == 0 and ttl is not None and "reply" in self._takes:
+            self._keep(letter, asyncio.get_running_loop().time() + ttl)
+        if code == NO_SUBSCRIBERS:
+            self._perhaps_not_yet()
+            raise Unroutable(f"no worker serves {self.topic} at {self.shown}")
+        if code >= TURNED_AWAY:
+            raise Refused(f"{self.shown}: the broker does not take the request ({said(code)})")
+
+    def _keep(self, letter: BrokerMessage, until: float) -> None:
+        self._out[letter.correlation] = letter, until
+        if len(self._out) % 1_000 == 0:
+            now = asyncio.get_running_loop().time()
+            self._out = {name: one for name, one in self._out.items() if one[1] > now}
+
+    async def tell(self, letter: BrokerMessage) -> None:
+        self._out.pop(letter.correlation, None)
+        self._here().tell(self._message(self._control, "", letter, None))
+
+    def answerable(self, letter: BrokerMessage) -> bool:
+        return self._mailboxes.hold(letter.reply_to)
+
+    async def answer(self, to: str, letter: BrokerMessage) -> None:
+        if to.endswith(
+            f"/{TOPIC_SAYS}"
+        ):  # the correlation is in the topic already, in a form that every topic can have
+            base = to[: -len(TOPIC_SAYS) - 1]
+            message = Published(
+                topic=f"{base}/{in_topic(letter.headers)}" if letter.headers else base, body=letter.body
+            )
+        else:
+            message = Published(topic=to, body=letter.body, correlation=letter.correlation, headers=letter.headers)
+        try:
+            code = await self._send(letter, message)
+        except Refused as why:
+            log.error("an answer is lost: %s", why)
+            return
+        if code == NO_SUBSCRIBERS:
+            self._perhaps_not_yet()
+        if code >= TURNED_AWAY:
+            log.error("%s: an answer is lost: the broker does not take it (%s)", self.shown, said(code))
+
+    async def _send(self, letter: BrokerMessage, message: Published) -> int:
+        try:
+            code = await self._here().publish(message)
+        except Blamed:
+            strikes = self._strikes[letter.correlation] = self._strikes.get(letter.correlation, 0) + 1
+            if strikes < STRIKES:
+                raise
+            del self._strikes[letter.correlation]
+            words = f"lost {strikes} times while it was sent {len(letter.body)} bytes; they are not sent again"
+            raise Refused(f"{self.shown}: the broker was {words}") from None
+        if self._strikes:
+            self._strikes.pop(letter.correlation, None)
+        return code
+
+    def _perhaps_not_yet(self) -> None:
+        if asyncio.get_running_loop().time() < self._back + RECONNECT_GRACE:
+            raise NotTaken(f"{self.shown} is back, those who were subscribed are not yet")
+
+    def _message(self, topic: str, below: str, letter: BrokerMessage, ttl: float | None) -> Published:
+        if self.place.version == "5":
+            return Published(
+                topic=topic,
+                body=letter.body,
+                reply_to=letter.reply_to,
+                correlation=letter.correlation,
+                headers=letter.headers,
+                expiry=0 if ttl is None else min(math.ceil(ttl) or 1, 0xFFFFFFFF),
+            )
+        words = [topic + below, quote(letter.reply_to, safe=""), quote(letter.correlation, safe="")]
+        if letter.headers:
+            words.append(in_topic(letter.headers))
+        return Published(topic="/".join(words), body=letter.body)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        if self.closing:
+            return
+        self.closing = True
+        if self._returning is not None and not self._returning.done():
+            self._returning.cancel()
+        link = self.link
+        if link is not None and not link.why:
+            if self._drained is not None:
+                try:
+                    await asyncio.wait_for(self._drained.wait(), SECONDS_TO_LEAVE)
+                except TimeoutError:
+                    log.warning("%s: more was put by for us than can be given back", self.shown)
+            for mine, message in list(self._unsettled.values()):
+                self.asides.begin(self.republish(mine, message, 1))
+        await self.asides.end(SECONDS_TO_LEAVE)
+        if link is not None:
+            await link.close(forget=not self._named and not link.owes)

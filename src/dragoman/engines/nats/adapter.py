@@ -1,0 +1,272 @@
+"""Core NATS as a `BrokerAdapter`: requests to a queue group, answers to an inbox. `wire` has the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from ...bus.contract import BusLost
+from ...channel import busy
+from ...jsonrpc.codec import decode, failure
+from ...jsonrpc.errors import PLAIN
+from ...jsonrpc.messages import NULL, Notification, Request
+from ...net.reconnect import BackgroundTasks
+from ...net.sharing import Part
+from ...net.urls import printable
+from ...transports.broker.contract import (
+    AGAIN,
+    CANCEL,
+    KEY,
+    KIND,
+    UNROUTABLE,
+    BrokerMessage,
+    Mailboxes,
+    Outcome,
+    Refused,
+    Take,
+)
+from .connection import BrokerConnection, Message, Subscriber, TooLong, unheard
+
+log = logging.getLogger("dragoman.wire")
+
+MESSAGE = 1024 * 1024
+"""What a server takes unless it says otherwise, in bytes."""
+HEADROOM = 2048
+"""Bytes of a message kept for its headers: the server counts them as a part of it."""
+RECONNECT_GRACE = 3.0
+"""Seconds after a reconnection in which a request that no worker took is sent again: the workers reconnect too."""
+SECONDS_TO_LEAVE = 2.0
+CORRELATION, REPLY_TO = "correlation", "reply-to"
+
+
+# -- letters and messages -------------------------------------------------------------------------
+
+
+def headers_of(letter: BrokerMessage, **more: str) -> dict[str, str] | None:
+    """A letter's headers as they travel. Refused where they are too long, or speak to the server."""
+    headers, size = dict(more), 12
+    for name, text in letter.headers.items():
+        if name in more or (name == KEY and text == letter.correlation):
+            continue
+        if name[:5].lower() == "nats-":
+            raise Refused(f"the header {printable(name)} would speak to the NATS server, not to who is called")
+        headers[name] = text
+        size += len(name) + (len(text) if text.isascii() else len(text.encode())) + 4
+    if size > HEADROOM - 512:  # what is not the caller's own is a correlation, an inbox, a name for it
+        raise Refused(f"the headers have {size} bytes; {HEADROOM - 512} are kept for them on NATS")
+    return headers or None
+
+
+def reply_address(to: str, correlation: str) -> str:
+    """Where the answer of one call goes: a part of the caller's inbox."""
+    return f"{to}.{correlation}" if correlation else to
+
+
+def letter_of(message: Message, settle: Callable[[Outcome], None]) -> BrokerMessage:
+    """A request as it came: the reply subject says to whom the answer goes, and its last part which call it is."""
+    to, dot, correlation = message.reply.rpartition(".")
+    if not dot:
+        to, correlation = message.reply, ""
+    headers = message.headers or {}
+    if correlation and KEY not in headers:
+        headers = {**headers, KEY: correlation}
+    return BrokerMessage(body=message.data, reply_to=to, correlation=correlation, headers=headers, settle=settle)
+
+
+class NatsPost:
+    """A `contract.BrokerAdapter` on core NATS. `room`: requests that may wait above `prefetch`."""
+
+    name = "NATS"
+
+    def __init__(self, part: Part[BrokerConnection], subject: str, group: str, room: int, mailboxes: Mailboxes) -> None:
+        self.part = part
+        self.line = line = part.connection
+        self.subject = subject
+        self.group = group
+        self.limit = MESSAGE - HEADROOM
+        self.durable = False
+        self.on_state: Callable[[bool, str], None] | None = None
+        part.watch(self.state)
+        self._room = room
+        self._mailboxes = mailboxes
+        self._loop = asyncio.get_running_loop()
+        self._take: Take | None = None
+        self._prefetch = 1
+        self._held = 0
+        self._waiting: deque[Message] = deque()
+        self._full = False
+        self._working: Subscriber | None = None
+        self._young: dict[str, BrokerMessage] | None = None
+        self._grown: asyncio.TimerHandle | None = None
+        self._asides = BackgroundTasks(line.where.shown)
+
+    async def open(self) -> None:
+        try:
+            await self.part.open()
+        except BusLost:
+            raise ConnectionError(self.line.why) from None
+
+    def state(self, up: bool, why: str) -> None:
+        """What the line says of itself."""
+        if self._grown is not None:
+            self._grown.cancel()
+        self._young = None
+        if up:
+            self.limit = self.line.limit - HEADROOM
+            self._young = {}
+            self._grown = self._loop.call_later(RECONNECT_GRACE, self._grow)
+        if self.on_state is not None:
+            self.on_state(up, why)
+
+    def _grow(self) -> None:
+        self._young = None
+
+    # -- who serves -------------------------------------------------------------------------------
+
+    async def work(self, take: Take, prefetch: int) -> None:
+        self._take, self._prefetch = take, prefetch
+        self._working = self.part.keep(await self.line.subscribe(self.subject, self._came, queue=self.group))
+        await self.line.sync()
+
+    async def pause(self) -> None:
+        if self._working is not None:
+            await self._working.close(rest=True)
+        while self._waiting:
+            self._asides.begin(self._give_back(self._waiting.popleft()))
+
+    async def hear(self, take: Take) -> None:
+        self.limit = self.line.limit - HEADROOM
+
+        def came(message: Message) -> None:
+            headers = message.headers or {}
+            to, correlation = headers.get(REPLY_TO, ""), headers.get(CORRELATION, "")
+            take(BrokerMessage(body=message.data, reply_to=to, correlation=correlation, headers=headers))
+
+        for name in ("control", "all"):
+            self.part.keep(await self.line.subscribe(f"{self.subject}.{name}", came))
+
+    def _came(self, message: Message) -> None:
+        if self._held < self._prefetch:
+            self._give(message)
+        elif len(self._waiting) < self._room:
+            self._waiting.append(message)
+        else:
+            self._refuse(message)
+
+    def _give(self, message: Message) -> None:
+        assert self._take is not None
+        self._held += 1
+        self._take(letter_of(message, partial(self._settle, message)))
+
+    def _settle(self, message: Message, outcome: Outcome) -> None:
+        self._held -= 1
+        if outcome == "retry":
+            self._asides.begin(self._give_back(message))
+        if self._waiting:
+            self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        while self._waiting and self._held < self._prefetch:
+            self._give(self._waiting.popleft())
+        self._full = self._full and bool(self._waiting)
+
+    async def _give_back(self, message: Message) -> None:
+        """To another worker of the group; where there is none, the server tells the caller."""
+        try:
+            await self.line.publish(self.subject, message.data, reply=message.reply, headers=message.headers)
+        except ConnectionError as why:
+            log.warning("%s: a request could not be given back and is lost: %s", self.subject, why)
+
+    def _refuse(self, message: Message) -> None:
+        if not self._full:
+            self._full = True
+            log.warning("%s: %d requests run and %d wait; more are refused", self.subject, self._held, self._room)
+        asked = decode(message.data)
+        if message.reply and not isinstance(asked, Notification):
+            id = asked.id if isinstance(asked, Request) else NULL
+            answer = failure(id, PLAIN.error(busy("prefetch", self._prefetch)))
+            self._asides.begin(self._say(message.reply, answer))
+
+    async def _say(self, to: str, answer: bytes) -> None:
+        try:
+            await self.line.publish(to, answer)
+        except ConnectionError as why:
+            log.debug("%s: %s", self.subject, why)
+
+    # -- the caller --------------------------------------------------------------------------------
+
+    async def mailbox(self, take: Take) -> str:
+        self.limit = self.line.limit - HEADROOM
+        box = self.line.box()
+        start = len(box) + 1
+
+        def came(message: Message) -> None:
+            correlation = message.subject[start:]
+            headers = message.headers
+            if headers is None:
+                take(BrokerMessage(body=message.data, correlation=correlation))
+            elif unheard(message):
+                if self._young is not None and (letter := self._young.get(correlation)) is not None:
+                    self._asides.begin(self._once_more(letter))
+                    return
+                take(BrokerMessage(body=b"", correlation=correlation, headers={KIND: UNROUTABLE}))
+            else:
+                take(BrokerMessage(body=message.data, correlation=correlation, headers=headers))
+
+        self.part.keep(await self.line.subscribe(f"{box}.*", came))
+        await self.line.sync()
+        return box
+
+    async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
+        """As `BrokerAdapter.request`: on core NATS the server confirms nothing, "has it" means that the socket has."""
+        if self._young is not None:
+            self._young[letter.correlation] = letter
+        if AGAIN in letter.headers:  # what failed before never left this process, see `BrokerConnection`
+            headers = {name: text for name, text in letter.headers.items() if name != AGAIN}
+            letter = msgspec.structs.replace(letter, headers=headers)
+        to = reply_address(letter.reply_to, letter.correlation) if letter.reply_to else ""
+        await self.send(self.subject, letter.body, to, headers_of(letter) if letter.headers else None)
+
+    async def _once_more(self, letter: BrokerMessage) -> None:
+        """No worker had it; they may be on their way back, as we were."""
+        await asyncio.sleep(0.05)
+        try:
+            await self.request(letter, None)
+        except ConnectionError as why:
+            log.debug("%s: %s", self.subject, why)  # the line is lost again, and with it the call
+
+    async def tell(self, letter: BrokerMessage) -> None:
+        more = {CORRELATION: letter.correlation} if letter.correlation else {}
+        if letter.reply_to:
+            more[REPLY_TO] = letter.reply_to
+        kind = "control" if letter.headers.get(KIND) == CANCEL else "all"
+        await self.send(f"{self.subject}.{kind}", letter.body, "", headers_of(letter, **more))
+
+    def answerable(self, letter: BrokerMessage) -> bool:
+        return self._mailboxes.hold(reply_address(letter.reply_to, letter.correlation))
+
+    async def answer(self, to: str, letter: BrokerMessage) -> None:
+        """As `BrokerAdapter.answer`. At most once."""
+        headers = headers_of(letter) if letter.headers else None
+        await self.send(reply_address(to, letter.correlation), letter.body, "", headers)
+
+    async def send(self, subject: str, body: bytes, reply: str, headers: dict[str, str] | None) -> None:
+        """Publish. Refused for what the server would not take."""
+        try:
+            await self.line.publish(subject, body, reply=reply, headers=headers)
+        except TooLong as why:
+            raise Refused(str(why)) from None
+
+    async def close(self) -> None:
+        self._young = None
+        if self._grown is not None:
+            self._grown.cancel()
+        while self._waiting:
+            self._asides.begin(self._give_back(self._waiting.popleft()))
+        await self._asides.wait(SECONDS_TO_LEAVE)
+        await self.part.close()

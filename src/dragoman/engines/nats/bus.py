@@ -1,0 +1,172 @@
+"""`nats://[user:password@]host[:port][?prefix=dragoman&replicas=1]`: a bus and, on JetStream, a store. `natss://` for TLS.
+
+- A topic is the subject `<prefix>.bus.<topic>`: core NATS, no storage.
+- A value is an entry of the key-value bucket `<prefix>`, which `nats kv` shows. Its time of expiry stands in the header
+  `Expires`; who reads looks at it, and once in `SWEEP` seconds one of the ends takes away what is over.
+- A log is a subject of the stream `<prefix>-logs`. Each message knows its number and how many bytes came before it, so
+  the newest says all about the log; "only if the newest is still that one" gives each its number without a lock.
+- Times are times of day in milliseconds: the clocks of the machines must agree within what a `ttl` may be off.
+
+A server without JetStream gives a bus whose `store` is None.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import re
+import ssl
+from collections.abc import Callable
+
+from ...bus.contract import heard, log
+from ...jsonrpc.errors import LocalError
+from ...net.reconnect import OutageLog
+from ...net.urls import Url, asked, parse
+from .connection import BrokerConnection, Message, NoResponders, Subscriber, part_of
+from .logs import Logs
+from .store import Shelf
+
+SWEEP = 60.0
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return "".join(f"={byte:02X}" for byte in match[0].encode())
+
+
+def token(text: str) -> str:
+    """A key or a topic as one part of a subject: letters, digits, - and _ as they are, other bytes as =XX."""
+    return _UNSAFE.sub(_escaped, text)
+
+
+class NatsStore:
+    """A `Store` on JetStream."""
+
+    def __init__(self, line: BrokerConnection, prefix: str, replicas: int) -> None:
+        self._values = Shelf(line, f"KV_{prefix}", f"$KV.{prefix}", replicas, each=1)
+        self._kept = Shelf(line, f"{prefix}-logs", f"{prefix}.logs", replicas, each=-1)
+        self._logs = Logs(self._kept)
+
+    async def open(self) -> None:
+        """Make what is not there yet. NoResponders where the server has no JetStream."""
+        await self._values.open()
+        await self._kept.open()
+
+    async def get(self, key: str) -> bytes | None:
+        found = await self._values.last(token(key))
+        return None if found is None or found.over else found.body
+
+    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
+        await self._values.add(token(key), value, ttl)
+
+    async def put_new(self, key: str, value: bytes, *, ttl: float | None = None) -> bool:
+        name, after = token(key), 0
+        while await self._values.add(name, value, ttl, after=after) is None:
+            found = await self._values.last(name)
+            if found is not None and not found.over:
+                return False
+            after = 0 if found is None else found.place
+        return True
+
+    async def delete(self, key: str) -> bool:
+        name = token(key)
+        return await self._values.drop(name) or await self._logs.drop(name)
+
+    async def touch(self, key: str, ttl: float) -> bool:
+        name = token(key)
+        while (found := await self._values.last(name)) is not None and not found.over:
+            if await self._values.add(name, found.body, ttl, after=found.place) is not None:
+                return True
+        return await self._logs.touch(name, ttl)
+
+    async def append(
+        self, log: str, message: bytes, *, ttl: float, messages: int = 1_000, size: int = 1_048_576
+    ) -> int:
+        return await self._logs.append(token(log), message, ttl, max(1, messages), size)
+
+    async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
+        return await self._logs.read(token(log), after)
+
+    async def sweep(self) -> None:
+        """Take away what is over, if that was not done lately."""
+        if await self.put_new("sweep", b"", ttl=SWEEP):
+            await self._values.sweep()
+            await self._kept.sweep()
+
+
+class NatsBus:
+    """A `Bus` over NATS."""
+
+    def __init__(self, where: Url, tls: ssl.SSLContext | None = None) -> None:
+        prefix = where.query.get("prefix", "dragoman")
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,50}", prefix):
+            raise LocalError(f"{where.shown}: ?prefix= is made of letters, digits, - and _")
+        replicas = where.query.get("replicas", "1")
+        if replicas not in ("1", "3", "5"):
+            raise LocalError(f"{where.shown}: ?replicas= is 1, 3 or 5")
+        self.url = f"{where.scheme}://{where.address}"
+        self.alive = False
+        self.on_state: Callable[[bool], object] | None = None
+        self._trouble = OutageLog(self.url, log)
+        self._topics = f"{prefix}.bus."
+        self._part = part_of(where, "bus", tls)
+        self._line = self._part.connection
+        self._store = NatsStore(self._line, prefix, int(replicas))
+        self.store: NatsStore | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Connect. BusLost."""
+        await self._part.open()
+        self.alive = True
+        self._part.watch(self._state)
+        try:
+            await self._store.open()
+            self.store = self._store
+            self._sweeper = asyncio.create_task(self._sweep())
+        except NoResponders:
+            log.warning("%s: a bus without a store: this server has no JetStream (nats-server -js)", self.url)
+        except BaseException:
+            await self.close()
+            raise
+
+    def _state(self, alive: bool, why: str) -> None:
+        self.alive = alive
+        changed = self._trouble.stands(alive, "NATS", why)
+        if changed and self.on_state is not None:
+            self.on_state(alive)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP * random.uniform(0.5, 1.5))
+            with contextlib.suppress(ConnectionError):
+                await self._store.sweep()
+
+    async def publish(self, topic: str, message: bytes) -> None:
+        await self._line.publish(self._topics + token(topic), message)
+        await self._line.sync()
+
+    async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscriber:
+
+        def came(message: Message) -> None:
+            heard(take, topic, message.data)
+
+        subscription = self._part.keep(await self._line.subscribe(self._topics + token(topic), came))
+        await self._line.sync()
+        return subscription
+
+    async def close(self) -> None:
+        self.alive, self.on_state = False, None
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.wait([self._sweeper])
+        await self._part.close()
+
+
+async def open(url: str, tls: ssl.SSLContext | None = None) -> NatsBus:
+    where = parse(url)
+    asked(where, "prefix", "replicas", "creds", "token")
+    bus = NatsBus(where, tls)
+    await bus.open()
+    return bus

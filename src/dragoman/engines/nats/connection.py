@@ -1,0 +1,488 @@
+"""Connections to NATS, for the bus in `engines.nats.bus` and the wire in `engines.nats.wire`. The one file with the library.
+
+- A `BrokerConnection` is one connection. It connects again by itself, with growing, jittered pauses, to any server of the cluster
+  that it has heard of, and subscribes anew. What was published before a loss is never sent after it.
+- A server that says nothing for `PATIENCE` seconds is asked for a word, and is lost when none comes in as many.
+- Nothing that arrives is dropped for want of room: a subscriber takes messages at once (`take` is a plain
+  function) and bounds what it holds itself.
+- Credentials are handed to the library as options and stand in no text of ours. Over `natss://` they are not sent
+  before TLS is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import ssl
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+from nats import errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from ...bus.contract import BusLost, log
+from ...jsonrpc.errors import LocalError
+from ...net import sockets
+from ...net.reconnect import BackgroundTasks, reconnect
+from ...net.sharing import OnState, Part, Sharing
+from ...net.urls import Url, printable
+
+PATIENCE = 3.0
+"""Seconds of silence after which the server is asked for a word, and again that long until it is lost."""
+PAUSES = (0.05, 2.0)
+"""The first and the longest pause between two tries to connect."""
+LOOK = 0.5
+"""Seconds between two looks at whether the library still has its connection."""
+CONNECT = 5
+"""Seconds for one try to connect."""
+UNSENT = 8 * 1024 * 1024
+"""Bytes that wait in the library for the socket before a publisher has to wait too."""
+BAD = (errors.BadHeaderError, errors.BadSubjectError)
+
+Take = Callable[[Msg], None]
+
+
+class NoResponders(ConnectionError):
+    """There is no subscriber where a question was sent."""
+
+
+class TooLong(ConnectionError):
+    """The server takes no message of that length."""
+
+
+class Message(Protocol):
+    """What of the library's messages is used."""
+
+    subject: str
+    reply: str
+    data: bytes
+    headers: dict[str, str] | None
+
+
+class Subscriber:
+    """One subscription of a line, renewed after each loss."""
+
+    def __init__(self, line: BrokerConnection, subject: str, queue: str, take: Take) -> None:
+        self.subject, self.queue = subject, queue
+        self._line, self._take = line, take
+        self._there: Subscription | None = None
+
+    async def begin(self, client: Client) -> None:
+        """Subscribe on a new connection."""
+        self._there = None
+        # without limits of the library's own, which drops what is above them: `take` never lets them wait
+        there = await client.subscribe(
+            self.subject, self.queue, cb=self._came, pending_msgs_limit=0, pending_bytes_limit=0
+        )
+        self._there = there
+
+    async def _came(self, message: Msg) -> None:
+        try:
+            self._take(message)
+        except Exception:
+            log.exception("a message of %s could not be taken", self.subject)
+
+    async def close(self, *, rest: bool = False) -> None:
+        """Hear no more; `rest`: after what the server has sent already."""
+        there, self._there = self._there, None
+        if not self._line.forget(self) or there is None:
+            return
+        with contextlib.suppress(errors.Error, OSError, TimeoutError, asyncio.InvalidStateError):
+            if rest:
+                async with asyncio.timeout(PATIENCE):
+                    await there.drain()  # type: ignore[no-untyped-call]
+            else:
+                await there.unsubscribe()
+
+
+class BrokerConnection:
+    """See the module's rules. `on_state` hears False and why when the server is lost and after each try to come back that
+    failed, True when it is back."""
+
+    def __init__(self, where: Url, *, name: str = "dragoman", tls: ssl.SSLContext | None = None) -> None:
+        self.where = where
+        self.why = "not connected yet"
+        self.states: list[OnState] = []
+        self.inbox = ""
+        """Where answers to `ask` come, with a dot at the end."""
+        self._identity = _Identity(where, name, tls)
+        self._client = Client()
+        self._up = self._closed = False
+        self._lost = asyncio.Event()
+        self._servers = [f"nats://{where.address}"]
+        self._heard: list[Subscriber] = []
+        self._asked: dict[str, asyncio.Future[Msg]] = {}
+        self._number = 0
+        self._echo: asyncio.Future[Msg] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._asides = BackgroundTasks(where.shown)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server can be spoken to now."""
+        return self._up and self._client.is_connected
+
+    @property
+    def limit(self) -> int:
+        """The longest message the server takes, its headers with it, in bytes."""
+        return self._client.max_payload
+
+    @property
+    def server(self) -> str:
+        """Names the running server: another one after each of its starts."""
+        return str(self._client._server_info.get("server_id", ""))
+
+    async def open(self) -> None:
+        """Connect. BusLost when that fails the first time."""
+        try:
+            await self._connect()
+        except BusLost:
+            self._closed = True
+            raise
+        self._task = asyncio.create_task(self._live())
+
+    def lost(self) -> BusLost:
+        """What to raise while it is away."""
+        return BusLost(f"{self.where.shown} is away: {self.why}")
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    async def publish(
+        self, subject: str, body: bytes = b"", *, reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
+        """Hand a message to the socket. BusLost while there is none, TooLong above `limit`, LocalError for a subject
+        or a header that is none."""
+        if not self.alive:
+            raise self.lost()
+        try:
+            await self._client.publish(subject, body, reply, headers)
+        except errors.MaxPayloadError:
+            raise TooLong(f"the message has {len(body)} bytes; {self.where.shown} takes {self.limit}") from None
+        except BAD as fault:
+            raise LocalError(f"{self.where.shown}: {printable(f'{type(fault).__name__}: {fault}')}") from None
+        except (errors.Error, OSError) as fault:
+            raise BusLost(f"{self.where.shown} is away: {_in_words(fault)}") from None
+
+    async def ask(
+        self,
+        subject: str,
+        body: bytes = b"",
+        *,
+        headers: dict[str, str] | None = None,
+        patience: float = CONNECT,
+    ) -> Msg:
+        """Publish, and wait for the answer. NoResponders when there is no subscriber to give one; BusLost when the
+        server is lost before it came, or none came within `patience` seconds."""
+        self._number += 1
+        token = str(self._number)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Msg] = loop.create_future()
+        self._asked[token] = answer
+        clock = loop.call_later(patience, self._late, answer, subject)
+        try:
+            await self.publish(subject, body, reply=self.inbox + token, headers=headers)
+            message = await answer
+        finally:
+            clock.cancel()
+            del self._asked[token]
+        if unheard(message):
+            raise NoResponders(f"{self.where.shown}: no subscriber answers at {subject}")
+        return message
+
+    async def deliver(self, subject: str, body: bytes, *, headers: dict[str, str] | None = None) -> bool:
+        """Publish, and say whether anybody was there to hear it. BusLost when the server is lost meanwhile."""
+        self._number += 1
+        token = str(self._number)
+        word: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._asked[token] = word
+        try:
+            await self.publish(subject, body, reply=self.inbox + token, headers=headers)
+            await self.sync()  # the server would have said "no responders" before
+            return not word.done()
+        finally:
+            del self._asked[token]
+
+    async def sync(self) -> None:
+        """Wait until the server has dealt with what was published before. BusLost when it is lost meanwhile.
+
+        A message to ourselves: the server takes what one connection sends in its order. Those who wait in the same
+        turn of the loop share one."""
+        echo = self._echo
+        if echo is None:
+            loop = asyncio.get_running_loop()
+            echo = self._echo = loop.create_future()
+            loop.call_soon(self._start_echo, echo)
+        await asyncio.shield(echo)
+
+    def _start_echo(self, echo: asyncio.Future[Msg]) -> None:
+        self._echo = None
+        self._asides.begin(self._echoed(echo))
+
+    async def _echoed(self, echo: asyncio.Future[Msg]) -> None:
+        token = f"echo{id(echo)}"
+        self._asked[token] = echo
+        try:
+            await self.publish(self.inbox + token)
+            await asyncio.wait([echo], timeout=2 * PATIENCE)
+            if not echo.done():
+                echo.set_exception(self._silent())
+        except ConnectionError as fault:
+            if not echo.done():
+                echo.set_exception(fault)
+        finally:
+            del self._asked[token]
+            if echo.done() and not echo.cancelled():
+                echo.exception()  # the task that waited may have left
+
+    async def subscribe(self, subject: str, take: Take, *, queue: str = "") -> Subscriber:
+        """Take what is published there from now on; returns when it is on its way to the server (`sync` waits for it)."""
+        if not self.alive:
+            raise self.lost()
+        heard = Subscriber(self, subject, queue, take)
+        self._heard.append(heard)
+        try:
+            await heard.begin(self._client)
+        except BAD as fault:
+            self.forget(heard)
+            raise LocalError(
+                f"{self.where.shown}: {printable(subject)!r} is no subject: {type(fault).__name__}"
+            ) from None
+        except (errors.Error, OSError) as fault:
+            self.forget(heard)
+            raise BusLost(f"{self.where.shown} is away: {_in_words(fault)}") from None
+        return heard
+
+    def forget(self, heard: Subscriber) -> bool:
+        """Subscribe it no more after a loss. False where that was done before."""
+        if heard not in self._heard:
+            return False
+        self._heard.remove(heard)
+        return True
+
+    def box(self) -> str:
+        """A new address, unlike any other."""
+        return self._client.new_inbox()
+
+    async def close(self) -> None:
+        """Send what is unsent, and leave. `on_state` is not told."""
+        if self._closed:
+            return
+        self._closed = True
+        self.states.clear()
+        if self._task is not None:
+            if self.alive:
+                with contextlib.suppress(ConnectionError, TimeoutError):
+                    async with asyncio.timeout(1):
+                        await self.sync()
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        self._up, self.why = False, "this end is closed"
+        self._fail()
+        await self._end(self._client)
+        await self._asides.wait(None)
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        """One try, with any server first after a loss."""
+        client, lost = Client(), asyncio.Event()
+        if self._task is not None:
+            random.shuffle(self._servers)
+        first: list[Exception] = []
+
+        async def fault(error: Exception) -> None:
+            if client.is_connected or client.is_closed:
+                log.log(_level(error), "%s: %s", self.where.shown, _in_words(error))
+                if isinstance(error, errors.UnexpectedEOF | OSError):
+                    lost.set()
+            else:
+                raise error  # the library would try on; that is done here
+
+        async def over() -> None:
+            lost.set()
+
+        self._identity.client = client
+        try:
+            async with asyncio.timeout(CONNECT):
+                await client.connect(
+                    self._servers,
+                    allow_reconnect=False,
+                    connect_timeout=CONNECT,
+                    ping_interval=3600,  # `_watch` does that, and does not depend on the library's way out
+                    pending_size=UNSENT,
+                    error_cb=fault,
+                    closed_cb=over,
+                    **self._identity.options,
+                )
+                self._identity.check(client)
+                for heard in self._heard:
+                    await heard.begin(client)
+                if not self.inbox:
+                    self.inbox = client.new_inbox() + "."
+                    heard = Subscriber(self, self.inbox + "*", "", self._answered)
+                    self._heard.append(heard)
+                    await heard.begin(client)
+                await client.flush()  # we are not back before the server knows what we subscribe to
+        except (OSError, errors.Error, TimeoutError, ValueError) as error:
+            first.append(error)
+        except BaseException:
+            await self._end(client)
+            raise
+        if first:
+            self._asides.begin(self._end(client))
+            self.why = _in_words(first[0])
+            raise self.lost() from None
+        self._servers = list(
+            dict.fromkeys([*self._servers, *(f"nats://{one.hostname}:{one.port}" for one in client.servers)])
+        )
+        self._client, self._lost, self._up = client, lost, True
+
+    async def _live(self) -> None:
+        """Stay connected."""
+        while True:
+            await self._watch()
+            self._up = False
+            self.why = _in_words(self._client.last_error) if self._client.last_error else "the connection was lost"
+            self._fail()
+            self._tell(False)
+            self._asides.begin(self._end(self._client))
+            await reconnect(self._connect, PAUSES, failed=lambda why: self._tell(False), faults=(BusLost,))
+            self._tell(True)
+
+    async def _watch(self) -> None:
+        """Return when the server is lost."""
+        loop = asyncio.get_running_loop()
+        said, since = -1, loop.time()
+        while not self._lost.is_set() and self._client.is_connected:  # the library may fail to say that it is over
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    await self._lost.wait()
+            now = self._client.stats["in_msgs"]
+            if now != said:
+                said, since = now, loop.time()
+            elif loop.time() - since >= PATIENCE:
+                if not await self._speaks():
+                    return
+                since = loop.time()
+
+    async def _speaks(self) -> bool:
+        """Whether the server answers within `PATIENCE`."""
+        echo, over = asyncio.ensure_future(self.sync()), asyncio.ensure_future(self._lost.wait())
+        for _ in range(2):  # twice, lest a loop that something held up takes its own silence for the server's
+            if not echo.done() and not over.done():
+                await asyncio.wait([echo, over], timeout=PATIENCE / 2, return_when=asyncio.FIRST_COMPLETED)
+        over.cancel()
+        if echo.done():
+            return echo.exception() is None
+        echo.cancel()
+        return False
+
+    def _tell(self, up: bool) -> None:
+        for on_state in tuple(self.states):
+            on_state(up, "" if up else self.why)
+
+    async def _end(self, client: Client) -> None:
+        """Close one of the library's clients; it may wait for a far end that says nothing."""
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(1):
+                await client.close()
+                return
+        with contextlib.suppress(AttributeError):
+            client._transport._io_writer.transport.abort()  # type: ignore[union-attr]
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def _answered(self, message: Msg) -> None:
+        answer = self._asked.get(message.subject[len(self.inbox) :])
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def _late(self, answer: asyncio.Future[Msg], subject: str) -> None:
+        if not answer.done():
+            answer.set_exception(BusLost(f"{self.where.shown}: no answer from {subject} in time"))
+
+    def _silent(self) -> BusLost:
+        return BusLost(f"{self.where.shown} is away: it says nothing")
+
+    def _fail(self) -> None:
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(self.lost())
+                answer.exception()
+
+
+def unheard(message: Message) -> bool:
+    """Whether that is the server's word that no subscriber took a message."""
+    return not message.data and message.headers is not None and message.headers.get("Status") == "503"
+
+
+_SHARED: Sharing[BrokerConnection] = Sharing()
+
+
+def part_of(where: Url, role: str, tls: ssl.SSLContext | None) -> Part[BrokerConnection]:
+    """A part in a connection to the server of a URL, as whom the URL says; not open yet."""
+    who = (where.user, where.password, where.query.get("token"), where.query.get("creds"))
+    key = (where.scheme, where.address, who, tls)
+    return _SHARED.part(key, role, lambda: BrokerConnection(where, tls=tls))
+
+
+# -- who we are -----------------------------------------------------------------------------------
+
+
+class _Identity:
+    """Who we are, as `options` for the library. Credentials are those of the URL, else of the environment:
+    DRAGOMAN_NATS_USER and _PASSWORD, _TOKEN, _CREDS (a file). The library gets user, password or token when it asks for
+    them; over `natss://` not before TLS is up."""
+
+    def __init__(self, where: Url, name: str, tls: ssl.SSLContext | None) -> None:
+        self.client: Client | None = None
+        self.options: dict[str, Any] = {"name": name}
+        self._tls = where.scheme == "natss"
+        if self._tls:
+            self.options["tls"] = tls or ssl.create_default_context()
+            self.options["tls_hostname"] = where.host
+        file = where.query.get("creds") or os.environ.get("DRAGOMAN_NATS_CREDS")
+        user, password, token = where.user, where.password, where.query.get("token")
+        if user is not None and password is None:
+            user, token = None, user
+        if user is None and token is None and not file:
+            token = os.environ.get("DRAGOMAN_NATS_TOKEN")
+            user, password = os.environ.get("DRAGOMAN_NATS_USER"), os.environ.get("DRAGOMAN_NATS_PASSWORD")
+        if user is not None:
+            self.options |= {"user": self._giver(user), "password": self._giver(password or "")}
+        elif token is not None:
+            self.options["token"] = self._giver(token)
+        elif file:
+            if find_spec("nkeys") is None:
+                raise LocalError(f"{where.shown}: ?creds= needs nkeys: pip install nkeys")
+            if not os.access(file, os.R_OK):
+                raise LocalError(f"{where.shown}: the file of ?creds= cannot be read")
+            self.options["user_credentials"] = file
+
+    def check(self, client: Client) -> None:
+        """Raise where TLS was asked for and the server has none: the library would go on without."""
+        if self._tls and not client._server_info.get("tls_required"):
+            raise errors.Error("the server offers no TLS, and natss:// asks for it")
+
+    def _giver(self, secret: str) -> Callable[[], str]:
+        def give() -> str:
+            assert self.client is not None
+            self.check(self.client)
+            return secret
+
+        return give
+
+
+def _in_words(fault: BaseException) -> str:
+    return sockets.in_words(fault).removeprefix("nats: ").strip()
+
+
+def _level(fault: BaseException) -> int:
+    """What the server objects to is worth a line; how a connection ends is told by its state."""
+    return logging.DEBUG if isinstance(fault, errors.UnexpectedEOF | OSError) else logging.WARNING

@@ -1,0 +1,134 @@
+"""Logs of `engines.nats.bus`: each is a subject of one stream, and its newest message says all about it.
+
+Headers of a message: `Number`, from 1; `Before`, the bytes that came before it; `First`, the number of the oldest that
+counts; `Origin`, the place in the stream after which this log begins (what is older was another log of that name).
+A `Touch` is a message that only lets the log live longer.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from .store import EXPIRES, Entry, Shelf, now
+
+NUMBER, BEFORE, FIRST, ORIGIN, TOUCH = "Number", "Before", "First", "Origin", "Touch"
+KNOWN = 2_000
+"""Logs whose messages' sizes are remembered, so that appending takes one round trip."""
+SLACK = 64
+"""Messages that count no more may stay until there are so many: taking each away alone would double the work."""
+
+
+class _Known:
+    """What this end knows of one log: the place of the newest message, and number, bytes before and place of each."""
+
+    def __init__(self, origin: int) -> None:
+        self.origin = origin
+        self.newest = origin
+        self.number = 0
+        self.total = 0
+        self.first = 1
+        self.cleared = 1
+        self.expires = 0
+        self.sizes: OrderedDict[int, tuple[int, int]] = OrderedDict()
+
+    def note(self, entry: Entry) -> None:
+        headers = entry.headers
+        self.newest = entry.place
+        self.first = max(self.first, int(headers[FIRST]))
+        if TOUCH not in headers:
+            self.add(int(headers[NUMBER]), int(headers[BEFORE]), len(entry.body), entry.place)
+
+    def add(self, number: int, before: int, size: int, place: int) -> None:
+        self.newest, self.number, self.total = place, number, before + size
+        self.sizes[number] = (before, place)
+
+    def bounded(self, size: int, messages: int, most: int) -> int:
+        """The first number that counts once a message of that size is added."""
+        first, number = max(self.first, self.number + 2 - messages), self.number + 1
+        while first < number and self.total + size - self.sizes.get(first, (0, 0))[0] > most:
+            first += 1
+        return first
+
+
+class Logs:
+    """The logs of one shelf."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+
+    async def append(self, name: str, message: bytes, ttl: float, messages: int, size: int) -> int:
+        known = self._known.pop(name, None) or _Known(0)
+        while True:
+            if known.number and known.expires <= now():
+                known = _Known(known.newest)
+            first = known.bounded(len(message), messages, size)
+            number, before = known.number + 1, known.total
+            headers = {NUMBER: str(number), BEFORE: str(before), FIRST: str(first), ORIGIN: str(known.origin)}
+            place = await self._shelf.add(name, message, ttl, after=known.newest, headers=headers)
+            if place is not None:
+                break
+            known = await self._learn(name, known)
+        known.add(number, before, len(message), place)
+        known.expires = now() + round(ttl * 1000)
+        await self._trim(name, known, first)
+        self._known[name] = known
+        if len(self._known) > KNOWN:
+            self._known.popitem(last=False)
+        return number
+
+    async def read(self, name: str, after: int) -> list[tuple[int, bytes]]:
+        newest = await self._shelf.last(name)
+        if newest is None or newest.over:
+            return []
+        headers = newest.headers
+        number, first, origin = int(headers[NUMBER]), int(headers[FIRST]), int(headers[ORIGIN])
+        after = max(after, first - 1)
+        if after >= number:
+            return []
+        if after == number - 1 and TOUCH not in headers:
+            return [(number, newest.body)]
+        found: list[tuple[int, bytes]] = []
+        async for entry in self._shelf.entries(name, start=origin + 1):
+            at = int(entry.headers[NUMBER])
+            if int(entry.headers[ORIGIN]) == origin and at > after and TOUCH not in entry.headers:
+                found.append((at, entry.body))
+        return found
+
+    async def touch(self, name: str, ttl: float) -> bool:
+        while (newest := await self._shelf.last(name)) is not None and not newest.over:
+            headers = {what: newest.headers[what] for what in (NUMBER, BEFORE, FIRST, ORIGIN)} | {TOUCH: "1"}
+            if await self._shelf.add(name, b"", ttl, after=newest.place, headers=headers) is not None:
+                return True
+        return False
+
+    async def drop(self, name: str) -> bool:
+        self._known.pop(name, None)
+        return await self._shelf.drop(name)
+
+    async def _learn(self, name: str, known: _Known) -> _Known:
+        """Somebody else was here: what is there now."""
+        newest = await self._shelf.last(name)
+        if newest is None:
+            return _Known(0)
+        if newest.over:
+            return _Known(newest.place)
+        origin = int(newest.headers[ORIGIN])
+        if known.origin != origin or known.newest == origin or known.newest > newest.place:
+            known = _Known(origin)
+        known.expires = int(newest.headers[EXPIRES])
+        async for entry in self._shelf.entries(name, start=known.newest + 1):
+            if int(entry.headers[ORIGIN]) == origin:
+                known.note(entry)
+        return known
+
+    async def _trim(self, name: str, known: _Known, first: int) -> None:
+        """Forget what counts no more, and take it away now and then."""
+        if known.number == 1 and known.origin:
+            await self._shelf.clear(name, known.origin)
+        known.first = first
+        while known.sizes and next(iter(known.sizes)) < first:
+            known.sizes.popitem(last=False)
+        if first - known.cleared >= SLACK and first in known.sizes:
+            known.cleared = first
+            await self._shelf.clear(name, known.sizes[first][1] - 1)

@@ -1,0 +1,245 @@
+"""One JetStream stream as `engines.nats.bus` uses it: subjects below one name, the newest message of each, conditions, expiry.
+
+Its words are those of JetStream's API in JSON, not of the library's: it needs five requests of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ...bus.contract import BusLost, log
+from ...jsonrpc.errors import LocalError
+from ...net.urls import printable
+from .connection import BrokerConnection, Message, NoResponders, TooLong
+
+EXPIRES = "Expires"
+"""Header: milliseconds since 1970 after which an entry counts no more."""
+_AFTER = "Nats-Expected-Last-Subject-Sequence"
+_NOT_FOUND, _NO_STREAM, _OTHER_STREAM = 10037, 10059, 10058
+_WRONG_LAST = (10071, 10164)
+
+
+class Fault(Struct):
+    """An error of JetStream's."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class _Held(Struct):
+    seq: int
+    data: bytes = b""
+    hdrs: bytes = b""
+
+
+class _State(Struct):
+    last_seq: int = 0
+
+
+class Reply(Struct):
+    """An answer of JetStream's, as far as it is looked at."""
+
+    error: Fault | None = None
+    seq: int = 0
+    purged: int = 0
+    name: str = ""
+    num_pending: int = 0
+    message: _Held | None = None
+    state: _State | None = None
+    streams: list[str] | None = None
+    """Names."""
+
+
+reply = msgspec.json.Decoder(Reply).decode
+
+
+class Entry(Struct, frozen=True):
+    """One message of a stream."""
+
+    place: int
+    """Its number in the stream."""
+    body: bytes
+    headers: Mapping[str, str]
+    pending: int = 0
+    """How many come after it, where that is known."""
+    name: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether its time is over."""
+        expires = self.headers.get(EXPIRES)
+        return (expires is not None and int(expires) <= now()) or "KV-Operation" in self.headers
+
+
+def now() -> int:
+    """Milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+async def api(line: BrokerConnection, what: str, patience: float = 5.0, /, **members: Any) -> Reply:
+    """Ask JetStream for something. NoResponders where there is no JetStream, BusLost where it does not answer; its own
+    errors are in the reply."""
+    body = msgspec.json.encode(members) if members else b""
+    answer = await line.ask(f"$JS.API.{what}", body, patience=patience)
+    return reply(answer.data)
+
+
+def refused(line: BrokerConnection, fault: Fault) -> BusLost:
+    """JetStream's no, as an exception."""
+    return BusLost(f"{line.where.shown}: JetStream says: {printable(fault.description)} ({fault.err_code})")
+
+
+class Shelf:
+    """A stream. `each`: messages it keeps of one subject, -1 for no bound."""
+
+    def __init__(self, line: BrokerConnection, stream: str, prefix: str, replicas: int, *, each: int) -> None:
+        self.line = line
+        self._stream = stream
+        self._prefix = f"{prefix}."
+        self._config = {
+            "name": stream,
+            "subjects": [f"{prefix}.>"],
+            "retention": "limits",
+            "max_consumers": -1,
+            "max_msgs": -1,
+            "max_bytes": -1,
+            "max_msgs_per_subject": each,
+            "discard": "new",
+            "storage": "file",
+            "num_replicas": replicas,
+            "allow_rollup_hdrs": True,
+            "deny_delete": True,
+        }
+
+    async def open(self) -> None:
+        """Make the stream where there is none; one that is there stays as it is."""
+        found = await api(self.line, f"STREAM.INFO.{self._stream}")
+        if found.error is not None and found.error.err_code == _NO_STREAM:
+            found = await api(self.line, f"STREAM.CREATE.{self._stream}", **self._config)
+            if found.error is not None and found.error.err_code == _OTHER_STREAM:
+                return  # somebody made it meanwhile
+        if found.error is not None:
+            raise refused(self.line, found.error)
+
+    async def last(self, name: str) -> Entry | None:
+        """The newest message of a subject."""
+        found = await api(self.line, f"STREAM.MSG.GET.{self._stream}", last_by_subj=self._prefix + name)
+        if found.message is None:
+            if found.error is None or found.error.err_code == _NOT_FOUND:
+                return None
+            raise refused(self.line, found.error)
+        return Entry(found.message.seq, found.message.data, _headers(found.message.hdrs), 0, name)
+
+    async def add(
+        self,
+        name: str,
+        body: bytes,
+        ttl: float | None,
+        *,
+        after: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> int | None:
+        """Add a message to a subject; its place. `after`: only where the newest is that one (0: where there is none),
+        else None."""
+        with_them = dict(headers or {})
+        if ttl is not None:
+            with_them[EXPIRES] = str(now() + max(1, round(ttl * 1000)))
+        if after is not None:
+            with_them[_AFTER] = str(after)
+        try:
+            answer = await self.line.ask(self._prefix + name, body, headers=with_them or None)
+        except NoResponders as fault:
+            raise BusLost(str(fault)) from None
+        except TooLong as fault:
+            raise LocalError(str(fault)) from None
+        done = reply(answer.data)
+        if done.error is None:
+            return done.seq
+        if done.error.err_code in _WRONG_LAST:
+            return None
+        raise refused(self.line, done.error)
+
+    async def drop(self, name: str) -> bool:
+        """Take a subject's messages away; False where there were none, or their time was over."""
+        while (found := await self.last(name)) is not None:
+            gone = await self.clear(name, found.place)
+            if found.over:
+                return False
+            if gone:
+                return True
+        return False
+
+    async def clear(self, name: str, upto: int) -> int:
+        """Take away what a subject has up to that place, and leave no trace; how many it were."""
+        done = await api(self.line, f"STREAM.PURGE.{self._stream}", filter=self._prefix + name, seq=upto + 1)
+        if done.error is not None:
+            raise refused(self.line, done.error)
+        return done.purged
+
+    async def entries(self, names: str, *, start: int = 1, newest: bool = False) -> AsyncIterator[Entry]:
+        """The messages of a subject (or of all: ">") from a place on; `newest`: without bodies, each subject's last."""
+        came: asyncio.Queue[Message | None] = asyncio.Queue()
+        box = self.line.box()
+        hearing = await self.line.subscribe(box, came.put_nowait)
+        try:
+            config: dict[str, Any] = {
+                "deliver_subject": box,
+                "filter_subject": self._prefix + names,
+                "ack_policy": "none",
+                "mem_storage": True,
+                "num_replicas": 1,
+                "inactive_threshold": 10_000_000_000,
+                "deliver_policy": "last_per_subject" if newest else "by_start_sequence",
+            }
+            config |= {"headers_only": True} if newest else {"opt_start_seq": start}
+            made = await api(self.line, f"CONSUMER.CREATE.{self._stream}", stream_name=self._stream, config=config)
+            if made.error is not None:
+                raise refused(self.line, made.error)
+            # what is there counts as pending, or was delivered before this answer was written
+            left = 1 if made.num_pending or not came.empty() else 0
+            while left:
+                entry = self._entry(await self._next(came))
+                left = entry.pending
+                yield entry
+        finally:
+            await hearing.close()
+
+    async def _next(self, came: asyncio.Queue[Message | None]) -> Message:
+        try:
+            async with asyncio.timeout(5):
+                message = await came.get()
+        except TimeoutError:
+            message = None
+        if message is None:
+            raise BusLost(f"{self.line.where.shown}: JetStream stopped in the middle of reading {self._stream}")
+        return message
+
+    def _entry(self, message: Message) -> Entry:
+        # $JS.ACK.<stream>.<consumer>.<deliveries>.<place>.<number>.<time>.<pending>; newer servers put two words more
+        # behind $JS.ACK, and one at the end
+        words = message.reply.split(".")
+        place, pending = (words[5], words[8]) if len(words) == 9 else (words[7], words[10])
+        return Entry(
+            int(place), message.data, message.headers or {}, int(pending), message.subject[len(self._prefix) :]
+        )
+
+    async def sweep(self) -> None:
+        """Take away what is over."""
+        over = [entry async for entry in self.entries(">", newest=True) if entry.over]
+        for entry in over:
+            await self.clear(entry.name, entry.place)
+        if over:
+            log.debug("%s: %d entries of %s were over", self.line.where.shown, len(over), self._stream)
+
+
+def _headers(block: bytes) -> dict[str, str]:
+    """Header lines as JetStream stores them: NATS/1.0, then `Name: value`."""
+    lines = block.decode("utf-8", "replace").split("\r\n")[1:]
+    return {name: value.strip() for name, colon, value in (line.partition(":") for line in lines) if colon}

@@ -1,0 +1,447 @@
+"""`nats://host/calculator?stream=work`: requests in a JetStream work queue, so that they run at least once.
+
+- The stream `work` (made by the first worker, or by you) takes the subject `calculator`; the durable pull consumer
+  `workers_calculator` hands each request to one worker. The caller's inbox and correlation id stand in the headers
+  `reply-to` and `correlation`, and `Nats-Msg-Id` lets the server drop a request that was sent twice.
+- A worker acknowledges after its answer was published to an inbox that has a subscriber; one that has none is
+  tried for the seconds of `MAILBOX`, since its owner may be on the way back. While it works it says so every third of
+  `?wait=` seconds (10); the requests of a worker that says nothing go to another, with one delivery more.
+- It asks for as many requests as it has room for (`?prefetch=`), so none waits in a worker while another is idle.
+- A server that starts again has forgotten whom it gave what in its last moments (it writes that a little later than
+  it does it). So whatever was in the stream then counts as delivered before, if a worker was there to see it.
+- What is rejected goes to the subject `calculator.dead` of the stream `work-dead` (the newest 10,000).
+- No stream: a call fails at once. No worker: it waits in the stream until somebody serves it or its deadline passes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ...bus.contract import BusLost
+from ...jsonrpc.errors import LocalError
+from ...net.reconnect import BackgroundTasks, OutageLog
+from ...net.urls import Url, number, printable
+from ...transports.broker.contract import (
+    KEY,
+    RECONNECT_GRACE,
+    BrokerMessage,
+    NotTaken,
+    Outcome,
+    Refused,
+    Take,
+    Unroutable,
+)
+from .adapter import CORRELATION, HEADROOM, REPLY_TO, SECONDS_TO_LEAVE, NatsPost, headers_of, reply_address
+from .connection import Message, NoResponders, Subscriber, TooLong
+from .store import Reply, api, reply
+
+log = logging.getLogger("dragoman.wire")
+
+WAIT = 10
+DEAD = 10_000
+WINDOW = 120
+"""Seconds for which the stream knows what it has taken already."""
+MAILBOX = (0.1, 0.2, 0.3, *(0.4,) * 14)
+"""Seconds between tries to answer somebody who is not there."""
+SOON, LATE = 0.25, 5.0
+"""Seconds that an answer of JetStream's may take while it is young (what is not answered soon was not heard), and else."""
+EXPIRES = 30
+BEAT = 1
+"""Seconds for which a request for requests holds, and between two signs of life of it."""
+_NAME_TAKEN = 10058
+_FOR_NOW = (10008, 10009)
+"""JetStream's errors that pass: a cluster that looks for its leader."""
+_MESSAGE_ID = "Nats-Msg-Id"
+_NANO = 1_000_000_000
+
+
+class Stream(Struct, frozen=True):
+    """What a URL says of its stream."""
+
+    name: str
+    wait: int
+    replicas: int
+    most: int
+
+
+def stream_of(where: Url) -> Stream:
+    """The stream of a URL with `?stream=`. LocalError for what makes no sense."""
+    name = where.query["stream"]
+    if not name or len(name) > 100 or not all(c.isalnum() or c in "-_" for c in name):
+        raise LocalError(f"{where.shown}: ?stream= is made of letters, digits, - and _")
+    wait, replicas = number(where, "wait", WAIT), number(where, "replicas", 1)
+    return Stream(name, wait, replicas, number(where, "max", 0, least=0))
+
+
+class StreamPost:
+    """A `contract.BrokerAdapter` on JetStream: its requests; mailboxes and control are those of core NATS."""
+
+    name = "NATS"
+
+    def __init__(self, plain: NatsPost, stream: Stream) -> None:
+        self._plain, self._line, self._subject = plain, plain.line, plain.subject
+        self.limit = plain.limit
+        self.durable = True
+        self.on_state: Callable[[bool, str], None] | None = None
+        self._stream, self._wait = stream.name, stream.wait
+        self._replicas, self._most = stream.replicas, stream.most
+        self._consumer = re.sub(r"[^A-Za-z0-9_-]", "_", f"{plain.group}_{plain.subject}")
+        self._loop = asyncio.get_running_loop()
+        self._young = 0.0
+        self._taken = -RECONNECT_GRACE
+        self._puller: Puller | None = None
+        plain.part.watch(self._state)
+
+    async def open(self) -> None:
+        await self._plain.open()
+
+    def _state(self, up: bool, why: str) -> None:
+        if up:
+            self.limit = self._line.limit - HEADROOM
+            self._young = self._loop.time() + RECONNECT_GRACE
+            if self._puller is not None:
+                self._puller.anew()
+        if self.on_state is not None:
+            self.on_state(up, why)
+
+    # -- who serves -------------------------------------------------------------------------------
+
+    async def work(self, take: Take, prefetch: int) -> None:
+        await self._furnish()
+        self._puller = Puller(self, take, prefetch, self._wait)
+        await self._puller.begin()
+
+    async def _furnish(self) -> None:
+        """Make the streams and the consumer, where they are not there yet."""
+        await self._stream_for(
+            self._subject,
+            name=self._stream,
+            retention="workqueue",
+            discard="new",
+            max_msgs=self._most or -1,
+            duplicate_window=WINDOW * _NANO,
+        )
+        dead = f"{self._stream}-dead"
+        await self._stream_for(f"{self._subject}.dead", name=dead, retention="limits", discard="old", max_msgs=DEAD)
+        made = await self.api(
+            f"CONSUMER.DURABLE.CREATE.{self._stream}.{self._consumer}",
+            stream_name=self._stream,
+            config={
+                "durable_name": self._consumer,
+                "filter_subject": self._subject,
+                "deliver_policy": "all",
+                "ack_policy": "explicit",
+                "ack_wait": self._wait * _NANO,
+                "max_deliver": -1,
+                "max_ack_pending": -1,
+                "replay_policy": "instant",
+            },
+        )
+        self._check(made)
+
+    async def _stream_for(self, subject: str, **config: Any) -> None:
+        """See to it that a stream takes a subject."""
+        name = config["name"]
+        named = await self.api("STREAM.NAMES", subject=subject)
+        holders = named.streams or []
+        if name in holders:
+            return
+        if holders:
+            raise LocalError(f"the subject {printable(subject)} belongs to the stream {holders[0]}, not to {name}")
+        base = {"subjects": [subject], "storage": "file", "num_replicas": self._replicas}
+        made = await self.api(f"STREAM.CREATE.{name}", **base, **config)
+        if made.error is not None and made.error.err_code == _NAME_TAKEN:  # by others, for other subjects
+            raw = await self._line.ask(f"$JS.API.STREAM.INFO.{name}")
+            there = msgspec.json.decode(raw.data)["config"]
+            if subject in there["subjects"]:
+                return
+            made = await self.api(f"STREAM.UPDATE.{name}", **{**there, "subjects": [*there["subjects"], subject]})
+        self._check(made)
+
+    async def newest(self) -> int:
+        """The place of the stream's newest message."""
+        found = await self.api(f"STREAM.INFO.{self._stream}")
+        self._check(found)
+        return 0 if found.state is None else found.state.last_seq
+
+    def _patience(self) -> float:
+        return SOON if self._loop.time() < self._young else LATE
+
+    async def api(self, what: str, **members: Any) -> Reply:
+        """Ask JetStream. BusLost where it does not answer."""
+        until = self._loop.time() + RECONNECT_GRACE
+        while True:
+            try:
+                return await api(self._line, what, self._patience(), **members)
+            except NoResponders:
+                if self._young < self._loop.time() > until - RECONNECT_GRACE + 0.5:
+                    raise BusLost(f"{self._line.where.shown}: this server has no JetStream (nats-server -js)") from None
+            await asyncio.sleep(0.1)
+
+    def _check(self, made: Reply) -> None:
+        if made.error is not None:
+            raise BusLost(f"JetStream says: {printable(made.error.description)}")
+
+    async def pause(self) -> None:
+        if self._puller is not None:
+            await self._puller.pause()
+
+    async def hear(self, take: Take) -> None:
+        await self._plain.hear(take)
+        self.limit = self._plain.limit
+
+    async def set_aside(self, message: Message) -> None:
+        """Dead-letter. Raises ConnectionError."""
+        answer = await self._line.ask(
+            f"{self._subject}.dead", message.data, headers=dict(message.headers or {}) or None
+        )
+        self._check(reply(answer.data))
+
+    # -- the caller --------------------------------------------------------------------------------
+
+    async def mailbox(self, take: Take) -> str:
+        box = await self._plain.mailbox(take)
+        self.limit = self._plain.limit
+        return box
+
+    async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
+        more = {REPLY_TO: letter.reply_to, CORRELATION: letter.correlation, _MESSAGE_ID: letter.correlation}
+        headers = headers_of(letter, **{name: text for name, text in more.items() if text})
+        try:
+            answer = await self._line.ask(self._subject, letter.body, headers=headers, patience=self._patience())
+        except TooLong as why:
+            raise Refused(str(why)) from None
+        except NoResponders:
+            if self._loop.time() < max(self._young, self._taken + RECONNECT_GRACE):  # it goes, or is not up yet
+                raise NotTaken(f"{self._line.where.shown}: JetStream is not up yet") from None
+            raise Unroutable(
+                f"no worker serves {self._subject} on {self._line.where.shown}: there is no stream for it"
+            ) from None
+        error = reply(answer.data).error
+        if error is None:
+            self._taken = self._loop.time()
+            return
+        words = f"NATS does not take the message: {printable(error.description)} ({error.err_code})"
+        if error.err_code in _FOR_NOW:
+            raise NotTaken(words)
+        raise Refused(words)
+
+    async def tell(self, letter: BrokerMessage) -> None:
+        await self._plain.tell(letter)
+
+    def answerable(self, letter: BrokerMessage) -> bool:
+        return self._plain.answerable(letter)
+
+    async def answer(self, to: str, letter: BrokerMessage) -> None:
+        subject, headers = reply_address(to, letter.correlation), headers_of(letter)
+        for pause in (*MAILBOX, None):
+            try:
+                if await self._line.deliver(subject, letter.body, headers=headers):
+                    return
+            except LocalError as why:  # what a caller gave as its inbox is not a subject
+                log.warning("%s: an answer has nowhere to go: %s", self._subject, why)
+                return
+            except TooLong as why:
+                raise Refused(str(why)) from None
+            if pause is not None:
+                await asyncio.sleep(pause)
+        log.info("%s: the caller that waited for an answer is gone", self._subject)
+
+    async def close(self) -> None:
+        if self._puller is not None:
+            await self._puller.close()
+        await self._plain.close()
+
+
+class Puller:
+    """Takes requests from the consumer: asks for as many as there is room for, acknowledges, says that it is alive."""
+
+    def __init__(self, post: StreamPost, take: Take, prefetch: int, wait: int) -> None:
+        self._post, self._line = post, post._line
+        self._take, self._prefetch = take, prefetch
+        self._third = wait / 3
+        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{post._stream}.{post._consumer}"
+        self._box = ""
+        self._number = 0
+        self._asked = 0
+        self._held: dict[str, Message] = {}
+        self._settled: list[tuple[str, bytes]] = []
+        self._paused = self._closed = False
+        self._missing = False
+        self._server = self._line.server
+        self._doubtful = 0
+        self._loop = post._loop
+        self._due = asyncio.Event()
+        self._heard = self._said = self._loop.time()
+        self._hold = 0.0
+        self._hearing: Subscriber | None = None
+        self._task: asyncio.Task[None] | None = None
+        where = f"{self._line.where.shown} {post._subject}"
+        self._asides = BackgroundTasks(where)
+        self._stuck = OutageLog(where)
+
+    async def begin(self) -> None:
+        """Take requests from now on."""
+        self._box = self._line.box()
+        self._hearing = await self._line.subscribe(f"{self._box}.*", self._came)
+        self._task = self._loop.create_task(self._run())
+        self._due.set()
+
+    def anew(self) -> None:
+        """The server is back: it has forgotten what was asked for."""
+        self._asked = 0
+        self._hold = 0.0
+        self._due.set()
+
+    async def pause(self) -> None:
+        """Ask for no more; what is on its way still comes."""
+        self._paused = True
+        if self._hearing is not None:
+            await self._hearing.close(rest=True)
+
+    async def close(self) -> None:
+        """Give back what is not settled."""
+        await self.pause()
+        for to in tuple(self._held):
+            self._settle(to, "retry")
+        await self._asides.wait(SECONDS_TO_LEAVE)
+        self._closed = True
+        self._due.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=SECONDS_TO_LEAVE)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    # -- in ---------------------------------------------------------------------------------------
+
+    def _came(self, message: Message) -> None:
+        self._heard = self._loop.time()
+        to = message.reply
+        if not to:
+            self._status(message)
+            return
+        self._asked = max(0, self._asked - 1)
+        if self._asked * 4 <= self._prefetch:
+            self._due.set()
+        again, self._held[to] = to in self._held, message
+        if again:
+            return
+        # $JS.ACK.<stream>.<consumer>.<deliveries>..., with two words more behind $JS.ACK from newer servers
+        words = to.split(".")
+        count, place = (words[4], words[5]) if len(words) == 9 else (words[6], words[7])
+        before = int(count) - 1
+        if not before and int(place) <= self._doubtful:
+            before = 1
+        headers = dict(message.headers or {})
+        reply_to, correlation = headers.pop(REPLY_TO, ""), headers.pop(CORRELATION, "")
+        headers.pop(_MESSAGE_ID, None)
+        if correlation:
+            headers.setdefault(KEY, correlation)
+        settle = partial(self._settle, to)
+        self._take(
+            BrokerMessage(
+                body=message.data,
+                reply_to=reply_to,
+                correlation=correlation,
+                headers=headers,
+                count=before,
+                settle=settle,
+            )
+        )
+
+    def _status(self, message: Message) -> None:
+        """A word of the server's about something we asked for."""
+        headers = message.headers or {}
+        status = headers.get("Status", "")
+        if status == "100":  # it still holds
+            return
+        left = headers.get("Nats-Pending-Messages", "")
+        self._asked = max(0, self._asked - int(left)) if left.isdigit() else 0
+        if status not in ("404", "408"):
+            log.debug("%s: %s %s", self._post._subject, status, headers.get("Description", ""))
+            self._missing = self._missing or status == "503" or "Deleted" in headers.get("Description", "")
+            self._hold = self._heard + 0.25
+        self._due.set()
+
+    # -- out --------------------------------------------------------------------------------------
+
+    def _settle(self, to: str, outcome: Outcome) -> None:
+        message = self._held.pop(to, None)
+        if message is None:
+            return
+        if outcome == "reject":
+            self._held[to] = message
+            self._asides.begin(self._set_aside(to, message))
+        else:
+            self._settled.append((to, b"-NAK" if outcome == "retry" else b"+ACK"))
+            self._due.set()
+
+    async def _set_aside(self, to: str, message: Message) -> None:
+        try:
+            await self._post.set_aside(message)
+        except ConnectionError as why:
+            log.error("%s: a message could not be set aside and will come again: %s", self._post._subject, why)
+            self._held.pop(to, None)
+            return
+        self._held.pop(to, None)
+        self._settled.append((to, b"+TERM"))
+        self._due.set()
+
+    async def _run(self) -> None:
+        while not self._closed or self._settled:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(self._third, 1.0)):
+                    await self._due.wait()
+            self._due.clear()
+            try:
+                await self._turn()
+            except LocalError as why:
+                self._stuck.tell(f"no requests come: {why}")
+                self._hold = self._loop.time() + 1
+            except ConnectionError as why:
+                if self._closed:
+                    return
+                self._hold = self._loop.time() + 0.25
+                if self._line.alive:
+                    if self._loop.time() > self._post._young:
+                        self._stuck.tell(f"no requests come until JetStream does its part: {why}")
+                    await asyncio.sleep(0.1)
+
+    async def _turn(self) -> None:
+        if not self._line.alive:
+            return
+        while self._settled:
+            to, word = self._settled[0]
+            await self._line.publish(to, word)
+            self._settled.pop(0)
+        now = self._loop.time()
+        if now - self._said >= self._third:
+            self._said = now
+            for to in tuple(self._held):
+                await self._line.publish(to, b"+WPI")
+        if self._asked and now - self._heard > 3 * BEAT:  # the one who knew what we asked for is gone
+            self._asked, self._missing = 0, True
+        if self._paused or now < self._hold:
+            return
+        if self._missing:
+            await self._post._furnish()
+            self._missing = False
+        if self._server != (server := self._line.server):
+            self._doubtful = await self._post.newest()
+            self._server = server
+        room = self._prefetch - len(self._held) - self._asked
+        if room > 0 and self._asked * 4 <= self._prefetch:
+            self._number += 1
+            asked = {"batch": room, "expires": EXPIRES * _NANO, "idle_heartbeat": BEAT * _NANO}
+            self._asked += room
+            self._heard = now
+            await self._line.publish(self._next, msgspec.json.encode(asked), reply=f"{self._box}.{self._number}")

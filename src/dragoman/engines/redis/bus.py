@@ -1,0 +1,159 @@
+"""`redis://[user:password@]host[:port][/db][?prefix=dragoman:]`: a bus and a store between machines. `rediss://` for TLS.
+
+- Keys begin with the prefix; topics with the prefix and the number of the database, which what is published does
+  not know by itself.
+- A log is a stream whose ids are the numbers; a Lua script appends, bounds and dates it in one step.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from ...bus.contract import BusLost, log
+from ...bus.topics import Subscriber, Take
+from ...net.reconnect import OutageLog
+from ...net.urls import asked, parse
+from .connection import BrokerConnection, Denied, Place, Script, Word, commands, in_words, place, published
+
+# -- the store ------------------------------------------------------------------------------------
+
+_APPEND = Script(
+    """
+if redis.call('TYPE', KEYS[1]).ok ~= 'stream' then redis.call('DEL', KEYS[1]) end
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+local number, before = 1, 0
+if last then
+  number = tonumber(string.match(last[1], '^%d+')) + 1
+  before = tonumber(last[2][2]) + #last[2][4]
+end
+redis.call('XADD', KEYS[1], string.format('%.0f-0', number), 'b', string.format('%.0f', before), 'm', ARGV[1])
+local total, kept = before + #ARGV[1], redis.call('XLEN', KEYS[1])
+while kept > 1 do
+  local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+  if kept <= tonumber(ARGV[3]) and total - tonumber(first[2][2]) <= tonumber(ARGV[4]) then break end
+  redis.call('XDEL', KEYS[1], first[1])
+  kept = kept - 1
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return number
+"""
+)
+"""Each entry knows how many bytes came before it, so the size of the log is a difference."""
+
+
+def _milliseconds(ttl: float) -> int:
+    return max(1, round(ttl * 1000))
+
+
+class RedisStore:
+    """A `Store` in Redis."""
+
+    def __init__(self, line: BrokerConnection, prefix: str) -> None:
+        self._line, self._prefix = line, prefix
+
+    async def get(self, key: str) -> bytes | None:
+        found: bytes | None = await self._ask("GET", self._prefix + key)
+        return found
+
+    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
+        await self._ask("SET", self._prefix + key, value, *(() if ttl is None else ("PX", _milliseconds(ttl))))
+
+    async def put_new(self, key: str, value: bytes, *, ttl: float | None = None) -> bool:
+        life = () if ttl is None else ("PX", _milliseconds(ttl))
+        return await self._ask("SET", self._prefix + key, value, "NX", *life) is not None
+
+    async def delete(self, key: str) -> bool:
+        return bool(await self._ask("DEL", self._prefix + key))
+
+    async def touch(self, key: str, ttl: float) -> bool:
+        return bool(await self._ask("PEXPIRE", self._prefix + key, _milliseconds(ttl)))
+
+    async def append(
+        self, log: str, message: bytes, *, ttl: float, messages: int = 1_000, size: int = 1_048_576
+    ) -> int:
+        try:
+            number = await _APPEND.run(
+                self._line, [self._prefix + log], message, _milliseconds(ttl), max(1, messages), size
+            )
+        except Denied as fault:
+            raise self._fault(fault) from None
+        return int(number)
+
+    async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
+        found = await self._ask("XRANGE", self._prefix + log, f"{after + 1}-0", "+")
+        return [(int(id.partition(b"-")[0]), fields[3]) for id, fields in found or ()]
+
+    async def _ask(self, *words: Word) -> Any:
+        """What is of another kind is not there."""
+        try:
+            return await self._line.ask(*words)
+        except Denied as fault:
+            if "WRONGTYPE" in str(fault):
+                return None
+            raise self._fault(fault) from None
+
+    def _fault(self, fault: Denied) -> BusLost:
+        return BusLost(f"{self._line.where.shown}: {in_words(fault)}")
+
+
+# -- the bus --------------------------------------------------------------------------------------
+
+
+class RedisBus:
+    """A `Bus` over Redis."""
+
+    def __init__(self, where: Place, prefix: str) -> None:
+        self.url = where.shown
+        self.alive = False
+        self.on_state: Callable[[bool], object] | None = None
+        self._topics = f"{prefix}{where.db}:"  # published messages know no database
+        self._commands = commands(where, "bus")
+        self._line = self._commands.connection
+        self._trouble = OutageLog(self.url, log)
+        self._published = published(where, "bus")
+        self._ear = self._published.connection
+        self.store: RedisStore | None = RedisStore(self._line, prefix)
+
+    async def open(self) -> None:
+        """Connect. BusLost."""
+        try:
+            for part in (self._commands, self._published):
+                part.watch(self._state)
+                await part.open()
+            self._state(True, "")
+        except BaseException:
+            await self.close()
+            raise
+
+    def _state(self, alive: bool, why: str) -> None:
+        now = self._line.alive and self._ear.alive
+        if now or not alive:
+            self._trouble.stands(now, "Redis", why)
+        if now != self.alive:
+            self.alive = now
+            if self.on_state is not None:
+                self.on_state(now)
+
+    async def publish(self, topic: str, message: bytes) -> None:
+        try:
+            await self._line.ask("PUBLISH", self._topics + topic, message)
+        except Denied as fault:
+            raise BusLost(f"{self.url}: {in_words(fault)}") from None
+
+    async def subscribe(self, topic: str, take: Take) -> Subscriber:
+        return self._published.keep(await self._ear.subscribe(self._topics + topic, take))
+
+    async def close(self) -> None:
+        self.alive = False
+        await self._published.close()
+        await self._commands.close()
+
+
+async def open(url: str, tls: ssl.SSLContext | None = None) -> RedisBus:
+    where = parse(url)
+    prefix = asked(where, "prefix").get("prefix", "dragoman:")
+    bus = RedisBus(place(where, where.path.strip("/"), tls), prefix)
+    await bus.open()
+    return bus

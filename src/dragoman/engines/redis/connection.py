@@ -1,0 +1,490 @@
+"""Connections to Redis, for the bus in `engines.redis.bus` and the wire in `engines.redis.wire`. The one file with the library.
+
+- A `BrokerConnection` is one connection: what is asked in one turn of the loop goes out in one write, answers come back in
+  order. It connects again by itself, with pauses that grow to two seconds; what was asked and not answered when it
+  was lost ends in `BusLost`, since it is not known whether it was done. A server that says nothing for `PATIENCE`
+  seconds is lost too (a half-open connection looks like that).
+- An `PubSubConnection` is a connection of its own for what is published; its topics are subscribed again after a loss.
+- A `Script` is Lua that the server runs in one step.
+
+Redis 6.2 or newer, one server or the address of the one that leads; no Redis Cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+from redis.asyncio.connection import Connection, SSLConnection
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+
+from ...bus.contract import BusLost, log
+from ...bus.topics import Subscriber, Take, Topics
+from ...jsonrpc.errors import LocalError
+from ...net import sockets
+from ...net.reconnect import reconnect
+from ...net.sharing import OnState, Part, Sharing
+from ...net.urls import Url, credentials
+
+PATIENCE = 5.0
+"""Seconds without a word from the server after which it is asked for one, and again that long until it is lost."""
+PAUSES = (0.05, 2.0)
+"""The first and the longest pause between two tries to connect."""
+
+Word: TypeAlias = bytes | str | int
+Denied = ResponseError
+"""What the server says no with; its text begins with a code, e.g. NOGROUP."""
+
+
+# -- where ----------------------------------------------------------------------------------------
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """One database of a Redis server."""
+
+    host: str
+    port: int
+    db: int = 0
+    user: str | None = None
+    password: str | None = None
+    tls: bool = False
+    context: ssl.SSLContext | None = None
+
+    @property
+    def shown(self) -> str:
+        """The URL without credentials, which leads to the same place."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}{f'/{self.db}' if self.db else ''}"
+
+    def __repr__(self) -> str:
+        return f"Place({self.shown!r})"
+
+    def connection(self) -> Any:
+        """A connection of the library that is not open yet."""
+        common: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "db": self.db,
+            "username": self.user,
+            "password": self.password,
+            "protocol": 2,
+            "socket_timeout": None,
+            "socket_connect_timeout": PATIENCE,
+            "socket_keepalive": True,
+        }
+        if not self.tls:
+            return Connection(**common)
+        made = SSLConnection(**common)
+        made.ssl_context = _Given(self.context or ssl.create_default_context())  # type: ignore[assignment]
+        return made
+
+
+class _Given:
+    """Stands where the library makes a TLS context of its own, which in some versions checks no host name."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self.check_hostname = context.check_hostname
+
+    def get(self) -> ssl.SSLContext:
+        return self._context
+
+
+def place(where: Url, db: str, tls: ssl.SSLContext | None = None) -> Place:
+    """A database of the server that a URL names, with the URL's credentials or the environment's. LocalError."""
+    if not where.host:
+        raise LocalError(f"{where.shown}: name the server, as in {where.scheme}://host:6379")
+    if db and not (db.isascii() and db.isdigit() and len(db) < 10):
+        raise LocalError(f"{where.shown}: a database is named by its number, as in {where.scheme}://host:6379/0")
+    user, password = credentials(where) or (None, None)
+    return Place(
+        host=where.host,
+        port=where.port,
+        db=int(db or 0),
+        user=user or None,
+        password=password or None,
+        tls=where.scheme == "rediss",
+        context=tls,
+    )
+
+
+# -- one connection -------------------------------------------------------------------------------
+
+
+class _Life(Struct, frozen=True):
+    """A connection of the library, and the tasks that read it, write it and watch over it."""
+
+    connection: Any
+    tasks: list[asyncio.Task[None]]
+
+
+class BrokerConnection:
+    """One connection that comes back by itself. `greet` runs on every new connection before anybody hears that it is
+    there. `push` takes everything that comes in, on a connection that has subscribed. `on_state` hears False and why when
+    it is lost and after each try to come back that failed, True when it is back."""
+
+    def __init__(
+        self,
+        where: Place,
+        *,
+        greet: Callable[[], Awaitable[None]] | None = None,
+        push: Callable[[Any], None] | None = None,
+        on_state: OnState | None = None,
+    ) -> None:
+        self.where = where
+        self.alive = False
+        self.why = "not connected yet"
+        self.since = 0.0
+        """When it came to life, on the loop's clock."""
+        self.gap = 0.0
+        """How many seconds it had been away before; 0 when it never was."""
+        self.states: list[OnState] = [] if on_state is None else [on_state]
+        self._greet, self._push = greet, push
+        self._up = self._closed = False
+        self._out: list[bytes] = []
+        self._due = asyncio.Event()
+        self._owed: deque[asyncio.Future[Any] | None] = deque()
+        self._back = asyncio.Event()
+        self._fresh = False
+        self._lost_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Connect. BusLost when that fails the first time."""
+        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._live(first))
+        try:
+            await first
+        except BaseException:
+            why = self.why
+            await self.close()
+            self.why = why
+            raise
+
+    def ask(self, *words: Word) -> asyncio.Future[Any]:
+        """Send a command; its answer in bytes, numbers and lists. BusLost at once while there is no connection, and
+        from the future when it was lost before the answer; Denied when the server says no."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._send(words, answer)
+        return answer
+
+    def tell(self, *words: Word) -> None:
+        """Send a command whose answer is not needed."""
+        self._send(words, None)
+
+    async def back(self) -> None:
+        """Wait for the connection, as long as it takes. BusLost when it was closed here."""
+        while not self.alive:  # which it may be again, and not any more, when the one that waits comes to its turn
+            if self._closed:
+                raise self.lost()
+            await self._back.wait()
+
+    def lost(self) -> BusLost:
+        """What to raise while it is away."""
+        return BusLost(f"{self.where.shown} is away: {self.why}")
+
+    async def close(self, *, flush: bool = True) -> None:
+        """Leave; `flush`: after what was sent is answered, or a second."""
+        if flush and not self._closed and self.alive and self._push is None:
+            with contextlib.suppress(BusLost, Denied, TimeoutError):
+                async with asyncio.timeout(1):
+                    await self.ask("PING")
+        self._closed, self.why = True, "closed"
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def _send(self, words: tuple[Word, ...], answer: asyncio.Future[Any] | None) -> None:
+        if not self._up:
+            raise self.lost()
+        self._out.append(_packed(words))
+        self._due.set()
+        if self._push is None:
+            self._owed.append(answer)
+
+    async def _live(self, first: asyncio.Future[None]) -> None:
+        try:
+            life = await self._connect()
+        except Exception as fault:
+            self._failed(fault)
+            first.set_exception(self.lost())
+            return
+        first.set_result(None)
+        while True:
+            try:
+                await self._hold(life)
+            except Exception as fault:
+                self._failed(fault)
+            life = await reconnect(self._connect, PAUSES, failed=self._failed, faults=(Exception,))
+
+    def _failed(self, fault: Exception) -> None:
+        if not isinstance(fault, OSError | RedisError):  # BusLost and TimeoutError are OSErrors
+            log.error("%s: a fault of ours or of the library", self.where.shown, exc_info=fault)
+
+    async def _connect(self) -> _Life:
+        """A new connection, once it is greeted."""
+        life = _Life(self.where.connection(), [])
+        try:
+            async with asyncio.timeout(2 * PATIENCE):
+                await life.connection.connect()
+            self._up = True
+            work = (self._read(life.connection), self._write(life.connection), self._watch())
+            life.tasks.extend(asyncio.create_task(one) for one in work)
+            greeted = asyncio.create_task(self._greeted())
+            try:
+                await asyncio.wait([*life.tasks, greeted], return_when=asyncio.FIRST_COMPLETED)
+                for task in (*life.tasks, greeted):
+                    if task.done():
+                        task.result()
+            finally:
+                greeted.cancel()
+                await asyncio.gather(greeted, return_exceptions=True)
+        except BaseException as fault:
+            await self._end(life, fault)
+            raise
+        return life
+
+    async def _hold(self, life: _Life) -> None:
+        """Until the connection is over, which is an exception."""
+        try:
+            done, _ = await asyncio.wait(life.tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        except BaseException as fault:
+            await self._end(life, fault)
+            raise
+
+    async def _end(self, life: _Life, fault: BaseException) -> None:
+        self._down(in_words(fault))  # before anybody else has a turn: what is alive can be asked
+        for task in life.tasks:
+            task.cancel()
+        await asyncio.gather(*life.tasks, return_exceptions=True)
+        with contextlib.suppress(Exception):
+            await life.connection.disconnect(nowait=True)
+
+    async def _greeted(self) -> None:
+        if self._greet is not None:
+            await self._greet()
+        self.alive, self.since = True, asyncio.get_running_loop().time()
+        self.gap = self.since - self._lost_at if self._lost_at else 0.0
+        self._back.set()
+        self._say(True, "")
+
+    async def _read(self, connection: Any) -> None:
+        read, owed, push = connection.read_response, self._owed, self._push
+        while True:
+            try:
+                reply = await read(disable_decoding=True)
+            except ReadOnlyError:  # another leads now: the one that answers at this address next
+                raise BusLost("it is a replica and takes nothing") from None
+            except Denied as fault:
+                reply = fault
+            self._fresh = True
+            if push is not None:
+                push(reply)
+                continue
+            waiting = owed.popleft()
+            if waiting is None:
+                if isinstance(reply, Denied):
+                    log.debug("%s: %s", self.where.shown, reply)
+            elif not waiting.done():
+                if isinstance(reply, Denied):
+                    waiting.set_exception(reply)
+                else:
+                    waiting.set_result(reply)
+
+    async def _write(self, connection: Any) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            out, self._out = self._out, []
+            await connection.send_packed_command(out, check_health=False)
+
+    async def _watch(self) -> None:
+        """Notice a server that is there and says nothing."""
+        while True:
+            self._fresh = False
+            await asyncio.sleep(PATIENCE)
+            if self._fresh:
+                continue
+            self.tell("PING")
+            await asyncio.sleep(PATIENCE)
+            if not self._fresh:
+                raise BusLost(f"it said nothing for {2 * PATIENCE:g} s")
+
+    def _down(self, why: str) -> None:
+        if self.alive:
+            self._lost_at = asyncio.get_running_loop().time()
+        self.alive = self._up = False
+        if not self._closed:
+            self.why = why
+        self._back.clear()
+        self._out.clear()
+        owed, self._owed = self._owed, deque()
+        for waiting in owed:
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(self.lost())
+                waiting.exception()  # the task that asked may have left
+        if self.since and not self._closed:
+            self._say(False, self.why)
+
+    def _say(self, alive: bool, why: str) -> None:
+        for on_state in tuple(self.states):
+            on_state(alive, why)
+
+
+def _packed(words: Sequence[Word]) -> bytes:
+    """A command as the server reads it."""
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        data = word if isinstance(word, bytes) else str(word).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(parts)
+
+
+def in_words(fault: BaseException) -> str:
+    """A fault in one line: the system's own, where the library's is about one."""
+    cause: BaseException | None = fault
+    while cause is not None and not (isinstance(cause, OSError) and cause.errno is not None):
+        cause = cause.__cause__ or cause.__context__
+    return sockets.in_words(cause or fault)
+
+
+class Script:
+    """A Lua script, sent whole once and named by its hash from then on."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+    async def run(self, line: BrokerConnection, keys: Sequence[Word], *words: Word) -> Any:
+        """Its result. As `BrokerConnection.ask`."""
+        try:
+            return await line.ask("EVALSHA", self._sha, len(keys), *keys, *words)
+        except Denied as fault:
+            if "NOSCRIPT" not in _code(fault):
+                raise
+        return await line.ask("EVAL", self._source, len(keys), *keys, *words)
+
+
+def _code(fault: Denied) -> str:
+    """The library takes some codes off the text and makes them classes."""
+    return f"{type(fault).__name__.upper().removesuffix('ERROR')} {fault}"
+
+
+# -- what is published ----------------------------------------------------------------------------
+
+
+class PubSubConnection:
+    """A connection that hears what is published."""
+
+    def __init__(self, where: Place) -> None:
+        self.line = BrokerConnection(where, greet=self._again, push=self._pushed, on_state=self._state)
+        self.states: list[OnState] = []
+        self._topics = Topics(self._left)
+        self._asked: dict[str, list[asyncio.Future[None]]] = {}
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is connected."""
+        return self.line.alive
+
+    def lost(self) -> BusLost:
+        """What to raise while it is away."""
+        return self.line.lost()
+
+    async def open(self) -> None:
+        """Connect. BusLost when that fails the first time."""
+        await self.line.open()
+
+    async def subscribe(self, topic: str, take: Take) -> Subscriber:
+        """Call `take` with each message; returns when the server knows it. BusLost."""
+        if not self.line.alive:
+            raise self.line.lost()
+        one = self._topics.add(topic, take)
+        try:
+            if len(self._topics.of(topic)) == 1 or topic in self._asked:
+                await self._asking([topic])
+        except BaseException:
+            await one.close()
+            raise
+        return one
+
+    async def _left(self, topic: str) -> None:
+        if self.line.alive:
+            self.line.tell("UNSUBSCRIBE", topic)
+
+    async def _asking(self, topics: Sequence[str]) -> None:
+        loop = asyncio.get_running_loop()
+        waiting = []
+        for topic in topics:
+            known: asyncio.Future[None] = loop.create_future()
+            self._asked.setdefault(topic, []).append(known)
+            waiting.append(known)
+        self.line.tell("SUBSCRIBE", *topics)
+        await asyncio.gather(*waiting)
+
+    async def _again(self) -> None:
+        self._fail(self.line.lost())  # what another connection was asked
+        if topics := list(self._topics):
+            await self._asking(topics)
+
+    def _pushed(self, reply: Any) -> None:
+        if isinstance(reply, Denied):
+            self._fail(BusLost(f"{self.line.where.shown}: {in_words(reply)}"))
+            return
+        if not isinstance(reply, list) or len(reply) < 3:
+            return
+        kind, topic, message = reply[0], reply[1].decode(), reply[2]
+        if kind == b"message":
+            self._topics.tell(topic, message)
+        elif kind == b"subscribe":
+            waiting = self._asked.get(topic)
+            if waiting:
+                known = waiting.pop(0)
+                if not known.done():
+                    known.set_result(None)
+                if not waiting:
+                    del self._asked[topic]
+
+    def _state(self, alive: bool, why: str) -> None:
+        if not alive:
+            self._fail(self.line.lost())
+        for on_state in tuple(self.states):
+            on_state(alive, why)
+
+    def _fail(self, why: BusLost) -> None:
+        asked, self._asked = self._asked, {}
+        for waiting in asked.values():
+            for known in waiting:
+                if not known.done():
+                    known.set_exception(why)
+
+    async def close(self) -> None:
+        """Hear no more."""
+        await self.line.close()
+        self._fail(self.line.lost())
+
+
+# -- what a wire and a bus share ------------------------------------------------------------------
+
+_COMMANDS: Sharing[BrokerConnection] = Sharing()
+_PUBLISHED: Sharing[PubSubConnection] = Sharing()
+
+
+def commands(where: Place, role: str) -> Part[BrokerConnection]:
+    """A part in a connection for commands that the server answers at once; not open yet."""
+    return _COMMANDS.part(where, role, lambda: BrokerConnection(where))
+
+
+def published(where: Place, role: str) -> Part[PubSubConnection]:
+    """A part in a connection that hears what is published; not open yet."""
+    return _PUBLISHED.part(where, role, lambda: PubSubConnection(where))

@@ -1,0 +1,53 @@
+"""How a letter lies in Redis: an entry with a `head`, which is a JSON object, and a `body`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import Struct, field
+
+from ...transports.broker.contract import BrokerMessage, Outcome, unsettled
+
+
+class Head(Struct, omit_defaults=True):
+    """What stands beside a body."""
+
+    to: str = ""
+    id: str = ""
+    count: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Head).decode
+
+
+def head_of(letter: BrokerMessage, count: int = 0) -> bytes:
+    """The head of a letter that was delivered so often."""
+    return _encode(Head(letter.reply_to, letter.correlation, count, letter.headers))
+
+
+def letter_of(
+    fields: list[bytes], settle: Callable[[Outcome], None] = unsettled, count: int = 0
+) -> BrokerMessage | None:
+    """The letter in an entry; None for what is none. `count`: deliveries that the stream knows of."""
+    if len(fields) == 4 and fields[0] == b"head" and fields[2] == b"body":
+        raw, body = fields[1], fields[3]
+    else:
+        pairs = dict(zip(fields[::2], fields[1::2], strict=True))
+        raw, body = pairs.get(b"head", b"{}"), pairs.get(b"body", b"")
+    try:
+        head = _decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    count += max(0, head.count)
+    return BrokerMessage(
+        body=body, reply_to=head.to, correlation=head.id, headers=head.headers, count=count, settle=settle
+    )
+
+
+def after(id: bytes) -> str:
+    """The id that follows."""
+    milliseconds, _, sequence = id.decode().partition("-")
+    return f"{milliseconds}-{int(sequence) + 1}"

@@ -1,0 +1,104 @@
+"""What `engines.redis.wire` asks of the server that must be done in one step, in Lua. KEYS[1] is the request stream."""
+
+from __future__ import annotations
+
+from .connection import Script
+
+REQUEST = Script(
+    """
+local size = redis.call('XLEN', KEYS[1])
+if size >= tonumber(ARGV[1]) then return -size end
+if redis.call('XADD', KEYS[1], 'NOMKSTREAM', '*', 'head', ARGV[2], 'body', ARGV[3]) then return size + 1 end
+return 0
+"""
+)
+"""Most entries, head, body. The size with the new one; 0 where there is no stream; the size, negative, of a full one."""
+
+AGAIN = Script(
+    """
+local now = redis.call('TIME')
+local since = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000) - tonumber(ARGV[5])
+for _, entry in ipairs(redis.call('XRANGE', KEYS[1], string.format('%.0f', math.max(0, since)), '+')) do
+  for i = 1, #entry[2], 2 do
+    if entry[2][i] == 'head' and string.find(entry[2][i + 1], ARGV[4], 1, true) then return 1 end
+  end
+end
+local size = redis.call('XLEN', KEYS[1])
+if size >= tonumber(ARGV[1]) then return -size end
+if redis.call('XADD', KEYS[1], 'NOMKSTREAM', '*', 'head', ARGV[2], 'body', ARGV[3]) then return size + 1 end
+return 0
+"""
+)
+"""As `REQUEST`, for one that may be there already; then what stands in its head, and for how many milliseconds. A copy
+that ran before the first would be a second run without a mark."""
+
+TAKE_OVER = Script(
+    """
+local group, me, idle, cursor, count = unpack(ARGV)
+local found = redis.call('XAUTOCLAIM', KEYS[1], group, me, idle, cursor, 'COUNT', count)
+local entries, counts = {}, {}
+for _, entry in ipairs(found[2]) do
+  if entry and entry[2] then
+    local pending = redis.call('XPENDING', KEYS[1], group, entry[1], entry[1], 1)[1]
+    entries[#entries + 1] = entry
+    counts[#counts + 1] = pending[4] - 1
+  end
+end
+return {found[1], entries, counts}
+"""
+)
+"""Group, consumer, milliseconds, where to go on, how many. Where to go on next, the entries of workers that said
+nothing for so long, and how often each was delivered before."""
+
+KEEP = Script(
+    """
+local mine = {}
+for i = 3, #ARGV do
+  local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1, ARGV[2])
+  if pending[1] then mine[#mine + 1] = ARGV[i] end
+end
+if #mine > 0 then redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, unpack(mine), 'JUSTID') end
+return #ARGV - 2 - #mine
+"""
+)
+"""Group, consumer, ids. Their idle time begins anew; how many of them are not this consumer's any more."""
+
+REQUEUE = Script(
+    """
+if not redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1, ARGV[2])[1] then return 0 end
+local entry = redis.call('XRANGE', KEYS[1], ARGV[3], ARGV[3])[1]
+redis.call('XACK', KEYS[1], ARGV[1], ARGV[3])
+redis.call('XDEL', KEYS[1], ARGV[3])
+if not entry then return 0 end
+local body = ''
+for i = 1, #entry[2], 2 do if entry[2][i] == 'body' then body = entry[2][i + 1] end end
+redis.call('XADD', KEYS[1], '*', 'head', ARGV[4], 'body', body)
+return 1
+"""
+)
+"""Group, consumer, id, head. A copy at the end, with another head, if the entry is still this consumer's."""
+
+REJECT = Script(
+    """
+local entry = redis.call('XRANGE', KEYS[1], ARGV[2], ARGV[2])[1]
+if entry then redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', unpack(entry[2])) end
+redis.call('XACK', KEYS[1], ARGV[1], ARGV[2])
+return redis.call('XDEL', KEYS[1], ARGV[2])
+"""
+)
+"""KEYS[2] the stream of what was set aside; group, id, about how many that one keeps."""
+
+LEAVE = Script(
+    """
+for _, one in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  local facts = {}
+  for i = 1, #one, 2 do facts[one[i]] = one[i + 1] end
+  if facts.pending == 0 and (facts.name == ARGV[2] or facts.idle > 3600000) then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], facts.name)
+  end
+end
+return 0
+"""
+)
+"""Group, consumer. Strike the consumer off the list, and those not heard of for an hour, unless something is
+pending for them."""

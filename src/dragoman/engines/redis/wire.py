@@ -1,0 +1,302 @@
+"""`redis://host[:port]/[db/]calculator`, `rediss://` for TLS: requests in a stream, answers in a stream per caller.
+
+The queue `calculator` is these keys and channels of one database:
+
+- `calculator`, a stream with the consumer group `workers`. An entry is a request: `head` is a JSON object
+  `{"to": mailbox, "id": correlation, "headers": {...}, "count": deliveries before}`, `body` the message.
+- `calculator:to:...`, a stream per caller: its mailbox. It lives a minute longer than its caller, and what is
+  answered to one that is gone is dropped. A worker writes to no other key, whatever a request asks for, unless
+  `?reply_to=` says so.
+- `calculator:dead`, a stream: what was set aside, the newest 10,000.
+- `calculator:control@0`, published messages that every worker of database 0 hears: a head, a newline, a body.
+
+Rules:
+
+- The stream is made by the first worker and stays: without it a call fails at once (`Unroutable`), with it and
+  without a worker calls wait. A stream with `?max=` entries takes no more (`Refused`); nothing is trimmed.
+- A worker takes an entry, answers, and then acknowledges and deletes it. While it works it says so every third of
+  `?idle=` seconds; the entries of one that has said nothing for `idle` seconds go to another (XAUTOCLAIM), with one
+  delivery more on their count.
+- Blocking reads have connections of their own. All else of a post goes over one, pipelined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...bus.contract import BusLost
+from ...channel import Channel, Listener, Options, Servable
+from ...net.reconnect import OutageLog
+from ...net.sharing import Part
+from ...net.sockets import sole
+from ...net.urls import Url, address, asked, number, parse
+from ...transports.broker import channel as broker_channel
+from ...transports.broker import listener
+from ...transports.broker.contract import RECONNECT_GRACE, BrokerMessage, Mailboxes, NotTaken, Refused, Take, Unroutable
+from . import scripts
+from .connection import BrokerConnection, Denied, Place, PubSubConnection, commands, place, published
+from .messages import after, head_of, letter_of
+from .worker import BLOCK, Worker
+
+log = logging.getLogger("dragoman.wire")
+
+GROUP = "workers"
+IDLE = 4
+"""Seconds after which the entries of a worker that says nothing go to another: several times within a call's 30."""
+MAX = 10_000
+"""Entries that a request stream may hold."""
+MAILBOX_LIFE = 60_000
+"""Milliseconds that a mailbox outlives its caller."""
+TRIM = 32
+"""Answers that were read and stay until they are cut off together; a pause of `BLOCK` cuts them off too."""
+BULK = 512 * 1024 * 1024
+"""`proto-max-bulk-len` where the server does not tell."""
+
+
+# -- the two ends ---------------------------------------------------------------------------------
+
+
+async def dial(url: str, options: Options) -> Channel:
+    """A channel whose requests go to a stream. Broken when Redis does not answer, LocalError for a wrong URL."""
+    where = parse(url)
+    return await broker_channel.reach(post_at(where, options), where, options)
+
+
+async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
+    """A listener that takes requests from a stream. LocalError when Redis does not answer or the URL is wrong."""
+    where = parse(url)
+    one, post = sole(where, served), post_at(where, options)
+    return await listener.begin(post, where, one, options, name=post.stream)
+
+
+def post_at(where: Url, options: Options) -> RedisPost:
+    """The post of a URL, which is not open yet."""
+    query = asked(where, "queue", "group", "idle", "max", "deliveries", "prefetch", "reply_to")
+    name, before = address(where)
+    database = place(where, before, options.client_tls)
+    idle = number(where, "idle", IDLE)
+    group, mailboxes = query.get("group", GROUP), Mailboxes(where, f"{name}:to:*")
+    return RedisPost(database, name, group, idle=idle, most=number(where, "max", MAX), mailboxes=mailboxes)
+
+
+# -- the post -------------------------------------------------------------------------------------
+
+
+class RedisPost:
+    """A `contract.BrokerAdapter` on Redis."""
+
+    name = "Redis"
+
+    def __init__(self, place: Place, stream: str, group: str, *, idle: float, most: int, mailboxes: Mailboxes) -> None:
+        self.limit = BULK
+        self.durable = True
+        self.on_state: Callable[[bool, str], None] | None = None
+        self.stream = stream
+        self._commands = commands(place, "wire")
+        self._commands.watch(self._state)
+        self.line = self._commands.connection
+        self._place, self._group, self._idle, self._most = place, group, idle, most
+        self._mailboxes = mailboxes
+        self._control = f"{stream}:control@{place.db}"
+        self._lines: list[BrokerConnection] = []
+        self._collector: asyncio.Task[None] | None = None
+        self._alive = True
+        self._published: Part[PubSubConnection] | None = None
+        self._closed = False
+        self._worker: Worker | None = None
+        self._refused = OutageLog(f"{place.shown} {stream}")
+        self._doubtful: dict[str, float] = {}  # requests that may be there already, and when they were sent
+        self._box: BrokerConnection | None = None
+        self._mailbox = f"{stream}:to:{uuid.uuid4().hex}"
+        self._last = b""  # the last entry that was read; b"" before the mailbox was made
+        self._emptied = False
+
+    async def open(self) -> None:
+        await self._open_line(self.line, self._commands)
+        with contextlib.suppress(Denied):
+            found = await self.line.ask("CONFIG", "GET", "proto-max-bulk-len")
+            self.limit = int(found[1]) if len(found) == 2 else BULK
+
+    async def _open_line(self, line: BrokerConnection, part: Part[Any] | None = None) -> None:
+        try:
+            await (line if part is None else part).open()
+        except BusLost:
+            raise ConnectionError(line.why) from None
+        self._lines.append(line)
+
+    def _state(self, alive: bool, why: str) -> None:
+        now = all(line.alive for line in self._lines)
+        if now and self._worker is not None:
+            self._worker.acknowledge()
+        if self._closed or (now and self._alive) or (alive and not now):  # not all lines are back, or all were
+            return
+        self._alive = now
+        if now and self._emptied:
+            self._came_back_empty()
+        elif self.on_state is not None:
+            self.on_state(now, why)
+
+    # -- who serves -------------------------------------------------------------------------------
+
+    async def work(self, take: Take, prefetch: int) -> None:
+        self._worker = Worker(
+            self.line,
+            self._place,
+            self.stream,
+            self._group,
+            self._idle,
+            take=take,
+            prefetch=prefetch,
+            on_state=self._state,
+        )
+        await self._open_line(self._worker.reads)
+        self._worker.begin()
+
+    async def pause(self) -> None:
+        if self._worker is not None:
+            await self._worker.pause()
+
+    # -- control ----------------------------------------------------------------------------------
+
+    async def hear(self, take: Take) -> None:
+        self._published = part = published(self._place, "wire")
+        part.watch(self._state)
+        await self._open_line(part.connection.line, part)
+
+        def heard(message: bytes) -> None:
+            head, _, body = message.partition(b"\n")
+            if (found := letter_of([b"head", head, b"body", body])) is not None:
+                take(found)
+
+        part.keep(await part.connection.subscribe(self._control, heard))
+
+    async def tell(self, letter: BrokerMessage) -> None:
+        try:
+            await self.line.ask("PUBLISH", self._control, head_of(letter) + b"\n" + letter.body)
+        except Denied as why:
+            raise Refused(f"Redis at {self._place.shown} does not take it: {why}") from None
+
+    # -- requests and answers, as a caller --------------------------------------------------------
+
+    async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
+        if not self.line.alive:
+            raise NotTaken(f"Redis at {self._place.shown} is away")
+        name, sending, now = letter.correlation, self.line.alive, asyncio.get_running_loop().time()
+        words = (self._most, head_of(letter, int(name in self._doubtful)), letter.body)
+        try:
+            if (first := self._doubtful.get(name)) is None:
+                size = await scripts.REQUEST.run(self.line, [self.stream], *words)
+            else:
+                age = int((now - first) * 1000) + 1_000
+                size = await scripts.AGAIN.run(self.line, [self.stream], *words, f'"id":"{name}"', age)
+                del self._doubtful[name]
+        except BusLost:
+            if sending and len(self._doubtful) < self._most:
+                self._doubtful.setdefault(name, now)
+            raise
+        except Denied as why:
+            raise Refused(f"Redis at {self._place.shown} does not take it: {why}") from None
+        if size > 0:
+            return
+        if size < 0:
+            raise Refused(f"the queue {self.stream} at {self._place.shown} is full: it holds {-size} requests")
+        if self.line.gap and asyncio.get_running_loop().time() - self.line.since < RECONNECT_GRACE:
+            raise NotTaken(f"the queue {self.stream} is not there again yet")
+        raise Unroutable(f"no worker serves {self.stream} at {self._place.shown}: there is no such stream")
+
+    async def mailbox(self, take: Take) -> str:
+        self._box = BrokerConnection(self._place, greet=self._greet_box, on_state=self._state)
+        await self._open_line(self._box)
+        self._collector = asyncio.create_task(self._collecting(self._box, take))
+        return self._mailbox
+
+    async def _greet_box(self) -> None:
+        assert self._box is not None
+        await self._keep_mailbox(self._box)
+
+    async def _keep_mailbox(self, line: BrokerConnection) -> None:
+        """Let it live; make it where it is not there."""
+        if await line.ask("PEXPIRE", self._mailbox, MAILBOX_LIFE):
+            return
+        made = line.ask("XADD", self._mailbox, "MAXLEN", 0, "*", "made", "")
+        await asyncio.gather(made, line.ask("PEXPIRE", self._mailbox, MAILBOX_LIFE))
+        self._emptied = bool(self._last)
+        self._last = b"0-0"
+        if self._emptied and self._alive:
+            self._came_back_empty()
+
+    def _came_back_empty(self) -> None:
+        """Redis has lost what it held, so the calls that are out will not be answered."""
+        self._emptied = False
+        log.warning("%s has lost what it held", self._place.shown)
+        if self.on_state is not None:
+            self.durable = False
+            self.on_state(False, "it has lost what it held")
+            self.durable = True
+            self.on_state(True, "")
+
+    async def _collecting(self, line: BrokerConnection, take: Take) -> None:
+        loop = asyncio.get_running_loop()
+        stale = 0  # entries that were read and are still there
+        kept = loop.time()
+        while True:
+            try:
+                found = await line.ask("XREAD", "COUNT", 256, "BLOCK", BLOCK, "STREAMS", self._mailbox, self._last)
+                if found:
+                    entries = found[0][1]
+                    self._last = entries[-1][0]
+                    stale += len(entries)
+                    for _, fields in entries:
+                        if (letter := letter_of(fields)) is not None:
+                            take(letter)
+                if stale >= TRIM or (stale and not found):
+                    line.tell("XTRIM", self._mailbox, "MINID", after(self._last))
+                    stale = 0
+                if not found or loop.time() - kept > MAILBOX_LIFE / 3000:
+                    kept = loop.time()
+                    await self._keep_mailbox(line)
+            except BusLost:
+                if self._closed:
+                    return
+                await line.back()
+            except Denied as why:
+                self._refused.tell(f"Redis lets us not read answers: {why}")
+                await asyncio.sleep(1)
+
+    def answerable(self, letter: BrokerMessage) -> bool:
+        return self._mailboxes.hold(letter.reply_to)
+
+    async def answer(self, to: str, letter: BrokerMessage) -> None:
+        try:
+            words = ("XADD", to, "NOMKSTREAM", "*", "head", head_of(letter), "body", letter.body)
+            if await self.line.ask(*words) is None:
+                log.debug("%s: the mailbox of an answer is gone", self.stream)
+        except Denied as why:
+            self._refused.tell(f"Redis does not take answers: {why}")
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        if self._worker is not None:
+            await self._worker.close()
+        self._closed = True
+        if self._box is not None:
+            with contextlib.suppress(BusLost, Denied):
+                await self.line.ask("DEL", self._mailbox)
+        if self._collector is not None:
+            self._collector.cancel()
+            await asyncio.gather(self._collector, return_exceptions=True)
+        if self._published is not None:
+            await self._published.close()
+        if self._worker is not None:
+            await self._worker.reads.close(flush=False)
+        if self._box is not None:
+            await self._box.close(flush=False)
+        await self._commands.close()

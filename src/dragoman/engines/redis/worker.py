@@ -1,0 +1,270 @@
+"""Who takes requests from a stream of `redis`: reads them, acknowledges them, and takes over from workers that are gone.
+
+Rules:
+
+- What is held is told to be held every third of `idle` seconds; what is settled is acknowledged in one go for all of
+  one turn of the loop, and again where the server may not have heard it.
+- An entry that is held here, or was settled here and may still be pending, is never taken a second time.
+- A connection of its own for the blocking reads; all else goes over the post's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from ...bus.contract import BusLost
+from ...net.reconnect import BackgroundTasks, OutageLog
+from ...transports.broker.contract import BrokerMessage, Outcome, Take
+from . import scripts
+from .connection import BrokerConnection, Denied, Place
+from .messages import head_of, letter_of
+
+log = logging.getLogger("dragoman.wire")
+
+AT_ONCE = 64
+"""Entries taken by one read, so that one worker does not take what others could do now."""
+BLOCK = 2_000
+"""Milliseconds of a blocking read; below the patience of a `BrokerConnection`."""
+COMING_BACK = 2.5
+"""Seconds that a live worker needs at most to be back after Redis is: a little more than the longest pause."""
+DEAD = 10_000
+SECONDS_TO_LEAVE = 2.0
+
+
+class Worker:
+    """One consumer of a stream's group. `line`: the post's, for commands. `reads`, which its owner opens before `begin`:
+    for the blocking reads."""
+
+    def __init__(
+        self,
+        line: BrokerConnection,
+        place: Place,
+        stream: str,
+        group: str,
+        idle: float,
+        *,
+        take: Take,
+        prefetch: int,
+        on_state: Callable[[bool, str], None],
+    ) -> None:
+        self.reads = BrokerConnection(place, greet=self._greet, on_state=on_state)
+        self._line, self._stream, self._group, self._idle = line, stream, group, idle
+        self._take, self._prefetch = take, prefetch
+        self._me = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+        self._reader = 0  # our number at the server
+        self._reading: asyncio.Task[None] | None = None
+        self._minding: asyncio.Task[None] | None = None
+        self._paused = self._closed = False
+        self._held: dict[bytes, BrokerMessage] = {}
+        self._room = asyncio.Event()
+        self._done: list[bytes] = []  # settled, to be acknowledged
+        self._unconfirmed: set[bytes] = set()  # settled, and the server may not know it
+        self._claiming = asyncio.Lock()
+        where = f"{place.shown} {stream}"
+        self._asides = BackgroundTasks(where)
+        self._refused = OutageLog(where)
+
+    def begin(self) -> None:
+        """Take requests from now on."""
+        loop = asyncio.get_running_loop()
+        self._reading = loop.create_task(self._read())
+        self._minding = loop.create_task(self._mind())
+
+    async def pause(self) -> None:
+        """Take no more: end the read that waits."""
+        self._paused = True
+        self._room.set()
+        while self._reading is not None and not self._reading.done() and self._line.alive and self.reads.alive:
+            with contextlib.suppress(Denied):
+                await self._line.ask("CLIENT", "UNBLOCK", self._reader)
+            await asyncio.wait([self._reading], timeout=0.05)
+
+    async def close(self) -> None:
+        """Give back what is held, and leave the group."""
+        await self.pause()
+        for id, letter in tuple(self._held.items()):
+            self._aside(id, self._requeue(id, letter, 1))
+        self._held.clear()
+        await self._asides.wait(SECONDS_TO_LEAVE)
+        self._closed = True
+        self.acknowledge()
+        with contextlib.suppress(BusLost, Denied):
+            await scripts.LEAVE.run(self._line, [self._stream], self._group, self._me)
+        tasks = [task for task in (self._reading, self._minding) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._asides.end()
+
+    async def _greet(self) -> None:
+        self._reader = await self.reads.ask("CLIENT", "ID")
+        await self._make_group(self.reads)
+
+    async def _make_group(self, line: BrokerConnection) -> None:
+        """From the first entry on: what came before the first worker waits for it."""
+        try:
+            await line.ask("XGROUP", "CREATE", self._stream, self._group, 0, "MKSTREAM")
+        except Denied as why:
+            if "BUSYGROUP" not in str(why):
+                raise
+
+    # -- in ---------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        words = ("XREADGROUP", "GROUP", self._group, self._me, "COUNT")
+        lost = False
+        while not self._paused:
+            room = self._prefetch - len(self._held)
+            if room <= 0:
+                self._room.clear()
+                await self._room.wait()
+                continue
+            try:
+                if lost:
+                    await self._recover()
+                    lost = False
+                found = await self.reads.ask(*words, min(room, AT_ONCE), "BLOCK", BLOCK, "STREAMS", self._stream, ">")
+            except BusLost:
+                if self._closed:
+                    return
+                lost = True
+                await self.reads.back()
+                await self._line.back()
+            except Denied as why:
+                await self._repair(why)
+            else:
+                if found:
+                    self._deliver(found[0][1])
+
+    async def _recover(self) -> None:
+        """What was sent to us and lost with the connection: it is pending for us, and no other worker has it."""
+        async with self._claiming:
+            for id, _, _, times in await self._line.ask(
+                "XPENDING", self._stream, self._group, "-", "+", 10_000, self._me
+            ):
+                if id not in self._held and id not in self._unconfirmed:
+                    self._deliver(await self._line.ask("XRANGE", self._stream, id, id), [times])
+
+    async def _repair(self, why: Denied) -> None:
+        """The stream was flushed or deleted, or the server will not do it now."""
+        with contextlib.suppress(BusLost):
+            try:
+                if "NOGROUP" in str(why) or "UNBLOCKED" in str(why):
+                    await self._make_group(self._line)
+                    return
+            except Denied as again:
+                why = again
+            self._refused.tell(f"Redis says no: {why}")
+            await asyncio.sleep(1)
+
+    def _deliver(self, entries: list[Any], counts: list[int] | None = None) -> None:
+        for position, entry in enumerate(entries):
+            id, fields = entry
+            if id in self._held or id in self._unconfirmed:  # we were thought dead
+                continue
+            settle = partial(self._settle, id)
+            found = letter_of(fields, settle, 0 if counts is None else counts[position])
+            if found is None:
+                log.warning("%s: entry %s is no letter; it is set aside", self._stream, id.decode())
+                self._held[id] = BrokerMessage(body=b"")
+                settle("reject")
+                continue
+            self._held[id] = found
+            if self._paused:
+                settle("retry")
+            else:
+                self._take(found)
+
+    # -- out --------------------------------------------------------------------------------------
+
+    def _settle(self, id: bytes, outcome: Outcome) -> None:
+        letter = self._held.pop(id, None)
+        self._room.set()
+        if letter is None:
+            return
+        self._unconfirmed.add(id)
+        if outcome in ("answered", "nothing_owed"):
+            if not self._done:
+                asyncio.get_running_loop().call_soon(self.acknowledge)
+            self._done.append(id)
+        elif outcome == "retry":
+            self._aside(id, self._requeue(id, letter, 0))
+        else:
+            self._aside(id, self._reject(id))
+
+    def acknowledge(self) -> None:
+        """Say what was settled; nothing happens while the server is away."""
+        if not self._done or not self._line.alive:
+            return
+        done, self._done = self._done, []
+        self._line.ask("XACK", self._stream, self._group, *done).add_done_callback(partial(self._acknowledged, done))
+        self._line.tell("XDEL", self._stream, *done)
+
+    def _acknowledged(self, done: list[bytes], answer: asyncio.Future[Any]) -> None:
+        if not answer.cancelled() and isinstance(answer.exception(), BusLost):
+            self._done += done  # again when it is back
+        else:
+            self._unconfirmed.difference_update(done)
+
+    async def _requeue(self, id: bytes, letter: BrokerMessage, more: int) -> None:
+        """A copy at the end of the stream. What was refused was not begun, so it does not count as a delivery."""
+        head = head_of(letter, letter.count + more)
+        await scripts.REQUEUE.run(self._line, [self._stream], self._group, self._me, id, head)
+
+    async def _reject(self, id: bytes) -> None:
+        await scripts.REJECT.run(self._line, [self._stream, f"{self._stream}:dead"], self._group, id, DEAD)
+
+    def _aside(self, id: bytes, work: Awaitable[None]) -> None:
+        self._asides.begin(self._tried(id, work))
+
+    async def _tried(self, id: bytes, work: Awaitable[None]) -> None:
+        """What fails here is still pending at the server, and somebody's later."""
+        try:
+            await work
+        except (BusLost, Denied) as why:
+            log.debug("%s: %s", self._stream, why)
+        self._unconfirmed.discard(id)
+
+    # -- who lives --------------------------------------------------------------------------------
+
+    async def _mind(self) -> None:
+        """Say that we live, and take over from who does not."""
+        cursor = b"0-0"
+        while True:
+            try:
+                await self._say_alive()
+                if not self._paused and (room := self._prefetch - len(self._held)) > 0:
+                    cursor = await self._take_over(cursor, min(room, AT_ONCE))
+                await asyncio.sleep(self._idle / 3)
+            except BusLost:
+                if self._closed:
+                    return
+                await self._line.back()
+            except Denied as why:
+                await self._repair(why)
+
+    async def _say_alive(self) -> None:
+        held = list(self._held)
+        for start in range(0, len(held), 500):
+            part = held[start : start + 500]
+            lost = await scripts.KEEP.run(self._line, [self._stream], self._group, self._me, *part)
+            if lost:
+                log.warning("%s: %d entries went to another worker while they were at work here", self._stream, lost)
+
+    async def _take_over(self, cursor: bytes, room: int) -> bytes:
+        idle = self._idle
+        if self._line.gap and asyncio.get_running_loop().time() < self._line.since + COMING_BACK:
+            idle += self._line.gap + COMING_BACK  # a worker could not say that it lives
+        words = (self._group, self._me, int(idle * 1000), cursor, room)
+        async with self._claiming:
+            cursor, entries, counts = await scripts.TAKE_OVER.run(self._line, [self._stream], *words)
+            self._deliver(entries, counts)
+        return cursor

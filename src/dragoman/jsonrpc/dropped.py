@@ -1,0 +1,96 @@
+"""What can be told of a message that was too long to keep: whether it asks or answers, and its id.
+
+A framing drops such a message as it arrives and keeps `EDGE` bytes of either end. Peers write the short members first
+or last, so these nearly always show the method, or the result, and the id. Rules:
+
+- What asks is answered under its id. What has a method and no id at either end is a notification: never answered.
+- What answers is never answered itself; it fails the call that it belongs to.
+- Of all else nothing is known: it is answered under the id null.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from .errors import Refusal
+from .messages import NULL, Malformed
+
+EDGE = 1_024
+"""Bytes kept of each end of a message that is dropped."""
+
+_STRING = rb'"(?:[^"\\]|\\.)*"'
+_SCALAR = rb"(" + _STRING + rb"|-?[0-9][-+.eE0-9]*|null)"
+_MEMBER = re.compile(rb"\s*(" + _STRING + rb")\s*:\s*(?:" + _SCALAR + rb"\s*,)?", re.DOTALL)
+_LAST_ID = re.compile(rb',\s*"id"\s*:\s*' + _SCALAR + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z', re.DOTALL)
+_value = msgspec.json.Decoder().decode
+
+
+def overlong(message: bytes, refusal: Refusal) -> Malformed:
+    """A whole message above a limit as what it can still be told to be."""
+    return dropped(message[:EDGE], message[-EDGE:], refusal)
+
+
+def dropped(head: bytes, tail: bytes, refusal: Refusal) -> Malformed:
+    """The `Malformed` for a message of which only its two ends were kept."""
+    members = _first_members(head)
+    id = members.get("id")
+    if id is None and (last := _LAST_ID.search(tail)) is not None:
+        id = last[1]
+    known: Any = NULL if id is None else _id(id)
+    if "method" in members:
+        if id is None:
+            return Malformed("too_large", refusal.reason, UNSET, answerable=False, refusal=refusal)
+        return Malformed("too_large", refusal.reason, known, refusal=refusal)
+    if "result" in members or "error" in members:
+        return Malformed("too_large", refusal.reason, known, answerable=False, refusal=refusal)
+    return Malformed("too_large", refusal.reason, refusal=refusal)
+
+
+def _first_members(head: bytes) -> dict[str, bytes]:
+    """The members at the head of an object, up to the first whose value is no scalar or not all there."""
+    text = head.lstrip(b" \t\r\n")
+    members: dict[str, bytes] = {}
+    at = 1
+    while text[:1] == b"{" and (member := _MEMBER.match(text, at)) is not None:
+        try:
+            members[_value(member[1])] = member[2] or b""
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            break
+        if member[2] is None:
+            break
+        at = member.end()
+    return members
+
+
+def _id(text: bytes) -> Any:
+    """An id as the codec gives it: int and str as they are, the rest raw. Null where it cannot be read."""
+    try:
+        value = _value(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return NULL
+    return value if isinstance(value, str) or (isinstance(value, int) and text.isdigit()) else Raw(text)
+
+
+class Ends:
+    """The two ends of a message that is dropped as it arrives."""
+
+    __slots__ = ("_head", "_tail")
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._tail = b""
+
+    def add(self, piece: bytes) -> None:
+        if len(self._head) < EDGE:
+            self._head += piece[: EDGE - len(self._head)]
+        self._tail = (self._tail + piece[-EDGE:])[-EDGE:]
+
+    def report(self, refusal: Refusal) -> Malformed:
+        """What was dropped; forgets it."""
+        head, tail = self._head, self._tail
+        self._head = self._tail = b""
+        return dropped(head, tail, refusal)

@@ -1,0 +1,121 @@
+"""Options of public constructors and decorators, checked when they are given.
+
+A wrong option is a LocalError that names it and says what would be right, where it is given: not the failure of some call
+later. Each constructor has a table of rules, one for each of its options; `tests/test_options.py` goes through the
+public signatures, and fails for an option without a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import isnan
+from typing import Any, Final
+
+from msgspec import UNSET, Struct
+
+from .errors import LocalError
+
+
+class Rule(Struct, frozen=True):
+    """What an option may be, and the words for it, which follow "is"."""
+
+    fits: Callable[[Any], bool]
+    words: str
+
+    def __or__(self, other: Rule) -> Rule:
+        return Rule(lambda value: self.fits(value) or other.fits(value), f"{self.words}, or {other.words}")
+
+
+def check(where: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> None:
+    """Raise LocalError, opening with `where`, for the first option that breaks its rule. `given`: the values by name, and
+    whatever else `locals()` has at the top of a function."""
+    for name, rule in rules.items():
+        value = given[name]
+        if not rule.fits(value):
+            raise LocalError(f"{where}: {name} is {rule.words}, not {_short(value)}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not isnan(value)
+
+
+def whole(least: int) -> Rule:
+    """A whole number of at least so much."""
+    return Rule(
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
+        f"a whole number of at least {least}",
+    )
+
+
+def one_of(*values: Any) -> Rule:
+    """One of these values."""
+    words = " or ".join(repr(value) for value in values)
+    return Rule(lambda value: any(type(value) is type(one) and value == one for one in values), words)
+
+
+def instance(kind: type | tuple[type, ...], words: str) -> Rule:
+    """An instance of a class."""
+    return Rule(lambda value: isinstance(value, kind), words)
+
+
+def many(rule: Rule) -> Rule:
+    """Several values, each by a rule: a list, a tuple or the like, and no single text. An iterator is taken on trust."""
+
+    def fits(value: Any) -> bool:
+        if isinstance(value, list | tuple | set | frozenset | dict):
+            return all(rule.fits(one) for one in value)
+        return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+    return Rule(fits, f"a list, of which each is {rule.words}")
+
+
+def mapping(rule: Rule) -> Rule:
+    """A mapping from text to values by a rule."""
+    return Rule(
+        lambda value: isinstance(value, Mapping) and all(isinstance(k, str) and rule.fits(v) for k, v in value.items()),
+        f"a dict from text to {rule.words}",
+    )
+
+
+NONE: Final = Rule(lambda value: value is None, "None")
+NOT_GIVEN: Final = Rule(lambda value: value is UNSET, "left out")
+ANYTHING: Final = Rule(lambda value: True, "anything")
+TEXT: Final = instance(str, "text")
+NAME: Final = Rule(lambda value: isinstance(value, str) and value != "", "text that is not empty")
+FLAG: Final = instance(bool, "True or False")
+CALLABLE: Final = Rule(callable, "a function or another callable")
+SECONDS: Final = Rule(lambda value: _is_number(value) and value >= 0, "a number of seconds, 0 or more")
+TIME: Final = Rule(lambda value: _is_number(value) and value > 0, "a number of seconds above 0")
+TEXTS: Final = many(TEXT)
+PAIRS: Final = mapping(TEXT)
+CALL_TIME: Final = TIME | Rule(lambda value: value is None, "None for ever")
+"""How long a call may take."""
+
+_BY_HINT: Final = {
+    "int": whole(1),
+    "float": SECONDS,
+    "float | None": SECONDS | NONE,
+    "bool": FLAG,
+    "str": TEXT,
+    "str | None": TEXT | NONE,
+}
+
+
+def rules_of(kind: type[Struct], **others: Rule) -> Mapping[str, Rule]:
+    """The rules of a Struct of options, by the annotations of its fields; `others` where these do not say it all.
+
+    An annotation that is not known here and has no rule in `others` is a KeyError when the module is imported.
+    """
+    hints = kind.__annotations__
+    return {name: others.get(name) or _BY_HINT[hints[name]] for name in kind.__struct_fields__}
+
+
+def check_struct(options: Struct, rules: Mapping[str, Rule]) -> None:
+    """`check` for a Struct of options: its fields by its rules."""
+    kind = type(options)
+    check(kind.__name__, rules, {name: getattr(options, name) for name in kind.__struct_fields__})

@@ -1,0 +1,150 @@
+"""Looks at JSON text without decoding it into a message: how deep it is, the numbers that no double holds, halves of
+surrogate pairs, the places of an array's elements. Each look is linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import accumulate
+
+import msgspec
+from msgspec import Raw
+
+elements_of = msgspec.json.Decoder(list[Raw]).decode
+_anything = msgspec.json.Decoder().decode
+
+SPACE = b" \t\r\n"
+_BETWEEN = SPACE + b","
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*')  # strings, so that they are passed over, and numbers
+_SHAPE = bytes.maketrans(
+    b"123456789E", b"000000000e"
+)  # all digits alike: numbers that may be too big show by their shape
+SHORT = 200
+"""A shorter text holds no number beyond a double, but for three digits of exponent."""
+_LONG_RUN = b"0" * SHORT
+_DIGITS = frozenset(b"0123456789")
+_NO_OPENING = bytes(set(range(256)) - set(b"[{"))
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
+_QUOTED = re.compile(rb'"[^"]*"?')
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_ROUNDS = 8
+_PIECE = 64 * 1024
+_LONE_SURROGATE = re.compile(
+    rb"(?<!\\)((?:\\\\)*)(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
+
+
+def odd(raw: bytes, depth: int) -> bool:
+    """Whether this text, which passed for a plain shape, is no UTF-8, nested too deep or may hold a number beyond a
+    double. `depth`: the levels that are allowed."""
+    try:
+        raw.isascii() or raw.decode()
+    except UnicodeDecodeError:
+        return True
+    # a run of so many digits has one at every place that is a multiple of its length: most texts need no more than that
+    if not _DIGITS.isdisjoint(raw[SHORT - 1 :: SHORT]) and _LONG_RUN in raw.translate(_SHAPE):
+        return True
+    return len(raw) > 2 * depth and too_deep(raw, depth)
+
+
+def too_deep(raw: bytes, depth: int) -> bool:
+    """Whether arrays and objects lie within one another more than `depth` levels deep in this JSON text.
+
+    The interpreter's own bound on recursion is another with each Python; this one is ours. A text of at most twice as
+    many bytes cannot be too deep, so callers ask only for longer ones; most of those have few brackets in all.
+    """
+    if len(raw.translate(None, _NO_OPENING)) <= depth:
+        return False
+    if b"\\" in raw:
+        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    text = raw.translate(None, _NO_STRUCTURE).replace(b'""', b"")  # two quotes beside each other hold no bracket
+    if b'"' in text:
+        text = _QUOTED.sub(b"", text)
+    rest = text
+    for round in range(1, _ROUNDS):
+        before = len(rest)
+        rest = rest.replace(b"[]", b"").replace(b"{}", b"")  # at most two levels, from within
+        if 2 * round + len(rest) <= depth:
+            return False
+        if len(rest) > before // 2:  # deep or strange, not wide
+            break
+    level = 0
+    steps = memoryview(text.translate(_STEPS)).cast("b")
+    for at in range(0, len(steps), _PIECE):
+        levels = list(accumulate(steps[at : at + _PIECE], initial=level))
+        if max(levels) > depth:
+            return True
+        level = levels[-1]
+    return False
+
+
+def unholdable(raw: bytes | Raw) -> str | None:
+    """Words for the first number in this JSON text that no double holds, or None."""
+    text = bytes(raw)
+    shape = text.translate(_SHAPE, b"+")
+    if b"0e000" not in shape and _LONG_RUN not in shape:
+        return None
+    for token in _TOKENS.finditer(text):
+        number = token[0]
+        if number[0] != ord('"') and math.isinf(_float(number)):
+            shown = number.decode() if len(number) <= 40 else f"{number[:37].decode()}..."
+            return f"Parse error: the number {shown} is beyond what a double holds"
+    return None
+
+
+def _float(text: bytes) -> float:
+    try:
+        return float(text)
+    except ValueError:  # no number at all, which the decoder says better
+        return 0.0
+
+
+def split(raw: bytes) -> list[Raw] | None:
+    """The elements of an array, whatever their values; None where the text as a whole is no JSON.
+
+    The decoder stops at half a surrogate pair, which is grammatical JSON and the fault of its element alone: the places
+    of the elements are taken from a text that has something harmless, of the same length, there.
+    """
+    try:
+        raw.decode()
+        return elements_of(raw)
+    except UnicodeDecodeError:
+        return None
+    except msgspec.DecodeError:
+        pass
+    try:
+        whole = elements_of(harmless(raw))
+    except msgspec.DecodeError:
+        return None
+    elements, at = [], raw.index(b"[") + 1
+    for element in whole:
+        while raw[at] in _BETWEEN:
+            at += 1
+        elements.append(Raw(raw[at : at + len(element)]))
+        at += len(element)
+    return elements
+
+
+def harmless(raw: bytes) -> bytes:
+    """The text with a letter, as long, for each half of a surrogate pair."""
+    return _LONE_SURROGATE.sub(rb"\1\\u0041", raw) if b"\\u" in raw else raw
+
+
+def no_json(raw: bytes) -> str | None:
+    """Why this is no JSON text, or None."""
+    if raw.startswith(b"\xef\xbb\xbf"):
+        return "the text begins with a byte-order mark; JSON must not (RFC 8259, section 8.1)"
+    try:
+        raw.decode()
+        _anything(raw)
+    except UnicodeDecodeError as error:
+        return f"byte {error.start} is not UTF-8"
+    except RecursionError:
+        return "the text is nested deeper than this interpreter goes"
+    except msgspec.ValidationError as error:
+        return f"a number is beyond what a double holds ({error})"
+    except msgspec.DecodeError as error:
+        return str(error)
+    return None

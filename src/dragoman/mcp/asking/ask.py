@@ -1,0 +1,439 @@
+"""How a handler asks, in both eras by the same words.
+
+Rules:
+
+- Where the server may call, a question is a call to the client, and the handler waits for the answer.
+- Where it may not, the handler ends with `InputRequired` at its first question without an answer; the client
+  gathers the answers and sends its request again, with the state it was given, and the handler runs again from
+  the top (basic/patterns/mrtr). So a handler *asks before it acts*, and asks the same things in the same order.
+- An answer belongs to the question with its key *and* its text. A question without a key of its own is named by
+  its place and a digest of its text. What is missing, or does not fit, is asked again; what was not asked is ignored.
+- What the client did not declare is never asked, and in a session nothing before it is initialized: `CannotAsk`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Generator, Sequence
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar, overload
+
+from msgspec import UNSET, Raw
+
+from ...jsonrpc.errors import INTERNAL_ERROR, BadAnswer, LocalError, RpcError
+from ..protocol.admission import Admitted
+from ..protocol.encoding import encode
+from ..protocol.methods import DEFINED_CODES, MISSING_CAPABILITY, URL_ELICITATION_REQUIRED
+from ..protocol.params import (
+    ElicitationCompleteNotificationParams,
+    InputRequest,
+    InputRequiredResult,
+    ListRootsRequest,
+    URLElicitationRequiredData,
+)
+from ..protocol.revisions import Revision
+from .forms import CannotAsk, Form, form_of
+from .questions import Elicit, Elicited, ElicitUrl, Lacks, Question, Roots, Sample, known_in, may_ask, words
+from .request_state import Known, Seal, State, digest, digest_of
+
+__all__ = [
+    "CannotAsk",
+    "Elicit",
+    "ElicitUrl",
+    "Elicited",
+    "Form",
+    "InputRequired",
+    "Question",
+    "QuestionFailed",
+    "Roots",
+    "Sample",
+    "ask",
+    "ask_blocking",
+    "completed",
+    "form_of",
+    "input_required",
+    "require_url",
+    "verify",
+]
+
+logger = logging.getLogger("dragoman.mcp")
+
+PATIENCE = 600.0
+"""Seconds a question waits for its answer: people are slow."""
+TRIES = 3
+"""How often a form is shown whose answers do not fit, where the server calls."""
+_RECORD = "dragoman.ask"
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+
+
+class Sealing(Protocol):
+    """What asking needs of a server."""
+
+    @property
+    def seal(self) -> Seal: ...
+    @property
+    def once(self) -> bool:
+        """States are good for one use."""
+
+
+class Asking(Protocol):
+    """What asking needs of a call's context. `rpc`: the `dragoman.Context`."""
+
+    @property
+    def rpc(self) -> Any: ...
+    @property
+    def admitted(self) -> Admitted: ...
+    @property
+    def server(self) -> Sealing: ...
+
+
+class QuestionFailed(RpcError):
+    """The client answered a question of ours with an error, which is `error`: "User rejected sampling request", say.
+
+    To the caller it is -32603 with the client's own code and message in `data`.
+    """
+
+    code = INTERNAL_ERROR
+    message = "The client could not answer a question"
+
+    def __init__(self, error: RpcError) -> None:
+        super().__init__(
+            f"The client could not answer a question: {error.message}", {"code": error.code, "message": error.message}
+        )
+        self.error = error
+
+
+class InputRequired(BaseException):
+    """The handler's run is over: the client answers `requests` and asks again with `state`.
+
+    A BaseException, so that a handler's `except Exception` lets it pass. What runs handlers makes a result of it.
+    """
+
+    def __init__(self, requests: dict[str, InputRequest], request_state: str) -> None:
+        super().__init__(f"input required: {', '.join(requests)}")
+        self.requests = requests
+        self.request_state = request_state
+
+    def result(self) -> InputRequiredResult:
+        """The answer to the request that was being served."""
+        return InputRequiredResult(input_requests=self.requests, request_state=self.request_state)
+
+
+def input_required(error: BaseException) -> InputRequired | None:
+    """The `InputRequired` that an exception is, or that a group holds (a TaskGroup makes one); else None."""
+    if isinstance(error, InputRequired):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for one in error.exceptions if (found := input_required(one)) is not None), None)
+    return None
+
+
+# -- asking ---------------------------------------------------------------------------------------
+
+
+@overload
+async def ask(
+    context: Asking, one: Question[A], /, *, once: bool | None = ..., timeout: float | None = ...
+) -> tuple[A]: ...
+@overload
+async def ask(
+    context: Asking, one: Question[A], two: Question[B], /, *, once: bool | None = ..., timeout: float | None = ...
+) -> tuple[A, B]: ...
+@overload
+async def ask(
+    context: Asking,
+    one: Question[A],
+    two: Question[B],
+    three: Question[C],
+    /,
+    *,
+    once: bool | None = ...,
+    timeout: float | None = ...,
+) -> tuple[A, B, C]: ...
+@overload
+async def ask(
+    context: Asking, /, *questions: Question[Any], once: bool | None = ..., timeout: float | None = ...
+) -> tuple[Any, ...]: ...
+async def ask(
+    context: Asking, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
+) -> tuple[Any, ...]:
+    """Ask questions, all at once, for their answers in order; from `async def` handlers.
+
+    `timeout`: seconds, where the server calls (None: for ever). `once`: the state that the client is given is
+    good for one use (default: the server's `once`); answers that come without it do not count then.
+
+    Raises CannotAsk; QuestionFailed, CallTimeout, BadAnswer, ChannelError where the server calls; InputRequired
+    where it may not; LocalError for questions that are none.
+    """
+    turns = _turns(context, questions, once)
+    try:
+        calls = next(turns)
+        while True:
+            calls = turns.send(await _called(context, calls, timeout))
+    except StopIteration as done:
+        answers: tuple[Any, ...] = done.value
+        return answers
+    except RpcError as error:
+        if not error.remote:
+            raise
+        raise QuestionFailed(error) from error
+
+
+def ask_blocking(
+    context: Asking, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
+) -> tuple[Any, ...]:
+    """As `ask`, from plain functions, which run in threads: it blocks where the server calls."""
+    turns = _turns(context, questions, once)
+    try:
+        calls = next(turns)
+        while True:
+            if len(calls) == 1:
+                found = [context.rpc.call(*calls[0], result=Raw, timeout=timeout)]
+            else:
+                found = context.rpc.call_all(calls, result=Raw, timeout=timeout)
+            calls = turns.send(found)
+    except StopIteration as done:
+        answers: tuple[Any, ...] = done.value
+        return answers
+    except RpcError as error:
+        if not error.remote:
+            raise
+        raise QuestionFailed(error) from error
+
+
+Calls: TypeAlias = list[tuple[str, Any]]
+
+
+async def _called(context: Asking, calls: Calls, timeout: float | None) -> Sequence[Raw]:
+    if len(calls) == 1:
+        return [await context.rpc.call(*calls[0], result=Raw, timeout=timeout)]
+    found: Sequence[Raw] = await context.rpc.call_all(calls, result=Raw, timeout=timeout)
+    return found
+
+
+def _turns(
+    context: Asking, questions: Sequence[Question[Any]], once: bool | None
+) -> Generator[Calls, Sequence[Raw], tuple[Any, ...]]:
+    """Ask: it yields calls to make, is sent their results, and returns the answers."""
+    admitted = context.admitted
+    revision = admitted.revision
+    _allow(admitted, questions)
+    requests = [question.request(revision) for question in questions]
+    if not revision.server_calls:
+        return _replayed(context, questions, requests, once)
+    if admitted.session is not None and not admitted.session.initialized:
+        # "The server SHOULD NOT send requests other than pings and logging before receiving the `initialized`
+        # notification" (basic/lifecycle)
+        raise CannotAsk("This client has not sent notifications/initialized, before which nothing is asked")
+    answers: dict[int, Any] = {}
+    open = list(range(len(questions)))
+    for tries in range(1, TRIES + 1):
+        if not open:
+            break
+        found = yield [(questions[index].method, _params(requests[index], revision)) for index in open]
+        again = []
+        for index, raw in zip(open, found, strict=True):
+            try:
+                answers[index] = questions[index].read(raw)
+            except BadAnswer as error:
+                if not questions[index].again or tries == TRIES:
+                    raise
+                logger.info("%s: %s: asked again", admitted.method, error)
+                again.append(index)
+        open = again
+    return tuple(answers[index] for index in range(len(questions)))
+
+
+def _params(request: InputRequest, revision: Revision) -> Any:
+    return UNSET if isinstance(request, ListRootsRequest) else Raw(encode(request.params, revision))
+
+
+# -- what may be asked ----------------------------------------------------------------------------
+
+
+def _allow(admitted: Admitted, questions: Sequence[Question[Any]]) -> None:
+    """CannotAsk unless the client declared what all the questions need, and its revision has them."""
+    lacking: Lacks = {}
+    revision = admitted.revision
+    for question in questions:
+        if not known_in(question, revision):
+            raise CannotAsk(f"This client's revision of MCP has no {_named(question)}")
+        # "Servers MUST NOT send an `inputRequests` that the client has not declared support for" (basic/patterns/mrtr)
+        _merge(lacking, question.lacks(admitted.capabilities, revision))
+    if not revision.server_calls:
+        may_ask(admitted)
+    if not lacking:
+        return
+    data = {"requiredCapabilities": lacking}
+    if revision.stateful:
+        raise CannotAsk(f"This client has not declared {words(lacking)}, which is needed here", data)
+    raise CannotAsk(f"{DEFINED_CODES[MISSING_CAPABILITY]}: {words(lacking)}", data, code=MISSING_CAPABILITY)
+
+
+def _named(question: Question[Any]) -> str:
+    return "elicitation by URL" if isinstance(question, ElicitUrl) else question.method
+
+
+def _merge(into: Lacks, more: Lacks) -> None:
+    for name, value in more.items():
+        if isinstance(value, dict) and value:
+            _merge(into.setdefault(name, {}), value)
+        else:
+            into.setdefault(name, value)
+
+
+# -- where the client asks again ------------------------------------------------------------------
+
+
+class _Record:
+    """What one run of a handler has asked, and what is answered already."""
+
+    __slots__ = ("answers", "asked", "count", "has_state", "known", "request", "used")
+
+    def __init__(self, context: Asking) -> None:
+        admitted = context.admitted
+        self.request = digest_of(admitted.method, admitted.raw)
+        given = getattr(admitted.params, "input_responses", UNSET)
+        self.answers: dict[str, Raw] = {} if given is UNSET else given
+        text: Any = getattr(admitted.params, "request_state", UNSET)
+        self.has_state = isinstance(text, str)
+        request_state = context.server.seal.open(text, self.request, admitted.principal) if self.has_state else _NOTHING
+        self.asked = request_state.asked
+        self.known = request_state.known
+        self.used: dict[str, Known] = {}
+        self.count = 0
+
+    def find(self, key: str, text: str, once: bool) -> Raw | None:
+        """The answer to a question, when there is one."""
+        known = self.known.get(key)
+        if known is not None and known.digest == text:
+            return known.answer
+        if not self.has_state:  # an answer to what this client was asked under another state, or can foresee
+            return None if once else self.answers.get(key)
+        return self.answers.get(key) if self.asked.get(key) == text else None
+
+    def lost(self) -> list[str]:
+        """Questions that were answered and have not been asked in this run."""
+        answered = {key: known.digest for key, known in self.known.items()}
+        answered |= {key: text for key, text in self.asked.items() if key in self.answers}
+        return [key for key, text in answered.items() if key not in self.used or self.used[key].digest != text]
+
+
+_NOTHING = State("", None, 0, "", False, {}, {})
+
+
+def _replayed(
+    context: Asking, questions: Sequence[Question[Any]], requests: list[InputRequest], once: bool | None
+) -> tuple[Any, ...]:
+    """The answers, or InputRequired for those that are missing."""
+    record = context.rpc.state.get(_RECORD)
+    if record is None:
+        record = context.rpc.state[_RECORD] = _Record(context)
+    single = context.server.once if once is None else once
+    answers: list[Any] = []
+    missing: dict[str, InputRequest] = {}
+    asked: dict[str, str] = {}
+    for question, request in zip(questions, requests, strict=True):
+        text = digest(question.method.encode() + b"\0" + question.text(request))[:16]
+        record.count += 1
+        key = question.key or f"q{record.count}-{text[:6]}"
+        if key in record.used or key in missing:
+            raise LocalError(f"two questions of one call have the key {key!r}: give each its own")
+        answer = record.find(key, text, single)
+        try:
+            if answer is not None:
+                answers.append(question.read(answer))
+                record.used[key] = Known(text, answer)
+                continue
+        except BadAnswer as error:
+            # "respond with a new `InputRequiredResult` requesting the missing information again" (basic/patterns/mrtr)
+            logger.info("%s: %s to question %r: asked again", context.admitted.method, error, key)
+            record.asked.pop(key, None)
+        missing[key], asked[key] = request, text
+    if missing:
+        raise _input_required(context, record, missing, asked, single)
+    return tuple(answers)
+
+
+def _input_required(
+    context: Asking, record: _Record, missing: dict[str, InputRequest], asked: dict[str, str], once: bool
+) -> InputRequired:
+    admitted = context.admitted
+    lost = record.lost()
+    if lost:
+        logger.warning(
+            "%s asks %s before what was answered already (%s): it is asked anew. A handler that runs again asks the "
+            "same questions in the same order, and asks before it acts",
+            _of(admitted),
+            ", ".join(asked),
+            ", ".join(lost),
+        )
+    kept = {key: one for key, one in record.known.items() if key not in record.used and key not in asked}
+    request_state = context.server.seal.seal(
+        record.request, admitted.principal, asked=asked, known=record.used | kept, once=once
+    )
+    return InputRequired(missing, request_state)
+
+
+def _of(admitted: Admitted) -> str:
+    name = getattr(admitted.params, "name", UNSET)
+    return f"{admitted.method} {name if name is not UNSET else getattr(admitted.params, 'uri', '')}".rstrip()
+
+
+def verify(admitted: Admitted, method: str, principal: str | None, server: Sealing) -> State | None:
+    """Look at the state that came with a request, before its handler runs; nothing to do where none came.
+
+    Raises SealError (-32602) for a state that is tampered with, expired, another principal's or another request's:
+    "MUST reject state that fails verification" (basic/patterns/mrtr). One that is good for a single use is given back,
+    to be used up when the call starts: a call that is refused (busy, draining) has used nothing.
+    """
+    text = getattr(admitted.params, "request_state", UNSET)
+    if text is UNSET:
+        return None
+    seal = server.seal
+    request_state = seal.open(text, digest_of(method, admitted.raw), principal)
+    return request_state if request_state.once else None
+
+
+# -- elicitation by URL, where it is announced and ended by messages of its own --------------------
+
+
+def require_url(context: Asking, /, *questions: ElicitUrl) -> NoReturn:
+    """End this call: the user must go to these URLs first, and the client calls again then.
+
+    The error -32042 where the revision has it, InputRequired where the client asks again anyway; else CannotAsk.
+    """
+    admitted = context.admitted
+    _allow(admitted, questions)
+    if not admitted.revision.server_calls:
+        record = context.rpc.state.get(_RECORD) or _Record(context)
+        asked = {q.key or f"u{n}-{digest(q.message.encode())[:6]}": q for n, q in enumerate(questions, 1)}
+        requests = {key: question.request(admitted.revision) for key, question in asked.items()}
+        request_state = context.server.seal.seal(record.request, admitted.principal, asked={}, known=record.used)
+        raise InputRequired(requests, request_state)
+    # "Any elicitations returned in the error MUST be URL mode elicitations and have an `elicitationId`"
+    data = URLElicitationRequiredData([question.params() for question in questions])
+    code = URL_ELICITATION_REQUIRED
+    raise RpcError(DEFINED_CODES[code], Raw(encode(data, admitted.revision)), code=code)
+
+
+def completed(context: Asking, elicitation_id: str) -> Awaitable[None] | None:
+    """Tell the client that the user has done what the `ElicitUrl` with this `id` was for; awaitable in `async def`.
+
+    Nothing is sent where the revision has no such message. It goes to the client whose call this is: "MUST only send
+    the notification to the client that initiated the elicitation request" (client/elicitation). In `async def` also after the call's end.
+    """
+    rpc = context.rpc
+    if not context.admitted.revision.url_elicitation_error:
+        return None if rpc.where == "thread" else _nothing()
+    params = Raw(
+        encode(ElicitationCompleteNotificationParams(elicitation_id=elicitation_id), context.admitted.revision)
+    )
+    told: Awaitable[None] | None = rpc.notify("notifications/elicitation/complete", params)
+    return told
+
+
+async def _nothing() -> None:
+    return

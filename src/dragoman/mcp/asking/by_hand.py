@@ -1,0 +1,60 @@
+"""Questions in a function's own words: an `InputRequiredResult` that it returned, and what came back of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from ...jsonrpc.errors import LocalError
+from ..protocol.admission import Admitted
+from ..protocol.methods import DEFINED_CODES, MISSING_CAPABILITY
+from ..protocol.params import InputRequiredResult
+from .ask import Asking, Sealing
+from .forms import CannotAsk
+from .questions import Lacks, may_ask, words
+from .request_state import Known, digest_of
+
+_OWN: Final = "dragoman.own"
+"""The key of a function's own `requestState` among the answers of a sealed one."""
+
+
+def by_hand(result: InputRequiredResult, admitted: Admitted, server: Sealing) -> InputRequiredResult:
+    """What a function that returned questions of its own answers with: its `requestState` sealed, as ours are.
+
+    The retry has the answers in `input_responses`, and the state in `own_state`. CannotAsk where the call may not be
+    answered so, or the client did not declare what is asked; LocalError for a result without questions and state.
+    """
+    revision = admitted.revision
+    if revision.server_calls:
+        raise CannotAsk(f"{admitted.method}: a client of {revision.date} is asked by calls: `await ctx.ask(...)`")
+    may_ask(admitted)
+    lacking: Lacks = {}
+    for request in () if result.input_requests is UNSET else result.input_requests.values():
+        name = request.method.partition("/")[0]
+        if getattr(admitted.capabilities, name) is UNSET:
+            lacking[name] = {}
+    if lacking:
+        text = f"{DEFINED_CODES[MISSING_CAPABILITY]}: {words(lacking)}"
+        raise CannotAsk(text, {"requiredCapabilities": lacking}, code=MISSING_CAPABILITY)
+    if result.request_state is UNSET:
+        if result.input_requests is UNSET:
+            # "Servers MUST include at least one of `inputRequests` or `requestState`" (basic/patterns/mrtr)
+            raise LocalError(f"{admitted.method}: an InputRequiredResult has input_requests, request_state, or both")
+        return result
+    known = {_OWN: Known("", Raw(msgspec.json.encode(result.request_state)))}
+    wanted = digest_of(admitted.method, admitted.raw)
+    state = server.seal.seal(wanted, admitted.principal, asked={}, known=known, once=server.once)
+    return msgspec.structs.replace(result, request_state=state)
+
+
+def own_state(context: Asking) -> str | None:
+    """The `requestState` of a function's own questions, as it returned it; None where this is no retry of those."""
+    text = getattr(context.admitted.params, "request_state", UNSET)
+    if text is UNSET:
+        return None
+    admitted = context.admitted
+    state = context.server.seal.open(text, digest_of(admitted.method, admitted.raw), admitted.principal)
+    own = state.known.get(_OWN)
+    return None if own is None else msgspec.json.decode(own.answer, type=str)

@@ -1,0 +1,355 @@
+"""The questions a handler may ask: the user (by a form, at a URL), the client's model, the client's roots.
+
+Each is a value that knows its method, what the client must have declared for it, what it is called in a
+revision, and how its answer is read. `ask` carries them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, field
+
+from ...jsonrpc.errors import BadAnswer, LocalError
+from ...rpc.binding.results import result_decoder
+from ..protocol.admission import Admitted
+from ..protocol.methods import METHODS
+from ..protocol.params import (
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitAction,
+    ElicitRequest,
+    ElicitRequestParams,
+    IncludeContext,
+    InputRequest,
+    ListRootsRequest,
+    ListRootsRequestParams,
+    ListRootsResult,
+)
+from ..protocol.revisions import Revision
+from ..protocol.types import (
+    ClientCapabilities,
+    Free,
+    ModelHint,
+    ModelPreferences,
+    Root,
+    SamplingMessage,
+    TextContent,
+    Tool,
+    ToolChoice,
+    ToolResultContent,
+    ToolUseContent,
+)
+from .forms import CannotAsk, form_of
+
+T = TypeVar("T")
+A = TypeVar("A", covariant=True)
+Lacks: TypeAlias = dict[str, Any]
+"""Capabilities that a client has not declared and would have to, as they are written; empty: it declared all."""
+
+
+def _later(type: Any) -> Callable[[Any], Any]:
+    """The decoder of a type, made when it is first needed: it takes longer than importing this module."""
+    made = cache(lambda: result_decoder(type))
+    return lambda answer: made()(answer)
+
+
+class Question(Protocol[A]):
+    """What may be asked; `A` is its answer."""
+
+    method: ClassVar[str]
+    again: ClassVar[bool]
+    """An answer that does not fit is worth asking for again: somebody filled it in."""
+
+    @property
+    def key(self) -> str | None:
+        """What its answer is called where the client asks again; None: its place and a digest of its text."""
+
+    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
+        """What this client has not declared and would have to."""
+
+    def request(self, revision: Revision) -> InputRequest:
+        """The question as it is sent. Raises CannotAsk where the revision cannot say it, LocalError where none can."""
+
+    def text(self, request: InputRequest) -> bytes:
+        """What tells it from other questions."""
+
+    def read(self, answer: Raw) -> A:
+        """The answer. Raises BadAnswer with every fault."""
+
+
+class Elicited(Struct, Generic[T], frozen=True):
+    """What the user did: `content` is the filled form when it was accepted, else None."""
+
+    action: ElicitAction
+    content: T | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the user accepted; else the user declined, or cancelled: shut the form without a choice."""
+        return self.action == "accept"
+
+
+class _Filled(Struct):
+    action: Literal["accept", "decline", "cancel"]
+    content: Any = None
+
+
+_filled = _later(_Filled)
+_text = msgspec.json.Encoder().encode
+
+
+class Elicit(Struct, Generic[T], frozen=True):
+    """Ask the user to fill in a form. `schema`: a type with fields (Struct, dataclass, TypedDict, pydantic model),
+    a single value's type, a dict that is the schema, or None for a mere yes or no.
+
+    "Servers MUST NOT use form mode elicitation to request sensitive information such as passwords, API keys,
+    access tokens, or payment credentials" (client/elicitation): use `ElicitUrl`.
+    """
+
+    method: ClassVar[str] = "elicitation/create"
+    again: ClassVar[bool] = True
+
+    message: str
+    schema: type[T] | Mapping[str, Any] | None
+    key: str | None = None
+
+    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
+        modes = revision.elicitation_modes
+        capability = declared.elicitation
+        if capability is UNSET:
+            return {"elicitation": {"form": {}} if modes else {}}
+        # "an empty capabilities object is equivalent to declaring support for `form` mode only" (client/elicitation)
+        if modes and capability.form is UNSET and capability.url is not UNSET:
+            return {"elicitation": {"form": {}}}
+        return {}
+
+    def request(self, revision: Revision) -> InputRequest:
+        schema = form_of(self.schema).schema(revision)
+        return ElicitRequest(ElicitRequestParams(message=self.message, mode="form", requested_schema=schema))
+
+    def text(self, request: InputRequest) -> bytes:
+        return _text(request)
+
+    def read(self, answer: Raw) -> Elicited[T]:
+        given: _Filled = _filled(answer)
+        content = form_of(self.schema).read(given.content) if given.action == "accept" else None
+        return Elicited(given.action, content)
+
+
+class ElicitUrl(Struct, frozen=True):
+    """Send the user to a URL, for what must not pass through the client. The answer says whether the user consented to
+    go there, not what was done there: "The client is not directly informed of the outcome" (client/elicitation).
+
+    `id`: names it in `completed` and in the error -32042, where the revision has these.
+    The URL may be a new one on each run: questions of this kind are told apart by their message.
+    """
+
+    method: ClassVar[str] = "elicitation/create"
+    again: ClassVar[bool] = True
+
+    message: str
+    url: str
+    key: str | None = None
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+
+    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
+        capability = declared.elicitation
+        if revision.elicitation_modes and capability is not UNSET and capability.url is not UNSET:
+            return {}
+        return {"elicitation": {"url": {}}}
+
+    def params(self) -> ElicitRequestParams:
+        """The params of `elicitation/create`. LocalError when the URL is none."""
+        # "The `url` parameter MUST contain a valid URL" (client/elicitation)
+        try:
+            valid = all(urlsplit(self.url)[:2]) and not any(letter.isspace() for letter in self.url)
+        except ValueError:
+            valid = False
+        if not valid:
+            raise LocalError(f"{self.url!r} is no URL to send a user to")
+        return ElicitRequestParams(message=self.message, mode="url", url=self.url, elicitation_id=self.id)
+
+    def request(self, revision: Revision) -> InputRequest:
+        return ElicitRequest(self.params())
+
+    def text(self, request: InputRequest) -> bytes:
+        return b"url\0" + self.message.encode("utf-8", "surrogatepass")
+
+    def read(self, answer: Raw) -> Elicited[None]:
+        given: _Filled = _filled(answer)
+        return Elicited(given.action)
+
+
+Messages: TypeAlias = str | SamplingMessage | Sequence[str | SamplingMessage]
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """Ask the client's model. The answer is a `CreateMessageResult`.
+
+    `messages`: a text, messages, or a list of both, texts being the user's; `model_preferences`: also names of
+    models, the best first; `include_context`: deprecated by the specification. Messages that answer a model's
+    `tool_use` must answer all of them, at once and with nothing else: LocalError.
+    """
+
+    method: ClassVar[str] = "sampling/createMessage"
+    again: ClassVar[bool] = False
+
+    messages: Messages
+    max_tokens: int
+    system_prompt: str | None = None
+    tools: Sequence[Tool] | None = None
+    tool_choice: Literal["auto", "required", "none"] | None = None
+    model_preferences: ModelPreferences | str | Sequence[str] | None = None
+    include_context: IncludeContext | None = None
+    temperature: float | None = None
+    stop_sequences: Sequence[str] | None = None
+    metadata: Free | None = None
+    key: str | None = None
+
+    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
+        capability = declared.sampling
+        lacking: Lacks = {} if capability is not UNSET else {"sampling": {}}
+        wanted: Lacks = {}
+        # "Servers MUST NOT send tool-enabled sampling requests to Clients that have not declared support"
+        with_tools = self.tools is not None or self.tool_choice is not None or any(map(_has_tools, _listed(self)))
+        if with_tools and (capability is UNSET or capability.tools is UNSET or not revision.sampling_tools):
+            wanted["tools"] = {}
+        # "SHOULD NOT use them unless the client declares `sampling.context` capability" (client/sampling)
+        with_context = self.include_context not in (None, "none") and revision.sampling_tools
+        if with_context and (capability is UNSET or capability.context is UNSET):
+            wanted["context"] = {}
+        return {"sampling": wanted} if wanted else lacking
+
+    def request(self, revision: Revision) -> InputRequest:
+        messages = _listed(self)
+        _check_tools(messages)
+        if not revision.sampling_tools:
+            messages = [part for message in messages for part in _parts(message)]
+        return CreateMessageRequest(
+            CreateMessageRequestParams(
+                messages=messages,
+                max_tokens=self.max_tokens,
+                model_preferences=_preferences(self.model_preferences),
+                system_prompt=_unset(self.system_prompt),
+                include_context=_unset(self.include_context),
+                temperature=_unset(self.temperature),
+                stop_sequences=UNSET if self.stop_sequences is None else list(self.stop_sequences),
+                metadata=_unset(self.metadata),
+                tools=UNSET if self.tools is None else list(self.tools),
+                tool_choice=UNSET if self.tool_choice is None else ToolChoice(self.tool_choice),
+            )
+        )
+
+    def text(self, request: InputRequest) -> bytes:
+        return _text(request)
+
+    def read(self, answer: Raw) -> CreateMessageResult:
+        result: CreateMessageResult = _sampled(answer)
+        return result
+
+
+_sampled = _later(CreateMessageResult)
+_rooted = _later(ListRootsResult)
+
+
+class Roots(Struct, frozen=True):
+    """Ask for the client's roots. The answer is a list of `Root`."""
+
+    method: ClassVar[str] = "roots/list"
+    again: ClassVar[bool] = False
+
+    key: str | None = None
+
+    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
+        return {"roots": {}} if declared.roots is UNSET else {}
+
+    def request(self, revision: Revision) -> InputRequest:
+        return ListRootsRequest(ListRootsRequestParams())
+
+    def text(self, request: InputRequest) -> bytes:
+        return b"roots"
+
+    def read(self, answer: Raw) -> list[Root]:
+        result: ListRootsResult = _rooted(answer)
+        for root in result.roots:
+            # "This MUST be a `file://` URI" (client/roots)
+            if not root.uri.startswith("file://"):
+                raise BadAnswer(f"the result does not fit: a root is a file:// URI, not {root.uri[:100]!r}")
+        return result.roots
+
+
+def known_in(question: Question[Any], revision: Revision) -> bool:
+    """Whether the revision has this question at all."""
+    if isinstance(question, ElicitUrl) and not revision.elicitation_modes:
+        return False
+    # where the server may not call, these are no methods but questions inside `input_required`
+    return not revision.server_calls or METHODS[question.method].within(revision)
+
+
+def may_ask(admitted: Admitted) -> None:
+    """CannotAsk where this call may not be answered by questions, as a revision does whose servers do not call."""
+    if not admitted.row.ask:
+        # "Servers MUST NOT send `InputRequiredResult` responses on any other client requests" (basic/patterns/mrtr)
+        raise CannotAsk(f"{admitted.method} may not ask the client, in revision {admitted.revision.date}")
+
+
+def words(lacking: Lacks) -> str:
+    """Capabilities in words: "elicitation (url)"."""
+    return ", ".join(f"{name} ({', '.join(inner)})" if inner else name for name, inner in lacking.items())
+
+
+# -- sampling -------------------------------------------------------------------------------------
+
+
+def _unset(value: Any) -> Any:
+    return UNSET if value is None else value
+
+
+def _listed(sample: Sample) -> list[SamplingMessage]:
+    given = sample.messages
+    many: Sequence[str | SamplingMessage] = [given] if isinstance(given, str | SamplingMessage) else given
+    return [SamplingMessage("user", TextContent(one)) if isinstance(one, str) else one for one in many]
+
+
+def _preferences(given: ModelPreferences | str | Sequence[str] | None) -> Any:
+    if given is None or isinstance(given, ModelPreferences):
+        return _unset(given)
+    return ModelPreferences(hints=[ModelHint(name) for name in ([given] if isinstance(given, str) else given)])
+
+
+def _blocks(message: SamplingMessage) -> list[Any]:
+    return message.content if isinstance(message.content, list) else [message.content]
+
+
+def _has_tools(message: SamplingMessage) -> bool:
+    return any(isinstance(block, ToolUseContent | ToolResultContent) for block in _blocks(message))
+
+
+def _parts(message: SamplingMessage) -> list[SamplingMessage]:
+    """The message as older revisions have it: of one block each."""
+    return [msgspec.structs.replace(message, content=block) for block in _blocks(message)]
+
+
+def _check_tools(messages: list[SamplingMessage]) -> None:
+    """LocalError unless every use of a tool is answered by the next message, which holds nothing else
+    (client/sampling, "Tool Use and Result Balance" and "Tool Result Messages")."""
+    owed: set[str] = set()
+    for message in messages:
+        blocks = _blocks(message)
+        results = {block.tool_use_id for block in blocks if isinstance(block, ToolResultContent)}
+        if results and (message.role != "user" or any(not isinstance(block, ToolResultContent) for block in blocks)):
+            raise LocalError("results of tools stand in a message of the user with nothing else in it")
+        if results != owed:
+            raise LocalError(
+                f"the message after a use of tools answers each of them: {sorted(owed)}, not {sorted(results)}"
+            )
+        owed = {block.id for block in blocks if isinstance(block, ToolUseContent)}
+    if owed:
+        raise LocalError(f"a use of tools is not answered: {sorted(owed)}")

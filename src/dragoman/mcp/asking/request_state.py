@@ -1,0 +1,250 @@
+"""Sealed state: what a server gives its client to keep until the client asks again.
+
+Rules (basic/patterns/mrtr, "Server Requirements"):
+
+- The text comes back from the far end, so it is an attacker's until its seal (HMAC-SHA256) is found whole.
+- Inside stand whose it is, until when, and which request it belongs to; each is compared when it comes back.
+- It is sealed, not hidden: its holder can read it. It holds what the holder itself said, and no secrets.
+- The first key seals, every key opens: a new key is put first, the old one stays until what it sealed has expired.
+- Servers that share a load share their keys (`keys=` or DRAGOMAN_SECRET). Without any, a process makes a key of
+  its own, and what it sealed ends with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...jsonrpc.errors import InternalError, InvalidParams, LocalError
+
+SECRET = "DRAGOMAN_SECRET"
+"""The environment variable with the keys, several separated by white space or commas."""
+SHORTEST = 16
+"""Bytes a key must have."""
+
+Reason: TypeAlias = Literal["tampered", "expired", "foreign", "mismatched", "used"]
+
+_WORDS: dict[Reason, str] = {
+    "tampered": "it is not what this server gave out",
+    "expired": "it has expired",
+    "foreign": "it was given to somebody else",
+    "mismatched": "it belongs to another request",
+    "used": "it was used before, and is good for one use",
+}
+
+
+class SealError(InvalidParams):
+    """-32602: the state that came back is refused; `data.reason` is tampered, expired, foreign, mismatched or used."""
+
+    data: dict[str, str]
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(f"requestState is refused: {_WORDS[reason]}", {"reason": reason})
+
+
+class Nonces(Protocol):
+    """Remembers which single-use states were used; one that several servers share makes them single-use among them."""
+
+    def take(self, nonce: str, until: float) -> bool:
+        """Remember the nonce until then (seconds since the epoch); False when it was taken before. Any thread."""
+
+
+class NoncesHere:
+    """The nonces of one process, at most `most` of them: beyond that it refuses rather than forget one."""
+
+    def __init__(self, most: int = 100_000, *, clock: Callable[[], float] = time.time) -> None:
+        self._most = most
+        self._clock = clock
+        self._taken: OrderedDict[str, float] = OrderedDict()
+        self._lock = Lock()
+
+    def take(self, nonce: str, until: float) -> bool:
+        """As `Nonces` says; InternalError when there is no room."""
+        with self._lock:
+            now = self._clock()
+            while self._taken and next(iter(self._taken.values())) <= now:
+                self._taken.popitem(last=False)
+            if nonce in self._taken:
+                return False
+            if len(self._taken) >= self._most:
+                raise InternalError("Busy: too many single-use states are remembered", {"retry_after": 60})
+            self._taken[nonce] = until
+            return True
+
+
+class Known(Struct, frozen=True, array_like=True):
+    """An answer that was given before, and a digest of its question."""
+
+    digest: str
+    answer: Raw
+
+
+class State(Struct, frozen=True, array_like=True):
+    """What is sealed. `request` is a digest of the method and its parameters; `expires` counts seconds since the
+    epoch; `asked` is each open question's key and digest; `known` the answers so far, in the order of asking."""
+
+    request: str
+    principal: str | None
+    expires: float
+    nonce: str
+    once: bool
+    asked: dict[str, str]
+    known: dict[str, Known]
+
+
+def digest_of(method: str, params: Raw | UnsetType) -> str:
+    """A digest of what a request asks for, whatever the order of its members; what belongs to one try is left out."""
+    members = msgspec.json.decode(params) if params is not UNSET else {}
+    if isinstance(members, dict):
+        members = {name: value for name, value in members.items() if name not in _OF_ONE_TRY}
+    return digest(method.encode() + b"\0" + _canonical(members))
+
+
+_OF_ONE_TRY = ("_meta", "inputResponses", "requestState")
+_canonical = msgspec.json.Encoder(order="sorted").encode
+
+
+def digest(text: bytes) -> str:
+    """16 bytes of SHA-256, in hexadecimal digits."""
+    return hashlib.sha256(text).hexdigest()[:32]
+
+
+class Seal:
+    """Seals states and opens them.
+
+    `keys`: secrets of at least 16 bytes, the first one seals; default: DRAGOMAN_SECRET, else a random one.
+    `life`: seconds a state is good for. `audience`: the server's name; another server's states are refused even
+    under the same keys. `size`: longest sealed text, in characters. `clock`: seconds since the epoch (the wall's,
+    as machines share it). `nonces`: where single-use states are remembered.
+
+    Needs itsdangerous; LocalError where it is missing, and for keys that are too short.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str | bytes] | str | bytes | None = None,
+        life: float = 600,
+        *,
+        audience: str = "",
+        size: int = 262_144,
+        clock: Callable[[], float] = time.time,
+        nonces: Nonces | None = None,
+    ) -> None:
+        if life <= 0:
+            raise LocalError(f"the life of a sealed state is a number of seconds above 0, not {life!r}")
+        self.own = keys is None and not os.environ.get(SECRET)
+        """The key was made here: no other process can open what is sealed."""
+        self._keys = _keys(keys)
+        self.life = life
+        self.size = size
+        self.clock = clock
+        self.nonces: Nonces = NoncesHere(clock=clock) if nonces is None else nonces
+        self._audience = audience
+        self._box: Any = None
+
+    def seal(
+        self,
+        request: str,
+        principal: str | None,
+        *,
+        asked: Mapping[str, str],
+        known: Mapping[str, Known],
+        once: bool = False,
+    ) -> str:
+        """A state for the request with this digest (see `digest_of`), as text; no two are equal.
+
+        LocalError when it is longer than `size`.
+        """
+        expires = self.clock() + self.life
+        state = State(request, principal, expires, secrets.token_urlsafe(9), once, dict(asked), dict(known))
+        text: str = self._open_box().dumps(state).decode()
+        if len(text) > self.size:
+            raise LocalError(
+                f"the answers so far make a state of {len(text)} characters, and {self.size} are allowed: "
+                "ask for less, or keep what is long on the server"
+            )
+        return text
+
+    def open(self, text: str, request: str, principal: str | None) -> State:
+        """The state in a text that came back with a request. SealError when it is not good for that."""
+        box = self._open_box()
+        if len(text) > self.size:
+            raise SealError("tampered")
+        try:
+            state: State = box.loads(text)
+            tail = text.rpartition(".")[2].encode()
+            # what is read over (spare bits, characters that are not base64's) was changed all the same
+            if urlsafe_b64encode(urlsafe_b64decode(tail + b"=")).rstrip(b"=") != tail:
+                raise ValueError
+        except Exception:  # whatever is wrong with it, it is not what was sealed
+            raise SealError("tampered") from None
+        if state.expires <= self.clock():
+            raise SealError("expired")
+        if state.principal != principal:
+            raise SealError("foreign")
+        if state.request != request:
+            raise SealError("mismatched")
+        return state
+
+    def use(self, state: State) -> None:
+        """Use a state up when it is for one use: SealError the second time."""
+        # "MUST enforce that invariant server-side" (basic/patterns/mrtr)
+        if state.once and not self.nonces.take(state.nonce, state.expires):
+            raise SealError("used")
+
+    def _open_box(self) -> Any:
+        if self._box is None:
+            try:
+                from itsdangerous import URLSafeSerializer  # noqa: PLC0415  (an optional extra)
+            except ModuleNotFoundError as missing:
+                raise LocalError("sealed state needs itsdangerous: pip install 'dragoman[mcp]'") from missing
+            self._box = URLSafeSerializer(
+                list(reversed(self._keys)),  # its last key signs
+                salt=b"dragoman.state\0" + self._audience.encode(),
+                serializer=_Text,
+                signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
+            )
+        return self._box
+
+
+class _Text:
+    """How a state is written; the box compresses it where that helps."""
+
+    _read = msgspec.json.Decoder(State).decode
+
+    @staticmethod
+    def dumps(value: Any) -> bytes:
+        return msgspec.json.encode(value)
+
+    @classmethod
+    def loads(cls, text: bytes) -> State:
+        return cls._read(text)
+
+
+def _keys(given: Sequence[str | bytes] | str | bytes | None) -> list[bytes]:
+    if given is None:
+        given = os.environ.get(SECRET) or secrets.token_bytes(32)
+    if isinstance(given, str):
+        given = [key for key in re.split(r"[\s,]+", given) if key]
+    elif isinstance(given, bytes):
+        given = [given]
+    keys = [key.encode() if isinstance(key, str) else key for key in given]
+    if not keys:
+        raise LocalError(f"keys for sealed state: give at least one, in keys= or {SECRET}")
+    if any(len(key) < SHORTEST for key in keys):
+        raise LocalError(
+            f"a key for sealed state has at least {SHORTEST} bytes; "
+            "make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        )
+    return keys

@@ -1,0 +1,119 @@
+"""Results that a client keeps for as long as the server allows, and lists that come in pages.
+
+Rules (server/utilities/caching and pagination):
+
+- A result is known by its method and the params that matter (a cursor, a URI). It is fresh for `ttlMs` after it
+  came; a notification that it changed ends that at once, even while it is on its way here.
+- A cache belongs to one client, and so to one authorization context: what is "private" is not shared.
+- Cursors are opaque and may be empty. A server that gives one twice, or pages without end, is told so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any, TypeVar
+
+from ...jsonrpc.errors import BadAnswer, InvalidParams
+
+T = TypeVar("T")
+
+PAGES = 1_000
+"""Most pages of one list."""
+ENTRIES = 10_000
+"""Most results kept; then the oldest goes."""
+
+
+class Cache:
+    """Fresh results. `clock`: monotonic seconds."""
+
+    def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._kept: dict[tuple[str, str | None], tuple[float, Any]] = {}
+        self._changes: dict[str, int] = {}
+
+    def get(self, method: str, key: str | None) -> Any:
+        """The fresh result, or None."""
+        found = self._kept.get((method, key))
+        if found is None:
+            return None
+        # "considered fresh while: now < t_received + ttlMs"
+        if self._clock() < found[0]:
+            return found[1]
+        del self._kept[method, key]
+        return None
+
+    def changes(self, method: str) -> int:
+        """How often these results were said to have changed; for `put`."""
+        return self._changes.get(method, 0)
+
+    def put(self, method: str, key: str | None, result: Any, ttl_ms: int, changes: int) -> None:
+        """Keep a result, unless it changed since `changes` were counted, before it was asked for."""
+        # "If `ttlMs` is negative, clients SHOULD ignore it and treat it as `0`"
+        if ttl_ms <= 0 or changes != self.changes(method):
+            return
+        self._kept.pop((method, key), None)
+        if len(self._kept) >= ENTRIES:
+            del self._kept[next(iter(self._kept))]
+        self._kept[method, key] = (self._clock() + ttl_ms / 1000, result)
+
+    def drop(self, method: str, key: str | None = None) -> None:
+        """ "the notification invalidates the cached response"; without a key all of the method's."""
+        self._changes[method] = self.changes(method) + 1
+        if key is not None:
+            self._kept.pop((method, key), None)
+            return
+        for kept in [one for one in self._kept if one[0] == method]:
+            del self._kept[kept]
+
+    def clear(self) -> None:
+        """Forget everything: the server, or who asks it, is another."""
+        for method in {one[0] for one in self._kept}:
+            self.drop(method)
+
+
+async def pages(
+    method: str, page: Callable[[str | None], Awaitable[tuple[list[T], str | None]]], forget: Callable[[], None]
+) -> list[T]:
+    """All items of a list. `page(cursor)` gives its items and the next cursor, None at the end; `forget`: drop the
+    pages that are kept.
+
+    Raises BadAnswer for a server whose pages have no end, and what `page` raises.
+    """
+    try:
+        return await _walk(method, page)
+    except _StaleCursor:
+        # "If a cursor becomes invalid, the client SHOULD discard all cached pages and re-fetch from the beginning"
+        forget()
+    try:
+        return await _walk(method, page)
+    except _StaleCursor as again:
+        raise again.error from None
+
+
+class _StaleCursor(Exception):
+    """The server does not take a cursor that it gave."""
+
+    def __init__(self, error: InvalidParams) -> None:
+        self.error = error
+
+
+async def _walk(method: str, page: Callable[[str | None], Awaitable[tuple[list[T], str | None]]]) -> list[T]:
+    items: list[T] = []
+    seen: set[str] = set()
+    cursor: str | None = None
+    for _ in range(PAGES):
+        try:
+            more, cursor = await page(cursor)
+        except InvalidParams as error:
+            if cursor is None or not error.remote:
+                raise
+            raise _StaleCursor(error) from error
+        items += more
+        # "an empty string is a valid cursor and thus MUST NOT be treated as the end of results"
+        if cursor is None:
+            return items
+        if cursor in seen:
+            raise BadAnswer(f"{method}: the cursor {cursor[:40]!r} came twice, so its pages would never end")
+        seen.add(cursor)
+    raise BadAnswer(f"{method}: more than {PAGES} pages")

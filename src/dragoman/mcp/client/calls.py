@@ -1,0 +1,187 @@
+"""The three calls in which a server may ask, from the first round trip to the result.
+
+Rules:
+
+- Most results are there after one round trip, and are decoded once, straight into their type.
+- A call whose headers the server found wrong is made again with the tools it has now; one that sends the user to a
+  URL first, once it was opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from ...jsonrpc.errors import BadAnswer, CallTimeout, RpcError
+from ...rpc.binding.results import to_json
+from ..protocol.encoding import decode
+from ..protocol.headers import mirror
+from ..protocol.methods import HEADER_MISMATCH, URL_ELICITATION_REQUIRED, Row
+from ..protocol.params import COMPLETE, INPUT_REQUIRED, CallToolResult
+from .extensions import Requests, Taken
+from .handlers import Answering
+from .multi_round_trip import UrlElicitations, answered, head, read
+from .session import PATIENCE, CallOptions, ClientSession
+from .tools import KnownTools
+
+logger = logging.getLogger("dragoman.mcp")
+
+T = TypeVar("T")
+TOOL = "tools/call"
+
+
+class _Tool(Struct, omit_defaults=True):
+    name: str
+    arguments: Mapping[str, Any] | None = None
+
+
+class Calls:
+    """Calls of one client. `refresh`: list the tools anew."""
+
+    def __init__(
+        self,
+        far: ClientSession,
+        answering: Answering,
+        errands: UrlElicitations,
+        tools: KnownTools,
+        *,
+        rounds: int,
+        refresh: Callable[[], Awaitable[None]],
+        extensions: Taken,
+        client: Requests,
+    ) -> None:
+        self._far = far
+        self._answering = answering
+        self._errands = errands
+        self._tools = tools
+        self._rounds = rounds
+        self._refresh = refresh
+        self._extensions = extensions
+        self._client = client
+
+    async def tool(
+        self, name: str, arguments: Mapping[str, Any] | None, how: CallOptions
+    ) -> tuple[CallToolResult, Raw]:
+        """A tool's result, checked against its output schema, and its JSON text."""
+        body = to_json(_Tool(name, arguments))
+        known = self._tools.get(name)
+        headers = mirror(known.marked, arguments) if known is not None and known.marked else None
+        began = 0.0 if how.total is None else monotonic()
+        try:
+            raw = await self._far.call(TOOL, body, name, how, headers)
+        except RpcError as error:
+            how = await self._helped(TOOL, error, how, began)
+            raw = await self._far.call(TOOL, body, name, how, self._tools.headers(name, arguments))
+        at_once = self._at_once(raw, CallToolResult)
+        if at_once is not None:
+            found = at_once
+        else:
+
+            async def trip(body: bytes) -> Raw:
+                return await self._far.call(TOOL, body, name, how, self._tools.headers(name, arguments))
+
+            found, raw = await self._settled(TOOL, raw, body, CallToolResult, trip)
+        if known is None and found.structured_content is not UNSET and not self._tools.listed:
+            await self._schemas()
+        self._tools.verify(name, found)
+        return found, raw
+
+    async def named(self, method: str, body: bytes, name: str, kind: type[T], how: CallOptions) -> tuple[T, bool]:
+        """The result of another call by name, and whether the server asked on the way."""
+
+        async def trip(body: bytes) -> Raw:
+            return await self._far.call(method, body, name, how)
+
+        began = 0.0 if how.total is None else monotonic()
+        try:
+            raw = await trip(body)
+        except RpcError as error:
+            how = await self._helped(method, error, how, began)
+            raw = await trip(body)
+        at_once = self._at_once(raw, kind)
+        if at_once is not None:
+            return at_once, False
+        found, whole = await self._settled(method, raw, body, kind, trip)
+        return found, whole is not raw
+
+    async def _helped(self, method: str, error: RpcError, how: CallOptions, began: float) -> CallOptions:
+        """Do what helps against a refusal, and say how the call is made again. Raises the refusal where nothing helps,
+        CallTimeout where its `total` is over meanwhile."""
+        try:
+            async with asyncio.timeout(None if how.total is None else began + how.total - monotonic()) as clock:
+                await self._help(error, how)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            raise CallTimeout(f"{method}: no result within {how.total} s in all") from error
+        if how.total is None:
+            return how
+        return msgspec.structs.replace(how, total=max(began + how.total - monotonic(), 0.001))
+
+    async def _help(self, error: RpcError, how: CallOptions) -> None:
+        if error.code == HEADER_MISMATCH and self._far.http:
+            # "the client SHOULD call `tools/list` to check for changes to the tool's `inputSchema`, then retry the
+            # original request" (basic/transports/streamable-http)
+            await self._refresh()
+            return
+        revision = self._far.era.revision
+        urls = error.code == URL_ELICITATION_REQUIRED and revision.url_elicitation_error
+        timeout = self._far.timeout if how.timeout is UNSET else how.timeout
+        patience = PATIENCE if timeout is None else timeout
+        if not (urls and await self._errands.run(error, self._answering, revision, patience)):
+            raise error
+
+    async def _schemas(self) -> None:
+        """Learn the output schemas, once; a server that does not list its tools has none."""
+        try:
+            await self._refresh()
+        except (RpcError, BadAnswer) as error:
+            logger.debug("tools/list: %s", error)
+            self._tools.listed = True
+
+    def _at_once(self, raw: Raw, kind: type[T]) -> T | None:
+        """A result that is one already, which is what most are."""
+        try:
+            found: Any = decode(raw, kind)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        return found if found.result_type == COMPLETE or self._far.era.revision.server_calls else None
+
+    async def _settled(
+        self, method: str, raw: Raw, body: bytes, kind: type[T], trip: Callable[[bytes], Awaitable[Raw]]
+    ) -> tuple[T, Raw]:
+        """A result, after the rounds that it takes, and its text."""
+        revision = self._far.era.revision
+        if not revision.server_calls:
+            known = self._extensions.those.results
+            raw, ended = await answered(method, raw, body, trip, self._answering, revision, self._rounds, known)
+            raw = await self._complete(method, raw, ended)
+        return read(method, raw, kind), raw
+
+    async def _complete(self, method: str, raw: Raw, ended: str) -> Raw:
+        """A complete result, brought about by the extension whose result it is where it ended in one."""
+        if ended == COMPLETE:
+            return raw
+        result = read(method, raw, self._extensions.those.results[ended])
+        return Raw(to_json(await self._extensions.settlers[ended].settle(method, result, self._client)))
+
+    async def request(self, row: Row, body: bytes, name: str | None, how: CallOptions) -> Any:
+        """The result of any method, as its row has it."""
+
+        async def trip(body: bytes) -> Raw:
+            return await self._far.call(row.name, body, name, how)
+
+        assert row.result is not None
+        raw = await trip(body)
+        if row.ask:
+            return (await self._settled(row.name, raw, body, row.result, trip))[0]
+        ended = head(row.name, raw, self._extensions.those.results).result_type
+        if ended == INPUT_REQUIRED:
+            raise BadAnswer(f"{row.name}: the server must not ask here")
+        return read(row.name, await self._complete(row.name, raw, ended), row.result)

@@ -1,0 +1,51 @@
+"""JSON values against JSON Schemas that came from a far end: the structured results of tools.
+
+The validator is an extra (see `validation`). Where it is missing nothing is checked, and the log says so once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Any, TypeAlias
+
+from ...jsonrpc.errors import LocalError
+
+logger = logging.getLogger("dragoman.mcp")
+
+Check: TypeAlias = Callable[[Any], str]
+"""Every fault of a value, in words; "" when it fits."""
+
+_said = False
+
+
+def checker(schema: Mapping[str, Any]) -> Check:
+    """What checks values against a schema. A schema that cannot be used (an unknown dialect, a `$ref` to the
+    network, which is never followed) fits nothing: "SHOULD be rejected rather than silently treated as permissive"
+    (basic/index, `$ref` Resolution)."""
+    from ...rpc.binding.json_schema import validator  # noqa: PLC0415  (only who checks pays for it)
+
+    if not _can_check():
+        return lambda value: ""
+    try:
+        validate = validator(dict(schema))
+    except LocalError as error:
+        reason = f"the schema cannot be used: {error}"
+        return lambda value: reason
+
+    def check(value: Any) -> str:
+        found = validate(value)
+        return "; ".join(f"{one.field}: {one.message}" for one in found[:5]) if found else ""
+
+    return check
+
+
+def _can_check() -> bool:
+    global _said
+    if find_spec("jsonschema_rs") is not None:
+        return True
+    if not _said:
+        _said = True
+        logger.warning("jsonschema-rs is not there, so nothing is checked against schemas: pip install 'dragoman[mcp]'")
+    return False

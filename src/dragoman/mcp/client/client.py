@@ -1,0 +1,497 @@
+"""The client: a server's tools, resources and prompts for a program, in whichever era the server speaks.
+
+    async with Client("http://127.0.0.1:8000/mcp") as client:
+        result = await client.call_tool("forecast", {"city": "Beijing"})
+
+Rules:
+
+- One client is one server on one channel. A URL, a command or a `Server` object is all that differs.
+- A call is one method here whatever the era: what the server asks meanwhile is answered by the functions given.
+- Errors are those of dragoman's core: RpcError, CallTimeout, BadAnswer, ChannelError, LocalError.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from ...channel import Options
+from ...jsonrpc.errors import LocalError, MethodNotFound
+from ...jsonrpc.limits import CLIENT, Limits
+from ...jsonrpc.options import check
+from ...rpc.binding.results import result_decoder, to_json
+from ..protocol.errors import ToolError
+from ..protocol.extension import Extension
+from ..protocol.params import (
+    CallToolResult,
+    CompleteResult,
+    Completion,
+    DiscoverResult,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PromptReference,
+    ReadResourceResult,
+    ResourceTemplateReference,
+)
+from ..protocol.revisions import REVISIONS, Revision
+from ..protocol.types import (
+    Implementation,
+    LoggingLevel,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+    ServerCapabilities,
+    Tool,
+)
+from .cache import Cache, pages
+from .calls import Calls
+from .extensions import ClientExtension, taken
+from .handlers import Answering, OnElicit, OnSample, RootsSource
+from .multi_round_trip import ROUNDS, UrlElicitations, complete_result
+from .negotiation import PROBE, ClientProfile
+from .notifications import NotificationRouter, OnLog, OnNotification, OnProgress, steps
+from .options import CLIENT_OPTIONS
+from .session import PLAINLY, CallOptions, ClientSession
+from .subscriptions import Subscription, SubscriptionManager
+from .tools import KnownTools, typed
+
+if TYPE_CHECKING:
+    from ...rpc.tracing import Hook
+
+logger = logging.getLogger("dragoman.mcp")
+
+T = TypeVar("T")
+_anything = result_decoder(Any)
+
+LONGEST = 3600.0
+"""Seconds of a call that tells its progress: "implementations SHOULD always enforce a maximum timeout, regardless of
+progress notifications" (basic/patterns/cancellation)."""
+
+
+class Client:
+    """A client of one MCP server.
+
+    `target`: a URL (http(s):, ws(s):, tcp:, unix:, stdio:), a command as a list or a string, or a `Server` in this
+    process. `name`, `version`, `title`: what the server is told of us. `revision`: speak this one (its date, or a
+    `Revision`) and no other. `timeout`: seconds per call without an answer or progress (None: for ever).
+
+    `on_elicit`, `on_elicit_url`, `on_sample`, `roots`: what answers the server, see `answering`; each declares its
+    capability. `extensions`: what is spoken beyond the protocol, where the server declares it too. `on_log`, `on_progress`, `on_notification`: what the server tells, plain or async functions on the
+    loop. `cache`: keep lists and resources as long as the server allows. `restart`: reach the server anew (start the
+    command again) at the next call after it was lost. `rounds`: how often a server may ask within one call. `probe`:
+    seconds of silence after which a server on a stream is taken for one of the stateful era.
+
+    The other options are those of `dragoman.connect`. Entering raises ChannelError, CallTimeout, RpcError or BadAnswer
+    where there is no such server, or no common revision.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        name: str = "dragoman",
+        version: str = "0.0.0",
+        title: str | None = None,
+        revision: Revision | str | None = None,
+        timeout: float | None = 30.0,
+        on_elicit: OnElicit | None = None,
+        on_elicit_url: OnElicit | None = None,
+        on_sample: OnSample | None = None,
+        sample_tools: bool = False,
+        roots: RootsSource | None = None,
+        extensions: Sequence[Extension | ClientExtension] = (),
+        on_log: OnLog | None = None,
+        on_progress: OnProgress | None = None,
+        on_notification: OnNotification | None = None,
+        cache: bool = True,
+        restart: bool = False,
+        rounds: int = ROUNDS,
+        probe: float = PROBE,
+        limits: Limits | None = None,
+        trace: Hook | None = None,
+        tls: Any = None,
+        headers: Mapping[str, str] | None = None,
+        auth: tuple[str, str] | str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stderr: Callable[[str], None] | None = None,
+    ) -> None:
+        check("Client", CLIENT_OPTIONS, locals())
+        self._answering = Answering(
+            on_elicit=on_elicit,
+            on_elicit_url=on_elicit_url,
+            on_sample=on_sample,
+            sample_tools=sample_tools,
+            roots=roots,
+        )
+        self._on_progress = on_progress
+        self._keep = cache
+        self._cache = Cache()
+        self._tools = KnownTools()
+        errands = UrlElicitations()
+        options = Options(
+            limits=limits or CLIENT,
+            client_tls=tls,
+            headers=headers or {},
+            auth=auth,
+            subprotocol="mcp",
+            env=env,
+            cwd=cwd,
+            stderr=stderr,
+        )
+        self._extensions = taken(extensions)
+        info = Implementation(name, version, title=UNSET if title is None else title)
+        self._far = ClientSession(
+            target,
+            ClientProfile(info, self._answering, self._extensions.those),
+            options=options,
+            revision=_revision(revision),
+            timeout=timeout,
+            heard=lambda method, params: self._hearing.heard(method, params),
+            restart=restart,
+            probe=probe,
+            trace=trace,
+        )
+        self._listening = SubscriptionManager(self._far)
+        self._hearing = NotificationRouter(self._cache, self._tools, self._listening, errands, on_log, on_notification)
+        self._calls = Calls(
+            self._far,
+            self._answering,
+            errands,
+            self._tools,
+            rounds=rounds,
+            refresh=self._refresh,
+            extensions=self._extensions,
+            client=self,
+        )
+        self._far.renewed = self._renewed
+        self._far.lost = self._lost
+
+    # -- life
+
+    async def __aenter__(self) -> Client:
+        await self._far.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every subscription and the channel; a command gets end of file, then SIGTERM, then SIGKILL."""
+        self._listening.lost(None)
+        for one in tuple(self._listening.calls.values()):
+            await one.close()
+        await self._far.close()
+
+    @property
+    def revision(self) -> Revision:
+        """What is spoken. This and the next three: LocalError before the client is entered."""
+        return self._far.era.revision
+
+    @property
+    def server(self) -> Implementation | None:
+        """Who the server says that it is; for display and logs only."""
+        return self._far.era.server
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """What the server can."""
+        return self._far.era.capabilities
+
+    @property
+    def instructions(self) -> str | None:
+        """The server's words for a model that uses it."""
+        return self._far.era.instructions
+
+    # -- lists
+
+    async def list_tools(self) -> list[Tool]:
+        """Every tool, all pages. Over HTTP without those whose `x-mcp-header` breaks the rules."""
+        found = await self._list("tools/list", ListToolsResult, lambda page: page.tools, self._learn)
+        self._tools.listed = True
+        return found
+
+    async def list_resources(self) -> list[Resource]:
+        """Every resource, all pages."""
+        return await self._list("resources/list", ListResourcesResult, lambda page: page.resources)
+
+    async def list_resource_templates(self) -> list[ResourceTemplate]:
+        """Every template of resources, all pages; none of a server that has no such method."""
+        method = "resources/templates/list"
+        try:
+            return await self._list(method, ListResourceTemplatesResult, lambda page: page.resource_templates)
+        except MethodNotFound:  # servers of the SDK 1.x that have resources, and no template
+            return []
+
+    async def list_prompts(self) -> list[Prompt]:
+        """Every prompt, all pages."""
+        return await self._list("prompts/list", ListPromptsResult, lambda page: page.prompts)
+
+    async def _refresh(self) -> None:
+        self._cache.drop("tools/list")
+        await self.list_tools()
+
+    def _learn(self, tools: list[Tool]) -> list[Tool]:
+        return self._tools.learn(tools, headers=self._far.http and self.revision.routing_headers)
+
+    async def _list(
+        self, method: str, kind: type[Any], items: Callable[[Any], list[T]], sift: Callable[[list[T]], list[T]] = list
+    ) -> list[T]:
+        async def page(cursor: str | None) -> tuple[list[T], str | None]:
+            kept: tuple[list[T], str | None] | None = self._cache.get(method, cursor) if self._keep else None
+            if kept is not None:
+                return kept
+            changes = self._cache.changes(method)
+            body = b"{}" if cursor is None else msgspec.json.encode({"cursor": cursor})
+            found = complete_result(method, await self._far.call(method, body), kind)
+            following = None if found.next_cursor is UNSET else found.next_cursor
+            fresh = (sift(items(found)), following)
+            if self._keep:
+                self._cache.put(method, cursor, fresh, found.ttl_ms, changes)
+            return fresh
+
+        return await pages(method, page, lambda: self._cache.drop(method))
+
+    # -- calls
+
+    async def request(
+        self,
+        method: str,
+        params: Struct | Mapping[str, Any] | None = None,
+        *,
+        timeout: float | UnsetType | None = UNSET,
+        total: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call a method by its name: of an extension of this client, or of the protocol. The options are those of
+        `call_tool`. Gives the result as the method's row has it.
+
+        Raises LocalError for a method that has no row, in the revision that is spoken, to call on a server.
+        """
+        row = self._extensions.those.methods.get(method)
+        if row is None or row.result is None or row.direction == "server" or not row.within(self.revision):
+            raise LocalError(f"{method} is no method of {self.revision.date} that this client and its extensions know")
+        body = b"{}" if params is None else to_json(params)
+        name = None if row.named is None else str(msgspec.to_builtins(params)[row.named])
+        return await self._calls.request(row, body, name, self._how(timeout, total, on_progress, meta))
+
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = ...,
+        *,
+        result: None = ...,
+        timeout: float | UnsetType | None = ...,
+        total: float | None = ...,
+        on_progress: OnProgress | None = ...,
+        meta: Mapping[str, Any] | None = ...,
+    ) -> CallToolResult: ...
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = ...,
+        *,
+        result: type[T],
+        timeout: float | UnsetType | None = ...,
+        total: float | None = ...,
+        on_progress: OnProgress | None = ...,
+        meta: Mapping[str, Any] | None = ...,
+    ) -> T: ...
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        result: Any = None,
+        timeout: float | UnsetType | None = UNSET,
+        total: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call a tool. `result`: the type of its structured content, which then is what comes back.
+
+        `timeout` (default: the client's) is the time without an answer or progress, `total` that of each round trip
+        in all, in seconds. `on_progress` gets each `ProgressNotificationParams` (progress, total, message). `meta`:
+        members for `_meta`.
+
+        A tool that failed has `is_error` True; with `result=` that is a ToolError. Raises RpcError for a tool that is
+        not there, BadAnswer for a result that does not fit the tool's output schema or `result`, answering.Declined
+        when a question of the tool was turned down here.
+        """
+        found, raw = await self._calls.tool(name, arguments, self._how(timeout, total, on_progress, meta))
+        if result is None:
+            return found
+        if found.is_error is True:
+            raise ToolError(found.text)
+        return typed(result, raw, found)
+
+    async def read_resource(
+        self,
+        uri: str,
+        *,
+        timeout: float | UnsetType | None = UNSET,
+        total: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ReadResourceResult:
+        """What is in a resource. RpcError (-32602, or -32002 from older servers) when it is not there."""
+        method = "resources/read"
+        kept: ReadResourceResult | None = self._cache.get(method, uri) if self._keep else None
+        if kept is not None:
+            return kept
+        changes = self._cache.changes(method)
+        body = msgspec.json.encode({"uri": uri})
+        how = self._how(timeout, total, on_progress, meta)
+        found, asked = await self._calls.named(method, body, uri, ReadResourceResult, how)
+        # "Results produced by retrying a request MUST NOT be cached" (server/utilities/caching)
+        if self._keep and not asked:
+            self._cache.put(method, uri, found, found.ttl_ms, changes)
+        return found
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout: float | UnsetType | None = UNSET,
+        total: float | None = None,
+        on_progress: OnProgress | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> GetPromptResult:
+        """The messages of a prompt. RpcError for a prompt that is not there, or arguments that do not fit."""
+        body = to_json({"name": name} if arguments is None else {"name": name, "arguments": arguments})
+        how = self._how(timeout, total, on_progress, meta)
+        found, _ = await self._calls.named("prompts/get", body, name, GetPromptResult, how)
+        return found
+
+    async def complete(
+        self,
+        ref: str | PromptReference | ResourceTemplateReference,
+        argument: str,
+        value: str,
+        context: Mapping[str, str] | None = None,
+    ) -> Completion:
+        """What an argument could become. `ref`: a prompt's name, or a template's URI (with "://"); `context`: the
+        arguments that are already there."""
+        if isinstance(ref, str):
+            ref = ResourceTemplateReference(ref) if "://" in ref else PromptReference(ref)
+        members: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
+        if context is not None:
+            members["context"] = {"arguments": context}
+        raw = await self._far.call("completion/complete", msgspec.json.encode(members))
+        found: CompleteResult = complete_result("completion/complete", raw, CompleteResult)
+        return found.completion
+
+    async def call(
+        self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | UnsetType | None = UNSET
+    ) -> Any:
+        """Call any method, such as an extension's: the result as JSON values. `_meta` is added as the era asks."""
+        return _anything(await self._far.call(method, to_json(params or {}), how=CallOptions(timeout)))
+
+    async def set_log_level(self, level: LoggingLevel) -> None:
+        """Hear log messages (`on_log`) from this level on: for the session, or with every call from now on."""
+        far = self._far
+        if self.revision.stateful:
+            await far.call("logging/setLevel", msgspec.json.encode({"level": level}))
+        far.level = level
+        far.adopt(far.era)
+
+    async def ping(self) -> None:
+        """Whether the server answers; raises what became of it where it does not."""
+        if self.revision.stateful:
+            await self._far.call("ping", b"{}")
+        else:
+            await self._far.call("server/discover", b"{}")
+
+    async def discover(self) -> DiscoverResult:
+        """What the server speaks and can; where its era has no such question, what its handshake said."""
+        era = self._far.era
+        if era.revision.stateful:
+            return DiscoverResult(
+                supported_versions=[era.revision.date],
+                capabilities=era.capabilities,
+                instructions=UNSET if era.instructions is None else era.instructions,
+            )
+        method = "server/discover"
+        kept: DiscoverResult | None = self._cache.get(method, None) if self._keep else None
+        if kept is not None:
+            return kept
+        found: DiscoverResult = complete_result(method, await self._far.call(method, b"{}"), DiscoverResult)
+        if self._keep:
+            self._cache.put(method, None, found, found.ttl_ms, self._cache.changes(method))
+        return found
+
+    def subscribe(
+        self,
+        uris: Iterable[str] = (),
+        *,
+        tools: bool = False,
+        prompts: bool = False,
+        resources: bool = False,
+        again: bool = False,
+    ) -> Subscription:
+        """Hear of changes: of these resources, and of the lists asked for.
+
+            async with client.subscribe(["file:///a"], tools=True) as changes:
+                async for change in changes: ...
+
+        Gives `subscriptions.Changed` (kind, uri); `changes.granted` is what the server will tell. It ends when the server
+        ends it, and raises ChannelError when it is lost, unless `again`: then it is asked for again.
+        """
+        return Subscription(self._listening, uris=uris, tools=tools, prompts=prompts, resources=resources, again=again)
+
+    async def set_roots(self, roots: RootsSource) -> None:
+        """Other roots from now on; a server of the stateful era is told. LocalError where none were declared."""
+        if self._answering.roots is None:
+            raise LocalError("roots are declared at the beginning: Client(..., roots=[...])")
+        self._answering.roots = roots
+        if self.revision.stateful:
+            await self._far.notify("notifications/roots/list_changed")
+
+    # -- one call
+
+    def _how(
+        self,
+        timeout: float | UnsetType | None,
+        total: float | None,
+        on_progress: OnProgress | None,
+        meta: Mapping[str, Any] | None,
+    ) -> CallOptions:
+        told = on_progress or self._on_progress
+        if told is not None:
+            return CallOptions(timeout, LONGEST if total is None else total, steps(told), meta)
+        if timeout is UNSET and total is None and meta is None:
+            return PLAINLY
+        return CallOptions(timeout, total, None, meta)
+
+    # -- when the server was lost
+
+    async def _renewed(self) -> None:
+        self._cache.clear()
+        self._tools.changed()
+        await self._listening.renewed()
+
+    def _lost(self, why: Any) -> None:
+        self._cache.clear()
+        self._listening.lost(why)
+
+
+def _revision(revision: Revision | str | None) -> Revision | None:
+    if not isinstance(revision, str):
+        return revision
+    if revision not in REVISIONS:
+        raise LocalError(f"there is no revision {revision!r}; there are {', '.join(REVISIONS)}")
+    return REVISIONS[revision]

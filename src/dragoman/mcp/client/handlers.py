@@ -1,0 +1,270 @@
+"""What a server asks its client: elicitation, sampling and roots, answered by one function each in both eras.
+
+In the stateful era a question is a request and its answer a response; in the stateless era it is a
+member of `inputRequests` and its answer one of `inputResponses`. The functions do not know which.
+Rules:
+
+- What is declared follows from the functions given, and what is not declared is refused.
+- A plain function runs in a worker thread, since people and models are slow; `async def` is awaited.
+- What a person accepted is completed by the form's defaults and checked against the form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...jsonrpc.errors import BadAnswer, InvalidParams, LocalError, MethodNotFound, RpcError
+from ...rpc.binding.results import to_json
+from ..asking.forms import form_of
+from ..protocol.encoding import decode, encode
+from ..protocol.params import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestParams,
+    ElicitResult,
+    ListRootsResult,
+)
+from ..protocol.revisions import Revision
+from ..protocol.types import (
+    ClientCapabilities,
+    ElicitationCapability,
+    Root,
+    RootsCapability,
+    SamplingCapability,
+    SamplingMessage,
+    TextContent,
+    ToolResultContent,
+    ToolUseContent,
+)
+
+logger = logging.getLogger("dragoman.mcp")
+
+OnElicit: TypeAlias = Callable[[ElicitRequestParams], Any]
+"""Answers an elicitation: an `ElicitResult`, the accepted form as a dict or Struct, True (accepted, with the form's
+defaults), False (declined) or None (cancelled); or an awaitable of one."""
+OnSample: TypeAlias = Callable[[CreateMessageRequestParams], Any]
+"""Answers a sampling: a `CreateMessageResult`, the model's text, or None (declined); or an awaitable of one."""
+RootsSource: TypeAlias = Sequence["Root | str | PathLike[str]"] | Callable[[], Any]
+"""Roots, folders or file: URIs; or a function, plain or async, that lists them when asked."""
+
+ELICIT = "elicitation/create"
+SAMPLE = "sampling/createMessage"
+ROOTS = "roots/list"
+REJECTED = -1
+"""The code for "User rejected sampling request" (client/sampling, Error Handling)."""
+
+
+class Declined(Exception):
+    """A question of the server was turned down here. Handlers may raise it; a call that cannot go on without the
+    answer raises it. It never crosses the wire as it is."""
+
+
+class Answering:
+    """The functions that answer a server's questions, and what they declare."""
+
+    def __init__(
+        self,
+        *,
+        on_elicit: OnElicit | None = None,
+        on_elicit_url: OnElicit | None = None,
+        on_sample: OnSample | None = None,
+        sample_tools: bool = False,
+        roots: RootsSource | None = None,
+    ) -> None:
+        if sample_tools and on_sample is None:
+            raise LocalError("sample_tools says that on_sample takes tools: give on_sample too")
+        self._form = on_elicit
+        self._url = on_elicit_url
+        self._sample = on_sample
+        self._sample_tools = sample_tools
+        self.roots = roots
+
+    def capabilities(self, revision: Revision) -> ClientCapabilities:
+        """What is declared to a server of this revision; `encode` leaves out what it does not know."""
+        form: dict[str, Any] | UnsetType = {} if self._form else UNSET
+        url: dict[str, Any] | UnsetType = {} if self._url and revision.elicitation_modes else UNSET
+        # "Clients declaring the `elicitation` capability MUST support at least one mode" (client/elicitation)
+        elicits = form is not UNSET or url is not UNSET
+        tools: dict[str, Any] | UnsetType = {} if self._sample_tools else UNSET
+        return ClientCapabilities(
+            elicitation=ElicitationCapability(form=form, url=url) if elicits else UNSET,
+            sampling=SamplingCapability(tools=tools) if self._sample else UNSET,
+            roots=RootsCapability(list_changed=True) if self.roots is not None else UNSET,
+        )
+
+    async def answer(self, method: str, params: Raw | UnsetType, revision: Revision) -> bytes:
+        """The answer to one question as JSON text.
+
+        Raises MethodNotFound for what is not declared, InvalidParams for what does not fit what is, Declined
+        when it was turned down, LocalError when a function of ours answers nonsense, and what it raises itself.
+        """
+        if method == ELICIT and (self._form or (self._url and revision.elicitation_modes)):
+            answer: Struct = await self._elicit(params, revision)
+        elif method == SAMPLE and self._sample is not None:
+            answer = await self._sampled(params, self._sample)
+        elif method == ROOTS and self.roots is not None:
+            answer = ListRootsResult([_root(one) for one in await self._listed(self.roots)])
+        else:
+            # "Client does not support roots: -32601 (Method not found)" (client/roots, Error Handling)
+            name = method.partition("/")[0]
+            raise MethodNotFound(f"{method}: not supported", {"reason": f"this client did not declare {name!r}"})
+        return encode(answer, revision)
+
+    async def _elicit(self, params: Raw | UnsetType, revision: Revision) -> ElicitResult:
+        asked = _params(ELICIT, params, ElicitRequestParams)
+        # "Clients MUST treat requests without a `mode` field as form mode" (client/elicitation)
+        mode = "form" if asked.mode is UNSET else asked.mode
+        function = self._form if mode == "form" else self._url if revision.elicitation_modes else None
+        if function is None:
+            # "Server sends an elicitation/create request with a mode not declared in client capabilities: -32602"
+            raise InvalidParams(f"{ELICIT}: mode {mode!r} was not declared", {"reason": "undeclared mode"})
+        if mode == "url" and not _is_url(asked.url):
+            raise InvalidParams(f"{ELICIT}: the url is missing or no http(s) URL")
+        if mode == "form" and not isinstance(asked.requested_schema, dict):
+            raise InvalidParams(f"{ELICIT}: requestedSchema is missing")
+        return _elicited(await _called(function, asked), asked if mode == "form" else None)
+
+    async def _sampled(self, params: Raw | UnsetType, function: OnSample) -> CreateMessageResult:
+        asked = _params(SAMPLE, params, CreateMessageRequestParams)
+        if not self._sample_tools and (asked.tools is not UNSET or asked.tool_choice is not UNSET):
+            # "The client MUST return an error if this field is provided but `sampling.tools` is not declared"
+            raise InvalidParams(f"{SAMPLE}: tools were not declared", {"reason": "sampling.tools is not declared"})
+        fault = _unbalanced(asked.messages)
+        if fault is not None:
+            raise InvalidParams(f"{SAMPLE}: {fault}")
+        found = await _called(function, asked)
+        if found is None:
+            raise Declined("User rejected sampling request")
+        if isinstance(found, str):
+            found = CreateMessageResult(role="assistant", content=TextContent(found), model="unknown")
+        if not isinstance(found, CreateMessageResult):
+            raise LocalError(f"on_sample answers a CreateMessageResult, a text or None, not {found!r}")
+        return found
+
+    async def _listed(self, roots: RootsSource) -> Sequence[Root | str | PathLike[str]]:
+        return await _called(roots) if callable(roots) else roots
+
+
+async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function says, awaited, or waited for in a thread."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+        return await function(*arguments)
+    found = await asyncio.to_thread(function, *arguments)
+    return await found if isinstance(found, Awaitable) else found
+
+
+def refused(error: Exception) -> RpcError:
+    """What a server of the stateful era is answered when a question was turned down here."""
+    return RpcError(str(error) or "User rejected the request", code=REJECTED)
+
+
+def _params(method: str, params: Raw | UnsetType, kind: type[Any]) -> Any:
+    try:
+        return decode(b"{}" if params is UNSET else params, kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidParams(f"{method}: {error}") from error
+
+
+# -- elicitation ----------------------------------------------------------------------------------
+
+
+def _is_url(url: str | UnsetType) -> bool:
+    return isinstance(url, str) and url.partition("://")[0].lower() in ("https", "http") and len(url) > 8
+
+
+def _elicited(found: Any, form: ElicitRequestParams | None) -> ElicitResult:
+    """What a function of ours said as the protocol's answer; `form`: what was asked, in form mode."""
+    if isinstance(found, ElicitResult):
+        action, content = found.action, found.content
+    elif found is None or found is False:
+        # "Cancel: User dismissed without making an explicit choice"
+        return ElicitResult(action="cancel" if found is None else "decline")
+    else:
+        action, content = "accept", UNSET if found is True else _members(found)
+    if action != "accept" or form is None:
+        return ElicitResult(action=action)
+    schema = form.requested_schema if isinstance(form.requested_schema, dict) else {}
+    whole = with_defaults(schema, {} if content is UNSET else content)
+    # "Clients SHOULD validate all responses against the provided schema" (client/elicitation)
+    _check(schema, whole)
+    return ElicitResult(action="accept", content=whole)
+
+
+def _check(schema: Mapping[str, Any], content: dict[str, Any]) -> None:
+    try:
+        form = form_of(schema)
+    except LocalError as error:  # a form of more than forms may have: the server's own checks must do
+        logger.debug("%s: %s", ELICIT, error)
+        return
+    try:
+        form.read(content)
+    except BadAnswer as error:
+        raise LocalError(f"{ELICIT}: what was accepted does not fit the form: {error}") from error
+
+
+def _members(found: Any) -> dict[str, Any]:
+    value = dict(found) if isinstance(found, Mapping) else msgspec.json.decode(to_json(found))
+    if not isinstance(value, dict):
+        raise LocalError(f"on_elicit answers an ElicitResult, a form's values, True, False or None, not {found!r}")
+    return value
+
+
+def with_defaults(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    """The form's values, with its schema's defaults where there is none ("Clients that support defaults SHOULD
+    pre-populate form fields with these values", client/elicitation)."""
+    properties = schema.get("properties")
+    whole = dict(content)
+    for name, field in properties.items() if isinstance(properties, dict) else ():
+        if name not in whole and isinstance(field, dict) and "default" in field:
+            whole[name] = field["default"]
+    return whole
+
+
+# -- sampling -------------------------------------------------------------------------------------
+
+
+def _blocks(message: SamplingMessage) -> list[Any]:
+    return message.content if isinstance(message.content, list) else [message.content]
+
+
+def _unbalanced(messages: Sequence[SamplingMessage]) -> str | None:
+    """What is wrong with the tool calls in a sampling's messages (client/sampling, Message Content Constraints)."""
+    owed: set[str] = set()
+    for message in messages:
+        blocks = _blocks(message)
+        results = {one.tool_use_id for one in blocks if isinstance(one, ToolResultContent)}
+        # "it MUST contain ONLY tool results"
+        if results and not all(isinstance(one, ToolResultContent) for one in blocks):
+            return "Tool results mixed with other content"
+        # "each tool use matched by a corresponding tool result, before any other message"
+        if owed - results:
+            return "Tool result missing in request"
+        if results - owed:
+            return "Tool result without its tool use"
+        owed = {one.id for one in blocks if isinstance(one, ToolUseContent)}
+    return "Tool result missing in request" if owed else None
+
+
+# -- roots ----------------------------------------------------------------------------------------
+
+
+def _root(one: Root | str | PathLike[str]) -> Root:
+    """A root from what the user gave ("This MUST be a `file://` URI", client/roots)."""
+    root = one if isinstance(one, Root) else None
+    if root is None:
+        text = fspath(one)  # type: ignore[arg-type]  # no Root
+        root = (
+            Root(text) if text.startswith("file://") else Root(Path(text).absolute().as_uri(), Path(text).name or text)
+        )
+    if not root.uri.startswith("file://"):
+        raise LocalError(f"a root is a folder or a file: URI, not {root.uri!r}")
+    return root

@@ -1,0 +1,112 @@
+"""One event stream of a server, across the connections it takes: what it said last, and when to come back.
+
+The stateful era's basic/transports, "Resumability and Redelivery": resumption is always a GET with `Last-Event-ID`.
+`stay` is the home stream, a GET from the beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from ....channel import Broken
+from ....jsonrpc.errors import BadAnswer
+from ....transports.http.client.connection import Reply
+from ....transports.http.sse import Parser, TooLong
+
+RETRY = 1.0
+"""Seconds before a stream is taken up again, where the server has not said."""
+LONGEST_PAUSE = 30.0
+"""Seconds at most between attempts that fail, unless the server asks for more."""
+
+log = logging.getLogger(__name__)
+
+
+class Events:
+    """What one stream said so far. `misses` counts the connections in a row that brought nothing."""
+
+    __slots__ = ("_limit", "last_id", "misses", "retry")
+
+    def __init__(self, limit: int) -> None:
+        """`limit`: bytes of one event."""
+        self._limit = limit
+        self.last_id = ""
+        self.misses = 0
+        self.retry: float | None = None
+        """Seconds, as the server said."""
+
+    async def read(self, reply: Reply, take: Callable[[bytes | TooLong], bool]) -> bool:
+        """Hand each message of this connection to `take`, until that says it is enough (True) or it ends (False).
+
+        Raises Broken where it breaks.
+        """
+        parser = Parser(self._limit, self.last_id)
+        enough = False
+        try:
+            while not enough and (chunk := await reply.chunk()):
+                for event in parser.feed(chunk):
+                    if isinstance(event, TooLong):
+                        enough = take(event) or enough
+                    elif event.data and event.event == "message":  # without data it only primes
+                        enough = take(event.data) or enough
+                self.misses = 0
+        finally:
+            self.last_id = parser.last_id
+            if parser.retry is not None:
+                self.retry = parser.retry / 1000
+        return enough
+
+    def pause(self) -> float:
+        """Seconds to wait before the next connection, which is counted as a miss until it brings something."""
+        # "The client MUST respect the `retry` field, waiting the given number of milliseconds"
+        asked = RETRY if self.retry is None else self.retry
+        grown = min(asked * 2**self.misses, LONGEST_PAUSE) if self.misses else asked
+        self.misses = min(self.misses + 1, 10)
+        return max(asked, grown)
+
+
+async def stay(
+    name: str,
+    events: Events,
+    *,
+    get: Callable[[str], Awaitable[Reply]],
+    take: Callable[[bytes | TooLong], bool],
+    lost: Callable[[], object],
+) -> None:
+    """Read the home stream, and come back to it, until the server refuses it.
+
+    `get(last_id)` opens it; `take` has each message; `lost` is told that the session is over.
+    """
+    while True:
+        try:
+            reply = await get(events.last_id)
+            try:
+                if is_stream(reply):
+                    await events.read(reply, take)
+                elif reply.status == 404:
+                    lost()
+                    return
+                elif events.last_id and reply.status == 400:
+                    events.last_id = ""  # too old to go on from
+                elif not passing(reply.status):
+                    # "or else return HTTP 405 Method Not Allowed, indicating that the server does not offer an SSE
+                    # stream at this endpoint"
+                    if reply.status != 405:
+                        log.warning("%s: no home stream: %s", name, reply.line)
+                    return
+            finally:
+                reply.close()
+        except (Broken, BadAnswer) as error:
+            log.debug("%s: the home stream broke: %s", name, error)
+        await asyncio.sleep(events.pause())
+
+
+def is_stream(reply: Reply) -> bool:
+    """Whether this is an event stream, as was asked."""
+    return reply.kind == "text/event-stream" and 200 <= reply.status < 300
+
+
+def passing(status: int) -> bool:
+    """Whether a refusal may be over soon."""
+    return status == 429 or (status >= 500 and status != 501)

@@ -1,0 +1,203 @@
+"""HTTP+SSE, the oldest way over HTTP, the calling side: one stream of events brings everything, POSTs take everything.
+
+Rules, of the oldest revision's basic/transports, "HTTP with SSE", and of our own:
+
+- The first event is `endpoint`; its URI, at the same origin, takes every message. Every answer comes on the stream.
+- Nothing can be taken up again: when the stream is over the channel is.
+- A POST that the server does not take fails its call at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from urllib.parse import urljoin
+
+from ....channel import Broken, Caller, ChannelError, Ended, Options, Outgoing, Receiver
+from ....jsonrpc.errors import BadAnswer, LocalError, too_large
+from ....jsonrpc.limits import Limits
+from ....jsonrpc.messages import NULL, Malformed
+from ....net.replies import excerpt
+from ....net.urls import Url, parse, printable
+from ....transports.http.client.connection import Reply
+from ....transports.http.client.pool import Pool
+from ....transports.http.client.posts import Lane, PendingPost, Posts
+from ....transports.http.sse import Event, Parser, TooLong
+from .events import is_stream
+from .posts import EVENTS
+from .refusals import HttpRefused, look
+
+log = logging.getLogger(__name__)
+
+
+async def dial_2024(url: str, options: Options) -> HttpSse:
+    """A channel to a server of HTTP+SSE whose event stream is at `url`.
+
+    Returns once the server has named its endpoint. Raises HttpRefused (an HTTP error; 404 and 405 mean that there is
+    no such server), Broken, BadAnswer (no event stream, or one that names no endpoint of its own origin), LocalError.
+    """
+    place = parse(url)
+    pool = Pool(place, options, EVENTS)
+    limits = options.limits
+    reply: Reply | None = None
+    try:
+        async with asyncio.timeout(limits.call_timeout):
+            reply = await pool.ask("GET")
+            parser, found = await _begin(place, reply, limits)
+        return HttpSse(place, limits, pool, _endpoint(place, found[0]), reply, parser, found[1:])
+    except BaseException as error:
+        if reply is not None:
+            reply.close()
+        await pool.close()
+        if isinstance(error, TimeoutError):
+            raise Broken(f"{place} named no endpoint within {limits.call_timeout:g} s") from None
+        raise
+
+
+async def _begin(place: Url, reply: Reply, limits: Limits) -> tuple[Parser, list[Event | TooLong]]:
+    """Read the stream up to its first event."""
+    if not is_stream(reply):
+        body = b"" if reply.kind == EVENTS else await reply.body(limits.message_size)
+        if not 200 <= reply.status < 300:
+            raise HttpRefused(reply.status, body, {name.lower(): value for name, value in reply.headers.items()})
+        raise BadAnswer(f"{reply.line} with {printable(reply.kind)}, which is no event stream: {excerpt(body)}")
+    parser = Parser(limits.message_size)
+    while chunk := await reply.chunk():
+        if found := parser.feed(chunk):
+            return parser, found
+    raise BadAnswer(f"{place}: the event stream ended before it named an endpoint")
+
+
+def _endpoint(place: Url, first: Event | TooLong) -> str:
+    """Path and query to POST to."""
+    # "the server MUST send an `endpoint` event containing a URI for the client to use for sending messages"
+    if isinstance(first, TooLong) or first.event != "endpoint":
+        raise BadAnswer(f"{place}: the first event is no endpoint")
+    said = first.data.decode("utf-8", "replace")
+    try:
+        there = parse(urljoin(f"{place.scheme}://{place.address}{place.target}", said))
+    except (LocalError, ValueError):
+        raise BadAnswer(f"{place}: the endpoint {printable(said)!r} is no URI") from None
+    if not said or (there.scheme, there.address) != (place.scheme, place.address):
+        raise BadAnswer(f"{place}: the endpoint {printable(said)!r} is at another origin, which gets nothing")
+    return there.target
+
+
+class HttpSse:
+    """A `Channel` over HTTP+SSE. See the module's rules."""
+
+    def __init__(
+        self,
+        place: Url,
+        limits: Limits,
+        pool: Pool,
+        target: str,
+        reply: Reply,
+        parser: Parser,
+        early: list[Event | TooLong],
+    ) -> None:
+        self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.scheme == "https")
+        self.duplex = True
+        self.writable = True
+        self._place = place
+        self._limits = limits
+        self._pool = pool
+        self._target = target
+        self._reply = reply
+        self._parser = parser
+        self._early = early
+        self._reading: asyncio.Task[None] | None = None
+        most = limits.connections - 2  # the stream, and one message of the lane that has none
+        self._notes, self._calls = Lane(most), Lane(most)
+        lanes = (self._notes, self._calls)
+        self._posts = Posts(
+            str(place), limits, lanes, run=self._run, writable=self._set_writable, release=self._release
+        )
+
+    # -- the contract -----------------------------------------------------------------------------
+
+    def open(self, receiver: Receiver) -> None:
+        """Start delivering to `receiver`."""
+        self._posts.receiver = receiver
+        self._reading = asyncio.get_running_loop().create_task(self._read(receiver))
+
+    def send(self, message: bytes, call: Outgoing | None = None) -> None:
+        """POST `message`, at once or when it is its turn."""
+        self._posts.send(message, call, self._notes if call is None else self._calls)
+
+    async def flush(self) -> None:
+        """Wait for room, and until the server has taken the current task's notifications."""
+        await self._posts.flush()
+
+    async def close(self) -> None:
+        """Let the POSTs under way end (within `limits.write_timeout`), then close the stream and the pool."""
+        await self._posts.close()
+
+    def abort(self, why: ChannelError) -> None:
+        """Cut everything off."""
+        self._posts.abort(why)
+
+    # -- in ---------------------------------------------------------------------------------------
+
+    async def _read(self, receiver: Receiver) -> None:
+        why: ChannelError = Ended(f"{self._place} ended its event stream")
+        try:
+            self._take(self._early, receiver)
+            while chunk := await self._reply.chunk():
+                self._take(self._parser.feed(chunk), receiver)
+        except Broken as error:
+            why = error
+        except BadAnswer as error:
+            why = Broken(str(error))
+        self._posts.abort(why)
+
+    def _take(self, events: list[Event | TooLong], receiver: Receiver) -> None:
+        for event in events:
+            if isinstance(event, TooLong):
+                refusal = too_large("message_size", event.allowed, None)
+                receiver.refused(Malformed("too_large", refusal.reason, NULL, refusal=refusal, answerable=False))
+            elif event.event != "message" or not event.data:
+                continue
+            elif look(event.data) is None:
+                reason = f"an event that is no JSON-RPC: {excerpt(event.data)}"
+                receiver.refused(Malformed("invalid", reason, NULL, answerable=False))
+            else:
+                receiver.received(event.data)
+
+    # -- out --------------------------------------------------------------------------------------
+
+    async def _run(self, post: PendingPost) -> Exception | None:
+        call = post.call
+        try:
+            why = await self._exchange(post.message)
+        except (Broken, BadAnswer) as error:
+            why = error
+        if call is not None:
+            call.abandon = None
+            if why is not None:
+                call.failed(why)
+        elif why is not None:
+            log.debug("%s: a message was not taken: %s", self._place, why)
+        return why
+
+    async def _exchange(self, message: bytes) -> Exception | None:
+        """POST a message; why it was not taken, or None: then its answer comes on the stream."""
+        reply = await self._pool.ask("POST", message, target=self._target, timeout=self._limits.call_timeout)
+        try:
+            body = b"" if reply.kind == EVENTS else await reply.body(self._limits.message_size)
+        finally:
+            reply.close()
+        if 200 <= reply.status < 300:
+            return None
+        refused = HttpRefused(reply.status, body, {name.lower(): value for name, value in reply.headers.items()})
+        return refused if refused.error is None or reply.status in (401, 403) else refused.error
+
+    def _set_writable(self, writable: bool) -> None:
+        self.writable = writable
+
+    async def _release(self) -> None:
+        if self._reading is not None and self._reading is not asyncio.current_task():
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+        self._reply.close()
+        await self._pool.close()

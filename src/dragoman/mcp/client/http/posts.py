@@ -1,0 +1,495 @@
+"""Streamable HTTP, the calling side: every message is a POST, answered by JSON or by a stream of events.
+
+Rules, of basic/transports in both eras and of our own:
+
+- A call ends with its answer, or at once with a named error: `HttpRefused`, `SessionLost`, `StreamLost`, Broken,
+  BadAnswer. What one call meets, the next one does not know of.
+- In the stateless era closing the POST is the cancellation. In the stateful era it is none, and a stream that ends
+  before its answer is taken up again by GET, as long as the call waits, if the server gave an event id.
+- The session is learnt from the answer to `initialize` and goes with everything after it; `close` deletes it.
+- A redirect by 307 or 308 is followed at the same origin; every other one is refused. An answer of ours, or a
+  notification, that a proxy could not hand on is sent once more: it does no harm twice. No call is.
+- Calls, messages without an answer, and `subscriptions/listen` take turns among themselves, so that an answer of ours
+  never waits for a call that waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from urllib.parse import urljoin
+
+from ....channel import Broken, Caller, ChannelError, Closed, Options, Outgoing, Receiver
+from ....jsonrpc.errors import BadAnswer, LocalError, too_large
+from ....jsonrpc.limits import Limits
+from ....net.replies import excerpt
+from ....net.scheme import lacking
+from ....net.urls import Url, parse, printable
+from ....transports.http.client.posts import Lane, PendingPost, Posts
+from ....transports.http.sse import TooLong
+from .refusals import HttpRefused, Look, SessionLost, StreamLost, error_of, look
+
+try:
+    from ....transports.http.client.connection import Reply
+    from ....transports.http.client.pool import Pool
+    from .events import Events, is_stream, passing, stay
+except ModuleNotFoundError as missing:
+    raise lacking("http", missing) from missing
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+TRIES = 5
+"""Attempts to take up a call's stream again that may fail in a row."""
+AGAIN = 0.1
+"""Seconds until an answer of ours that could not be handed on is sent once more."""
+REDIRECTS = 3
+LINGER = 2.0
+"""Seconds that a stream may stay open behind its last message, so that its connection can be used again."""
+LINGERING = 100
+DELETE_TIMEOUT = 5.0
+"""Seconds for the server to hear that the session is over."""
+
+log = logging.getLogger(__name__)
+
+KEPT = 3
+"""Connections that are left free: for the home stream, and for one message of each of the two lanes that have none."""
+
+
+async def dial_mcp(url: str, options: Options) -> StreamableHttp:
+    """A channel to the MCP endpoint at `url` (http: or https:). Connects when the first message is sent.
+
+    `options`: limits, tls, headers, auth. Raises LocalError for a URL, a header or a secret that cannot be sent.
+    """
+    place = parse(url)
+    return StreamableHttp(place, options.limits, Pool(place, options, f"{JSON}, {EVENTS}"))
+
+
+class Sent:
+    """A message that goes out, as it was when it was sent."""
+
+    __slots__ = ("call", "first", "headers", "owed", "session", "stateless", "why")
+
+    def __init__(self, call: Outgoing | None, headers: dict[str, str], stateless: bool, looks: list[Look]) -> None:
+        self.call = call
+        self.headers = headers
+        self.session = headers.get("mcp-session-id")
+        self.stateless = stateless
+        self.owed = {one.id for one in looks if one.kind == "request"}
+        """The ids that wait for an answer."""
+        self.first = len(looks) == 1 and looks[0].method == b'"initialize"'
+        self.why: Exception | None = None
+        """What its event stream said in place of an answer."""
+
+
+class StreamableHttp:
+    """A `Channel` over Streamable HTTP of either era. See the module's rules.
+
+    `version` is sent as MCP-Protocol-Version, but not with `initialize`; a call's `extra`, a mapping of headers,
+    goes before it.
+    """
+
+    def __init__(self, place: Url, limits: Limits, pool: Pool) -> None:
+        self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.scheme == "https")
+        self.writable = True
+        self.duplex = True
+        """False in the stateless era: there the server only answers, and nothing is cancelled by a message."""
+        self.version: str | None = None
+        self.session: str | None = None
+        """The Mcp-Session-Id: learnt from the answer to `initialize`, forgotten when a new one is sent."""
+        self.on_status: Callable[[Outgoing, int], object] | None = None
+        """Told the HTTP status, from 400, of a JSON-RPC error that is about to be a call's answer."""
+        self.on_session_lost: Callable[[SessionLost], object] | None = None
+        """Told once when the server no longer knows the session, however that was found out."""
+        self._place = place
+        self._limits = limits
+        self._pool = pool
+        self._lost: SessionLost | None = None
+        self._awaited: dict[bytes, Sent] = {}
+        self._home: asyncio.Task[None] | None = None
+        self._lingering: set[asyncio.Task[None]] = set()
+        most = limits.connections - KEPT
+        self._notes, self._calls, self._lasting = Lane(most), Lane(most), Lane(most, limits.connections // 2)
+        lanes = (self._notes, self._calls, self._lasting)
+        self._posts = Posts(
+            str(place), limits, lanes, run=self._run, writable=self._set_writable, release=self._release
+        )
+
+    # -- the contract -----------------------------------------------------------------------------
+
+    def open(self, receiver: Receiver) -> None:
+        """Start delivering to `receiver`."""
+        self._posts.receiver = receiver
+
+    def send(self, message: bytes, call: Outgoing | None = None) -> None:
+        """POST `message`, at once or when it is its turn."""
+        self._posts.check()
+        looks = [] if call is None else look(message) or []
+        first = len(looks) == 1 and looks[0].method == b'"initialize"'
+        if first:
+            self._begin()
+        elif self._lost is not None and not self.stateless:
+            if call is not None:
+                asyncio.get_running_loop().call_soon(call.failed, SessionLost(*self._lost.args))
+            return
+        sent = Sent(call, self._headers(first, call.extra if call is not None else None), self.stateless, looks)
+        lane = self._notes if call is None else self._calls
+        if looks and looks[0].method == b'"subscriptions/listen"':
+            lane = self._lasting
+        self._posts.send(message, call, lane, sent)
+
+    async def flush(self) -> None:
+        """Wait for room among the waiting, and until the server has taken the current task's notifications.
+
+        Raises what became of one that was refused: HttpRefused, SessionLost, Broken or BadAnswer.
+        """
+        await self._posts.flush()
+
+    async def close(self) -> None:
+        """Let the POSTs under way end (within `limits.write_timeout`), delete the session, close the pool."""
+        await self._posts.close()
+
+    def abort(self, why: ChannelError) -> None:
+        """Cut everything off and close the pool."""
+        self._posts.abort(why)
+
+    # -- the two eras -----------------------------------------------------------------------------
+
+    @property
+    def stateless(self) -> bool:
+        """Which era's rules hold for what is sent from now on."""
+        return not self.duplex
+
+    @stateless.setter
+    def stateless(self, stateless: bool) -> None:
+        self.duplex = not stateless
+
+    def listen(self) -> None:
+        """Open the home stream, for what the server says unasked, and come back to it until it is refused.
+
+        A server that has none answers 405. LocalError in the stateless era, which has none.
+        """
+        self._posts.check()
+        if self.stateless:
+            raise LocalError("the stateless era has no home stream: send subscriptions/listen")
+        if self._home is None or self._home.done():
+            self._home = asyncio.get_running_loop().create_task(
+                stay(
+                    str(self._place),
+                    Events(self._limits.message_size),
+                    get=functools.partial(self._get, self.session),
+                    take=self._unasked,
+                    lost=functools.partial(self._session_lost, self.session),
+                )
+            )
+
+    def _begin(self) -> None:
+        """A new session is asked for: nothing of an old one goes with that."""
+        self.session = self._lost = None
+        if self._home is not None:
+            self._home.cancel()
+            self._home = None
+
+    def _headers(self, first: bool, extra: Mapping[str, str] | None) -> dict[str, str]:
+        headers: dict[str, str] = {}
+        if not first:
+            # "the client MUST include the MCP-Protocol-Version header on all subsequent requests"
+            if self.version is not None:
+                headers["mcp-protocol-version"] = self.version
+            # "clients MUST include it in the MCP-Session-Id header on all of their subsequent HTTP requests"
+            if self.session is not None and not self.stateless:
+                headers["mcp-session-id"] = self.session
+        if extra:
+            for name, value in extra.items():
+                headers[name.lower()] = value
+        return headers
+
+    def _learn(self, sent: Sent, reply: Reply) -> None:
+        """Take the session of an `initialize` that was answered."""
+        if not sent.first or sent.stateless:
+            return
+        session = reply.headers.get("mcp-session-id")
+        # "The session ID MUST only contain visible ASCII characters (ranging from 0x21 to 0x7E)"
+        if session is not None and not (session and all("\x21" <= c <= "\x7e" for c in session)):
+            raise BadAnswer("the server's Mcp-Session-Id has characters that no session id may have")
+        self.session = session
+
+    def _session_lost(self, session: str | None) -> SessionLost:
+        """ "When a client receives HTTP 404 in response to a request containing an MCP-Session-Id, it MUST start a
+        new session": which is for the `Client` to do."""
+        why = SessionLost(f"{self._place} no longer knows the session")
+        if session is not None and session == self.session and self._lost is None:
+            self._lost = why
+            if self.on_session_lost is not None:
+                try:
+                    self.on_session_lost(why)
+                except Exception:
+                    log.exception("on_session_lost failed")
+        return why
+
+    # -- one POST ---------------------------------------------------------------------------------
+
+    async def _run(self, post: PendingPost) -> Exception | None:
+        sent: Sent = post.how
+        call = sent.call
+        for id in sent.owed:
+            self._awaited[id] = sent
+        try:
+            why = await self._tried(post.message, sent)
+            if call is None and _passing(why):
+                await asyncio.sleep(AGAIN)
+                why = await self._tried(post.message, sent)
+        finally:
+            for id in sent.owed:
+                self._awaited.pop(id, None)
+        if call is None:
+            if why is not None:
+                log.debug("%s: a message was not taken: %s", self._place, why)
+            return why
+        call.abandon = None
+        if not call.settled:
+            call.failed(why or BadAnswer(f"the answer of {self._place.address} makes no sense"))
+        return None
+
+    async def _tried(self, message: bytes, sent: Sent) -> Exception | None:
+        """`_exchange`, with what it raises as what came of it."""
+        try:
+            return await self._exchange(message, sent)
+        except (Broken, BadAnswer) as error:
+            return error
+
+    async def _exchange(self, message: bytes, sent: Sent) -> Exception | None:
+        """POST a message and deliver what comes back. Returns, or raises, why there is no answer."""
+        timeout = self._limits.call_timeout if sent.call is None else None
+        reply = await self._ask("POST", sent.headers, message, timeout)
+        try:
+            if is_stream(reply):
+                self._learn(sent, reply)
+                return await self._follow(sent, reply)
+            # an event stream may have no end
+            body = b"" if reply.kind == EVENTS else await reply.body(self._limits.message_size)
+            if reply.kind == EVENTS:
+                reply.close()
+        except BaseException:
+            reply.close()
+            raise
+        if not 200 <= reply.status < 300:
+            return self._refused(sent, reply, body)
+        if sent.call is None:
+            return None
+        self._learn(sent, reply)
+        return self._judge(sent, reply, body)
+
+    async def _ask(self, method: str, headers: dict[str, str], body: bytes | None, timeout: float | None) -> Reply:
+        reply = await self._pool.ask(method, body, headers, timeout=timeout)
+        for _ in range(REDIRECTS):
+            if reply.status not in (307, 308):
+                break
+            target = self._same_origin(reply.headers.get("location", ""))
+            if target is None:
+                break
+            reply.close()
+            reply = await self._pool.ask(method, body, headers, target=target, timeout=timeout)
+        return reply
+
+    def _same_origin(self, location: str) -> str | None:
+        """Path and query of a redirect's target, None where it leads to another origin."""
+        here = self._place
+        try:
+            there = parse(urljoin(f"{here.scheme}://{here.address}{here.target}", location))
+        except (LocalError, ValueError):
+            return None
+        same = location and (there.scheme, there.address) == (here.scheme, here.address)
+        return there.target if same else None
+
+    def _judge(self, sent: Sent, reply: Reply, body: bytes) -> Exception | None:
+        """Deliver the body of a success; why it is no answer to this call."""
+        if not body:
+            return BadAnswer(f"{reply.line} without a body, which answers no call")
+        if reply.kind != JSON:
+            return BadAnswer(f"{reply.line} with {printable(reply.kind)}, which answers no call: {excerpt(body)}")
+        looks = look(body)
+        if looks is None:
+            return BadAnswer(f"{reply.line} with a body that is no JSON-RPC: {excerpt(body)}")
+        if len(looks) == 1 and looks[0].kind == "orphan":
+            return error_of(body)
+        if not self._settles(sent, looks):
+            return BadAnswer(f"the reply's id does not match the call: {excerpt(body)}")
+        self._deliver(body)
+        return None
+
+    def _refused(self, sent: Sent, reply: Reply, body: bytes) -> Exception | None:
+        """Deliver a JSON-RPC error that came with a refusal, or say what the refusal is."""
+        if reply.status == 404 and sent.session is not None:
+            return self._session_lost(sent.session)
+        refused = HttpRefused(reply.status, body, {name.lower(): value for name, value in reply.headers.items()})
+        if refused.error is None or reply.status in (401, 403) or sent.call is None:
+            return refused
+        looks = look(body) or []
+        orphan = len(looks) == 1 and looks[0].kind == "orphan"
+        if not orphan and not self._settles(sent, looks):
+            return refused
+        if self.on_status is not None:
+            self.on_status(sent.call, reply.status)
+        if orphan:  # it cannot name the call, and is meant for it all the same
+            return refused.error
+        self._deliver(body)
+        return None
+
+    def _settles(self, sent: Sent, looks: list[Look]) -> bool:
+        """Whether there is an answer to this message among these."""
+        return any(one.kind == "answer" and one.id in sent.owed for one in looks)
+
+    def _deliver(self, message: bytes) -> None:
+        if self._posts.receiver is not None:
+            self._posts.receiver.received(message)
+
+    # -- a call's event stream --------------------------------------------------------------------
+
+    async def _follow(self, sent: Sent, reply: Reply) -> Exception | None:
+        """Deliver what a call's stream says until the call is answered, over as many connections as that takes."""
+        events = Events(self._limits.message_size)
+        own = True
+        while True:
+            broke: Broken | None = None
+            try:
+                if await events.read(reply, lambda data, own=own: self._said(sent, data, own)):  # type: ignore[misc]
+                    self._leave(reply)
+                    return sent.why
+            except Broken as error:
+                broke = error
+            except BaseException:
+                reply.close()
+                raise
+            reply.close()
+            if sent.call is None:
+                return None
+            how = f"the event stream of {self._place.address} {'broke' if broke else 'ended'} before the answer"
+            if sent.stateless or not events.last_id:
+                return StreamLost(f"{how}, and gave no event id to take it up by" if not sent.stateless else how)
+            own = False
+            reply = await self._resumed(sent, events, how)
+
+    async def _resumed(self, sent: Sent, events: Events, how: str) -> Reply:
+        """The stream again, from where it ended. Raises StreamLost."""
+        for _ in range(TRIES):
+            await asyncio.sleep(events.pause())
+            try:
+                reply = await self._get(sent.session, events.last_id)
+            except (Broken, BadAnswer) as error:
+                why = str(error)
+                continue
+            if is_stream(reply):
+                return reply
+            reply.close()
+            why = reply.line
+            if reply.status == 404 and sent.session is not None:
+                why = str(self._session_lost(sent.session))
+            if not passing(reply.status):
+                break
+        raise StreamLost(f"{how}, and cannot be taken up again: {why}")
+
+    def _said(self, sent: Sent, data: bytes | TooLong, own: bool) -> bool:
+        """One event of a call's stream (`own`: of its POST); True when no more are needed."""
+        if isinstance(data, TooLong):
+            sent.why = BadAnswer(f"an event: {too_large('message_size', data.allowed, None).reason}")
+            return True
+        looks = look(data)
+        if looks is None:
+            sent.why = BadAnswer(f"an event that is no JSON-RPC: {excerpt(data)}")
+            return True
+        if len(looks) == 1 and looks[0].kind == "orphan":
+            sent.why = error_of(data)
+            return True
+        # "The server MUST NOT send independent JSON-RPC requests on this stream", and no answer may be sent
+        if sent.stateless and any(one.kind == "request" for one in looks):
+            log.warning("%s asks, which it must not in this era: passed over", self._place)
+            return False
+        return self._hear(data, looks, sent if own else None, sent)
+
+    def _hear(self, data: bytes, looks: list[Look], strict: Sent | None, sent: Sent | None) -> bool:
+        """Deliver a message of a stream, and tell the calls that it answers."""
+        for one in looks:
+            if one.kind != "answer":
+                continue
+            owner = self._awaited.pop(one.id, None)
+            if owner is None:
+                if strict is None:
+                    log.debug("%s answers what was not asked", self._place)
+                    continue
+                strict.why = BadAnswer(f"the reply's id does not match the call: {excerpt(data)}")
+                return True
+            owner.owed.discard(one.id)
+            if owner is not sent and not owner.owed and owner.call is not None and owner.call.abandon is not None:
+                owner.call.abandon()  # nothing more is expected where it waits
+        self._deliver(data)
+        return sent is not None and not sent.owed
+
+    def _leave(self, reply: Reply) -> None:
+        """A stream whose last message is here: let it end by itself, so that its connection can be used again."""
+        if reply.ended:
+            return
+        if len(self._lingering) >= LINGERING or self._posts.ending is not None:
+            reply.close()
+            return
+        task = asyncio.get_running_loop().create_task(_to_its_end(reply))
+        self._lingering.add(task)
+        task.add_done_callback(self._lingering.discard)
+
+    def _unasked(self, data: bytes | TooLong) -> bool:
+        """One event of the home stream, which is never enough."""
+        looks = None if isinstance(data, TooLong) else look(data)
+        if looks is None or isinstance(data, TooLong):
+            log.warning("%s: an event of the home stream makes no sense and is passed over", self._place)
+        else:
+            self._hear(data, looks, None, None)
+        return False
+
+    async def _get(self, session: str | None, last_id: str) -> Reply:
+        headers = self._headers(False, None) | {"accept": EVENTS}
+        headers.pop("mcp-session-id", None)
+        if session is not None:
+            headers["mcp-session-id"] = session
+        if last_id:
+            headers["last-event-id"] = last_id
+        return await self._ask("GET", headers, None, None)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def _set_writable(self, writable: bool) -> None:
+        self.writable = writable
+
+    async def _release(self) -> None:
+        tasks = [*self._lingering, *([self._home] if self._home is not None else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        if self.session is not None and self._lost is None and isinstance(self._posts.ending, Closed):
+            # "Clients that no longer need a particular session SHOULD send an HTTP DELETE"; 405 is fine
+            headers = self._headers(False, None) | {"mcp-session-id": self.session}
+            try:
+                async with asyncio.timeout(DELETE_TIMEOUT):
+                    (await self._ask("DELETE", headers, None, None)).close()
+            except (Broken, BadAnswer, TimeoutError) as error:
+                log.debug("%s: the session was not deleted: %s", self._place, error)
+        await self._pool.close()
+
+
+def _passing(why: Exception | None) -> bool:
+    """Whether the next try may find somebody: a connection that broke, a proxy without a server, one that closes."""
+    if isinstance(why, HttpRefused):
+        return why.status in (502, 503, 504)
+    return type(why) is Broken
+
+
+async def _to_its_end(reply: Reply) -> None:
+    try:
+        async with asyncio.timeout(LINGER):
+            while await reply.chunk():
+                pass
+    except (Broken, BadAnswer, TimeoutError):
+        pass
+    finally:
+        reply.close()

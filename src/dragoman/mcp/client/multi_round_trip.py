@@ -1,0 +1,197 @@
+"""Calls that take several round trips: the server asks, the client answers and calls again.
+
+Rules (basic/patterns/mrtr of the stateless era):
+
+- A retry is the original call with `inputResponses` and `requestState`, under a new id. The state is echoed byte for
+  byte, and only when it was given; both touch no other call.
+- Retries are bounded. A `resultType` that is not known is invalid; an absent one means complete.
+- Where a revision sends the user to a URL by an error, the call is made again after the URL was opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Container
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...jsonrpc.errors import BadAnswer, MethodNotFound, RpcError
+from ..protocol import lenient
+from ..protocol.encoding import decode
+from ..protocol.params import COMPLETE, INPUT_REQUIRED
+from ..protocol.revisions import Revision
+from .handlers import ELICIT, ROOTS, SAMPLE, Answering
+
+T = TypeVar("T")
+
+ROUNDS = 10
+"""Round trips of one call in which a server may ask."""
+EARLY = 100
+"""Ends of errands that are remembered though no error has named them yet; the oldest goes first."""
+LONGEST_ID = 200
+"""Characters of an elicitation's id that are remembered so."""
+QUESTIONS = frozenset({ELICIT, SAMPLE, ROOTS})
+
+Trip: TypeAlias = Callable[[bytes], Awaitable[Raw]]
+"""One round trip with these params."""
+
+
+class _Question(Struct):
+    """A member of `inputRequests`, its params as they came."""
+
+    method: str
+    params: Raw | UnsetType = UNSET
+
+
+class _Head(Struct, rename="camel"):
+    """What says whether a result is one."""
+
+    result_type: str = COMPLETE
+    input_requests: dict[str, _Question] | UnsetType = UNSET
+    request_state: Raw | UnsetType = UNSET
+
+
+def head(method: str, raw: Raw, known: Container[str] = ()) -> _Head:
+    """BadAnswer when a result is no object, or of a type that is not known. `known`: those that extensions add."""
+    try:
+        found = decode(raw, _Head)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadAnswer(f"{method}: the result cannot be read: {error}") from error
+    # "A `resultType` of any value unrecognized by the client MUST be considered invalid" (basic/index)
+    if found.result_type not in (COMPLETE, INPUT_REQUIRED) and found.result_type not in known:
+        raise BadAnswer(f"{method}: resultType {found.result_type!r} is not known")
+    return found
+
+
+def read(method: str, raw: Raw, kind: type[T]) -> T:
+    """A result. BadAnswer when it does not fit."""
+    try:
+        return lenient.decode(raw, kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadAnswer(f"{method}: the result does not fit: {error}") from error
+
+
+def complete_result(method: str, raw: Raw, kind: type[Any]) -> Any:
+    """A result of a method that asks nothing."""
+    if head(method, raw).result_type != COMPLETE:
+        # "Servers MUST NOT send `InputRequiredResult` responses on any other client requests" (basic/patterns/mrtr)
+        raise BadAnswer(f"{method}: the server must not ask here")
+    return read(method, raw, kind)
+
+
+async def answered(
+    method: str,
+    raw: Raw,
+    body: bytes,
+    trip: Trip,
+    answering: Answering,
+    revision: Revision,
+    rounds: int,
+    known: Container[str] = (),
+) -> tuple[Raw, str]:
+    """The result that follows from this first one and asks nothing more, and its type: complete, or one of `known`.
+
+    Raises BadAnswer for a server that asks wrongly or without end, Declined when a question was turned down,
+    LocalError for answers of ours that do not fit, and what a round trip raises.
+    """
+    found = head(method, raw, known)
+    left = rounds
+    while found.result_type == INPUT_REQUIRED:
+        if not left:
+            raise BadAnswer(f"{method}: the server still asks after {rounds} rounds")
+        left -= 1
+        raw = await trip(await _retry(method, found, body, answering, revision))
+        found = head(method, raw, known)
+    return raw, found.result_type
+
+
+async def _retry(method: str, found: _Head, body: bytes, answering: Answering, revision: Revision) -> bytes:
+    """The params of the next round trip."""
+    if found.input_requests is UNSET and found.request_state is UNSET:
+        # "Servers MUST include at least one of `inputRequests` or `requestState`"
+        raise BadAnswer(f"{method}: input_required without inputRequests and without requestState")
+    state = found.request_state
+    if state is not UNSET and bytes(state)[:1] != b'"':
+        raise BadAnswer(f"{method}: requestState is no string")
+    parts = [body[1:-1]] if len(body) > 2 else []
+    if found.input_requests is not UNSET:
+        answers = {
+            key: Raw(await _answer(method, question, answering, revision))
+            for key, question in found.input_requests.items()
+        }
+        parts.append(b'"inputResponses":' + msgspec.json.encode(answers))
+    if state is not UNSET:
+        # "the client MUST echo back the exact value of that field"
+        parts.append(b'"requestState":' + bytes(state))
+    return b"{" + b",".join(parts) + b"}"
+
+
+async def _answer(method: str, question: _Question, answering: Answering, revision: Revision) -> bytes:
+    if question.method not in QUESTIONS:
+        raise BadAnswer(f"{method}: inputRequests has {question.method!r}, which no server may ask")
+    try:
+        return await answering.answer(question.method, question.params, revision)
+    except MethodNotFound as error:
+        raise BadAnswer(f"{method}: the server asks for {question.method}, which was not declared") from error
+    except RpcError as error:
+        if error.remote:
+            raise
+        raise BadAnswer(f"{method}: the server asks wrongly: {error.message}") from error
+
+
+class UrlElicitations:
+    """Where users were sent by URL, until the server says that they are done (client/elicitation)."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, asyncio.Future[None]] = {}
+        self._early: dict[str, None] = {}
+
+    def done(self, id: str) -> None:
+        """ "Clients MUST ignore notifications referencing unknown or already-completed IDs". An unknown one is kept a
+        while: it may overtake the error that names it on its way to the call."""
+        future = self._open.get(id)
+        if future is None:
+            self._early[id[:LONGEST_ID]] = None
+            if len(self._early) > EARLY:
+                del self._early[next(iter(self._early))]
+        elif not future.done():
+            future.set_result(None)
+
+    async def run(self, error: RpcError, answering: Answering, revision: Revision, patience: float | None) -> bool:
+        """Send the user where a URL_ELICITATION_REQUIRED error says, and wait until the server says that it is done, or
+        `patience` seconds: "Servers MAY send" that. False when the user did not want to go there, or the error makes no
+        sense."""
+        try:
+            asked = msgspec.convert(error.data, _Required).elicitations
+        except msgspec.ValidationError:
+            return False
+        ids = [one.get("elicitationId") for one in asked]
+        if (
+            not asked
+            or not all(isinstance(id, str) for id in ids)
+            or not all(one.get("mode") == "url" for one in asked)
+        ):
+            return False
+        loop = asyncio.get_running_loop()
+        mine = {id: self._open.setdefault(id, loop.create_future()) for id in ids if isinstance(id, str)}
+        for id in mine.keys() & self._early.keys():
+            del self._early[id]
+            self.done(id)
+        try:
+            for one in asked:
+                answer = await answering.answer(ELICIT, Raw(msgspec.json.encode(one)), revision)
+                if msgspec.json.decode(answer).get("action") != "accept":
+                    return False
+            await asyncio.wait(mine.values(), timeout=patience)
+            return True
+        except MethodNotFound:
+            return False
+        finally:
+            for id in mine:
+                self._open.pop(id, None)
+
+
+class _Required(Struct):
+    elicitations: list[dict[str, Any]]

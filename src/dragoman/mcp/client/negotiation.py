@@ -1,0 +1,401 @@
+"""Which era and revision the far end speaks, and the first words with it.
+
+Rules (basic/versioning and the bindings' "Backward Compatibility"):
+
+- `server/discover` is asked first, with the newest revision. A recognised modern error means a modern server, which
+  is asked again with the newest common revision; anything else, or silence on a stream, means a legacy one, and
+  `initialize` follows. Over HTTP a legacy endpoint that refuses that too may be one of HTTP+SSE.
+- What was found is remembered for the process, per URL or command, and looked for again when it fails.
+- A server that dies of the question is started again and asked the old way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from ...channel import ChannelError, Unheard
+from ...jsonrpc.errors import BadAnswer, RpcError
+from ...rpc.peer import Peer
+from ..protocol import lenient
+from ..protocol.encoding import encode
+from ..protocol.extension import NONE, Extensions
+from ..protocol.methods import HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION
+from ..protocol.params import DiscoverResult, InitializeRequestParams, InitializeResult
+from ..protocol.revisions import NEWEST, NEWEST_STATEFUL, REVISIONS, Revision, by_age
+from ..protocol.types import SERVER_INFO, ClientCapabilities, Implementation, RequestMeta, ServerCapabilities
+from .http.refusals import HttpRefused
+
+if TYPE_CHECKING:
+    from .handlers import Answering
+
+logger = logging.getLogger("dragoman.mcp")
+
+PROBE = 3.0
+"""Seconds of silence on a stream after which the server is taken for a legacy one."""
+
+Place: TypeAlias = "str | tuple[str, ...] | None"
+"""A URL or a command; None: nothing that another client could meet again."""
+
+
+class ServerProfile(Struct, frozen=True, kw_only=True):
+    """What the far end said of itself."""
+
+    revision: Revision
+    capabilities: ServerCapabilities
+    server: Implementation | None = None
+    instructions: str | None = None
+    discovered: DiscoverResult | None = None
+
+
+class ClientProfile(Struct, frozen=True):
+    """What we say of ourselves."""
+
+    info: Implementation
+    answering: Answering
+    extensions: Extensions = NONE
+
+    def capabilities(self, revision: Revision) -> ClientCapabilities:
+        """What is declared to a server of this revision."""
+        found = self.answering.capabilities(revision)
+        return msgspec.structs.replace(found, extensions=self.extensions.declared) if self.extensions.all else found
+
+    def meta(self, revision: Revision, level: str | None) -> bytes:
+        """The members of `_meta` that every request carries, without braces; b"" where there are none."""
+        if revision.stateful:
+            return b""
+        meta = RequestMeta(
+            protocol_version=revision.date,
+            client_info=self.info,
+            client_capabilities=self.capabilities(revision),
+            log_level=UNSET if level is None else level,
+        )
+        return encode(meta, revision)[1:-1]
+
+    def initialize(self, revision: Revision) -> Raw:
+        """The params of `initialize`."""
+        params = InitializeRequestParams(
+            protocol_version=revision.date, capabilities=self.capabilities(revision), client_info=self.info
+        )
+        return Raw(encode(params, revision))
+
+
+class Line(Protocol):
+    """A channel with our peer on it, as opening needs it."""
+
+    peer: Peer
+    http: bool
+
+    def turn(self, *, stateless: bool) -> None:
+        """Over HTTP: from now on speak this era's way."""
+
+    async def ready(self, revision: Revision) -> None:
+        """Tell the server that the handshake is over, and speak this revision from now on."""
+
+    def headers(self, method: str, revision: Revision) -> dict[str, str] | None:
+        """HTTP headers of a stateless call; None on other wires."""
+
+
+Dial: TypeAlias = Callable[[bool], Coroutine[Any, Any, Line]]
+"""A new channel to the far end; True: by HTTP+SSE."""
+
+
+class Memory:
+    """Which revision each place spoke when it was last met; of `most` places, the oldest goes first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[str | tuple[str, ...], Revision] = {}
+
+    def get(self, place: Place) -> Revision | None:
+        """What a place spoke; None where that is not known."""
+        return None if place is None else self._known.get(place)
+
+    def put(self, place: Place, revision: Revision | None) -> None:
+        """Keep what a place speaks; None: forget it."""
+        if place is None:
+            return
+        self._known.pop(place, None)
+        if revision is not None:
+            self._known[place] = revision
+            if len(self._known) > self._most:
+                del self._known[next(iter(self._known))]
+
+    def clear(self) -> None:
+        """Forget every place."""
+        self._known.clear()
+
+
+PLACES = 1_000
+"""Servers of which a process remembers what they speak: a client of so many asks some of them once more."""
+_remembered = Memory(PLACES)
+
+
+class Negotiation:
+    """Opens a channel to the far end, in the era that it speaks."""
+
+    def __init__(
+        self,
+        reach: Dial,
+        hello: ClientProfile,
+        *,
+        place: Place,
+        revision: Revision | None,
+        timeout: float | None,
+        probe: float,
+    ) -> None:
+        self._reach = reach
+        self._hello = hello
+        self._place = place
+        self._revision = revision
+        self._timeout = timeout
+        self._probe = probe
+
+    async def open(self) -> tuple[Line, ServerProfile]:
+        """A line and what is spoken on it.
+
+        Raises ChannelError, CallTimeout, RpcError, BadAnswer where the far end cannot be reached, or no common
+        revision can be found; the line is closed then.
+        """
+        known = self._revision or _remembered.get(self._place)
+        if known is not None and known.stateful:
+            try:
+                found = await self._stateful(known)
+            except (RpcError, HttpRefused, BadAnswer):
+                if self._revision is not None:
+                    raise
+                _remembered.put(
+                    self._place, None
+                )  # "re-probing if the cached assumption later fails" (basic/versioning)
+            else:
+                return found
+        found = await self._probed(known or NEWEST)
+        _remembered.put(self._place, found[1].revision)
+        return found
+
+    # -- the stateless era
+
+    async def _probed(self, revision: Revision) -> tuple[Line, ServerProfile]:
+        line = await self._reach(False)
+        try:
+            return await self._spoken(line, self._either(line, revision))
+        except _Legacy as found:
+            return await self._stateful(found.revision)
+
+    async def _either(self, line: Line, revision: Revision) -> ServerProfile:
+        era = await self._discovered(line, revision)
+        if era is not None:
+            return era
+        if self._revision is not None and not self._revision.stateful:
+            raise BadAnswer(f"the server does not speak revision {self._revision.date}, nor anything as new")
+        return await self._handshake(line, NEWEST_STATEFUL)
+
+    async def _spoken(self, line: Line, words: Awaitable[ServerProfile]) -> tuple[Line, ServerProfile]:
+        """The line, and what the first words with the far end found; the line is closed where they fail."""
+        try:
+            return line, await words
+        except HttpRefused as error:
+            await line.peer.close(0)
+            if not line.http or not _may_be_sse(error):
+                raise
+            return await self._sse(error)
+        except BaseException:
+            await line.peer.close(0)
+            raise
+
+    async def _discovered(self, line: Line, revision: Revision) -> ServerProfile | None:
+        """What a modern server says; None: it is a legacy one."""
+        line.turn(stateless=True)
+        asked = [revision.date]
+        while True:
+            try:
+                found = await self._discover(line, revision)
+            except RpcError as error:
+                other = self._other(error, revision)
+            except HttpRefused as error:
+                if not _is_legacy(error):
+                    raise
+                return None
+            except BadAnswer as error:
+                logger.debug("server/discover: %s", error)
+                return None
+            except ChannelError as error:
+                if line.http or isinstance(error, Unheard):  # it cannot be started, whatever it is asked
+                    raise
+                # it died of a request before `initialize`
+                logger.debug("server/discover: %s", error)
+                raise _Legacy(NEWEST_STATEFUL) from error
+            else:
+                if found is None or isinstance(found, ServerProfile):
+                    return found
+                # "select a mutually supported version from `supportedVersions`" (basic/transports/stdio)
+                other = self._common(found.supported_versions)
+                if other is revision:
+                    return _era(found, revision)
+            if other is None:
+                return None
+            if other.stateful:
+                return await self._handshake(line, other)
+            # a server that has just been upgraded may refuse a revision and list it: that is worth one more try
+            if asked.count(other.date) > 1:
+                raise BadAnswer(f"the server refuses revision {other.date} and says that it speaks it")
+            revision = other
+            asked.append(revision.date)
+
+    async def _discover(self, line: Line, revision: Revision) -> DiscoverResult | ServerProfile | None:
+        """Ask; None: a legacy server. An Era where a server that had long been silent speaks the old way after all."""
+        params = Raw(b'{"_meta":{' + self._hello.meta(revision, None) + b"}}")
+        call = line.peer.call(
+            "server/discover",
+            params,
+            result=Raw,
+            timeout=self._timeout,
+            extra=line.headers("server/discover", revision),
+        )
+        if line.http or self._revision is not None:
+            return _discovered(await call)
+        asking = asyncio.ensure_future(call)
+        try:
+            done, _ = await asyncio.wait([asking], timeout=self._probe)
+            if done:
+                return _discovered(asking.result())
+            # "does not respond within a reasonable timeout: the server is legacy"; one that only starts slowly may
+            # answer still, and counts as modern when it refuses the handshake
+            try:
+                return await self._handshake(line, NEWEST_STATEFUL)
+            except (RpcError, BadAnswer):
+                if not asking.done() or asking.exception() is not None:
+                    raise
+                return _discovered(asking.result())
+        finally:
+            asking.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await asking
+
+    def _other(self, error: RpcError, revision: Revision) -> Revision | None:
+        """The revision to ask with next; None: a legacy server. Raises what a modern one refuses for good."""
+        if error.code in (HEADER_MISMATCH, MISSING_CAPABILITY):
+            raise error
+        if error.code != UNSUPPORTED_VERSION:
+            # "The fallback MUST NOT be keyed to one specific error code" (basic/transports/stdio)
+            logger.debug("server/discover with %s: %s", revision.date, error)
+            return None
+        other = self._common(supported(error))
+        if other is None or self._revision is not None:
+            raise error
+        return other
+
+    def _common(self, dates: Iterable[str]) -> Revision | None:
+        """The newest common revision. BadAnswer when there is none."""
+        dates = list(dates)
+        if self._revision is not None and self._revision.date in dates:
+            return self._revision
+        found = None if self._revision is not None else newest(dates)
+        if found is None:
+            ours = self._revision.date if self._revision is not None else ", ".join(REVISIONS)
+            raise BadAnswer(f"no common revision: the server speaks {', '.join(dates) or 'none'}, this client {ours}")
+        return found
+
+    # -- the stateful era
+
+    async def _stateful(self, revision: Revision) -> tuple[Line, ServerProfile]:
+        line = await self._reach(False)
+        return await self._spoken(line, self._handshake(line, revision))
+
+    async def _sse(self, error: HttpRefused) -> tuple[Line, ServerProfile]:
+        """The endpoint takes no POST: is it one of HTTP+SSE? (basic/transports, Backward Compatibility)"""
+        try:
+            line = await self._reach(True)
+        except (ChannelError, BadAnswer) as fault:
+            raise error from fault
+        try:
+            return line, await self._handshake(line, self._revision or NEWEST_STATEFUL)
+        except BaseException:
+            await line.peer.close(0)
+            raise
+
+    async def _handshake(self, line: Line, revision: Revision) -> ServerProfile:
+        line.turn(stateless=False)
+        return await handshake(line, self._hello, revision, timeout=self._timeout, forced=self._revision)
+
+
+async def handshake(
+    line: Line, hello: ClientProfile, revision: Revision, *, timeout: float | None, forced: Revision | None = None
+) -> ServerProfile:
+    """`initialize` and `notifications/initialized`. BadAnswer when the server chose a revision that is not spoken here."""
+    raw = await line.peer.call("initialize", hello.initialize(revision), result=Raw, timeout=timeout)
+    try:
+        found = lenient.decode(raw, InitializeResult)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadAnswer(f"initialize: the result does not fit: {error}") from error
+    spoken = REVISIONS.get(found.protocol_version)
+    if spoken is None or not spoken.stateful or (forced is not None and spoken is not forced):
+        # "If the client does not support the version in the server's response, it SHOULD disconnect" (basic/lifecycle)
+        ours = forced.date if forced is not None else ", ".join(date for date, one in REVISIONS.items() if one.stateful)
+        raise BadAnswer(f"the server answers with revision {found.protocol_version!r}; this client speaks {ours}")
+    await line.ready(spoken)
+    return ServerProfile(
+        revision=spoken,
+        capabilities=found.capabilities,
+        server=found.server_info,
+        instructions=None if found.instructions is UNSET else found.instructions,
+    )
+
+
+class _Legacy(Exception):
+    """The server must be reached anew, and spoken to the old way."""
+
+    def __init__(self, revision: Revision) -> None:
+        self.revision = revision
+
+
+def newest(dates: Iterable[str]) -> Revision | None:
+    """The newest of these that is spoken here."""
+    known = [REVISIONS[date] for date in dates if date in REVISIONS]
+    return by_age(known)[-1] if known else None
+
+
+def supported(error: RpcError) -> list[str]:
+    """The revisions that an UNSUPPORTED_VERSION error lists."""
+    dates = error.data.get("supported") if isinstance(error.data, dict) else None
+    return [date for date in dates if isinstance(date, str)] if isinstance(dates, list) else []
+
+
+def _discovered(raw: Any) -> DiscoverResult | None:
+    """None for what is no discovery: a legacy server may answer anything with a result."""
+    try:
+        found = lenient.decode(raw, DiscoverResult)
+    except (msgspec.DecodeError, RecursionError) as error:
+        logger.debug("server/discover: the result does not fit: %s", error)
+        return None
+    return found
+
+
+def _era(found: DiscoverResult, revision: Revision) -> ServerProfile:
+    server = None
+    if isinstance(found.meta, dict) and SERVER_INFO in found.meta:
+        with contextlib.suppress(msgspec.ValidationError):
+            server = msgspec.convert(found.meta[SERVER_INFO], Implementation)
+    return ServerProfile(
+        revision=revision,
+        capabilities=found.capabilities,
+        server=server,
+        instructions=None if found.instructions is UNSET else found.instructions,
+        discovered=found,
+    )
+
+
+def _is_legacy(error: HttpRefused) -> bool:
+    """Whether a legacy server refuses a modern request so: a 4xx, or a crash, but no matter of authorization or load."""
+    return (400 <= error.status < 500 and error.status not in (401, 403, 407, 408, 429)) or error.status in (500, 501)
+
+
+def _may_be_sse(error: HttpRefused) -> bool:
+    """ "If it fails with 400, 404 or 405" (basic/transports, Backward Compatibility); other 4xx in older texts."""
+    return 400 <= error.status < 500 and error.status not in (401, 403, 407, 408, 429)

@@ -1,0 +1,124 @@
+"""What a server tells its client, and who takes it: caches, subscriptions, and the user's functions.
+
+Notifications come in order, on the loop. A function that fails is logged; what one awaits goes on beside the channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ..protocol.encoding import decode
+from ..protocol.params import (
+    ElicitationCompleteNotificationParams,
+    LoggingMessageNotificationParams,
+    ProgressNotificationParams,
+)
+from .cache import Cache
+from .multi_round_trip import UrlElicitations
+from .subscriptions import ACKNOWLEDGED, CANCELLED, LISTS, UPDATED, SubscriptionManager
+from .tools import KnownTools
+
+logger = logging.getLogger("dragoman.mcp")
+
+OnProgress: TypeAlias = Callable[[ProgressNotificationParams], object]
+"""Gets each step of a call: `progress`, `total` and `message`; the last two UNSET where the server did not say."""
+OnLog: TypeAlias = Callable[[LoggingMessageNotificationParams], object]
+OnNotification: TypeAlias = Callable[[str, dict[str, Any]], object]
+"""Gets the method and the params of every notification but progress."""
+
+_STALE = {
+    "notifications/tools/list_changed": ("tools/list",),
+    "notifications/prompts/list_changed": ("prompts/list",),
+    "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
+}
+_LISTENED = frozenset({*LISTS, UPDATED, ACKNOWLEDGED, CANCELLED})
+
+
+class _Uri(Struct):
+    uri: str | None = None
+
+
+class NotificationRouter:
+    """Hands on what a server tells."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        tools: KnownTools,
+        listening: SubscriptionManager,
+        errands: UrlElicitations,
+        on_log: OnLog | None,
+        on_notification: OnNotification | None,
+    ) -> None:
+        self._cache = cache
+        self._tools = tools
+        self._listening = listening
+        self._errands = errands
+        self._on_log = on_log
+        self._on_notification = on_notification
+
+    def heard(self, method: str, params: Raw | UnsetType) -> None:
+        """One notification. What does not fit is logged and taken for nothing."""
+        try:
+            self._take(method, params)
+        except (msgspec.DecodeError, RecursionError) as error:
+            logger.debug("%s cannot be read: %s", method, error)
+
+    def _take(self, method: str, params: Raw | UnsetType) -> None:
+        for stale in _STALE.get(method, ()):
+            self._cache.drop(stale)
+        if method == "notifications/tools/list_changed":
+            self._tools.changed()
+        elif method == UPDATED and params is not UNSET:
+            self._cache.drop("resources/read", decode(params, _Uri).uri)
+        if method in _LISTENED:
+            self._listening.heard(method, params)
+        elif method == "notifications/message" and self._on_log is not None and params is not UNSET:
+            tell(self._on_log, decode(params, LoggingMessageNotificationParams))
+        elif method == "notifications/elicitation/complete" and params is not UNSET:
+            self._errands.done(decode(params, ElicitationCompleteNotificationParams).elicitation_id)
+        if self._on_notification is not None:
+            tell(self._on_notification, method, {} if params is UNSET else msgspec.json.decode(params))
+
+
+_tellings: set[asyncio.Future[Any]] = set()
+
+
+def tell(function: Callable[..., Any], *arguments: Any) -> None:
+    """Tell a function of the user's."""
+    try:
+        found = function(*arguments)
+    except Exception:
+        logger.exception("%r failed", function)
+        return
+    if inspect.isawaitable(found):
+        telling = asyncio.ensure_future(found)
+        _tellings.add(telling)
+        telling.add_done_callback(_told)
+
+
+def _told(telling: asyncio.Future[Any]) -> None:
+    _tellings.discard(telling)
+    if not telling.cancelled() and (error := telling.exception()) is not None:
+        logger.error("what the server told could not be taken", exc_info=error)
+
+
+def steps(told: OnProgress) -> Callable[[Any], None]:
+    """What takes the params of a call's progress notifications."""
+
+    def step(progress: Any) -> None:
+        try:
+            found = msgspec.convert(progress, ProgressNotificationParams)
+        except msgspec.ValidationError as error:
+            logger.debug("notifications/progress cannot be read: %s", error)
+            return
+        tell(told, found)
+
+    return step

@@ -1,0 +1,50 @@
+"""What the options of a `Client` may be. Pure."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import Final
+
+from ...channel import LIMITS, TLS
+from ...jsonrpc.options import (
+    ANYTHING,
+    CALL_TIME,
+    CALLABLE,
+    FLAG,
+    NAME,
+    NONE,
+    PAIRS,
+    TEXT,
+    TIME,
+    instance,
+    many,
+    whole,
+)
+from ..protocol.revisions import Revision
+from ..protocol.types import Root
+
+CLIENT_OPTIONS: Final = {
+    "name": NAME,
+    "version": TEXT,
+    "title": TEXT | NONE,
+    "revision": instance((str, Revision), "a revision or its date") | NONE,
+    "timeout": CALL_TIME,
+    "on_elicit": CALLABLE | NONE,
+    "on_elicit_url": CALLABLE | NONE,
+    "on_sample": CALLABLE | NONE,
+    "sample_tools": FLAG,
+    "roots": CALLABLE | many(instance((Root, str, PathLike), "a Root, a folder or a file: URI")) | NONE,
+    "extensions": many(ANYTHING),
+    "on_log": CALLABLE | NONE,
+    "on_progress": CALLABLE | NONE,
+    "on_notification": CALLABLE | NONE,
+    "cache": FLAG,
+    "restart": FLAG,
+    "rounds": whole(1),
+    "probe": TIME,
+    "limits": LIMITS | NONE,
+    "trace": CALLABLE | NONE,
+    "headers": PAIRS | NONE,
+    "tls": TLS | NONE,
+}
+"""What the options of a Client may be; those of `channel.Options` are checked there."""

@@ -1,0 +1,474 @@
+"""The far end of a client: its channel, the era it speaks, and one round trip of any call.
+
+Rules:
+
+- Every request of the stateless era carries `_meta`, made once per revision, and over HTTP the headers that mirror
+  its body; in the stateful era the handshake said it all.
+- A revision that is refused, an HTTP session that is gone and a process that died are each made good once: the call
+  goes out again only when the far end cannot have done it.
+- What the server asks comes in here and is handed to `Answering`; what it tells, to the listeners.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...channel import Caller, Channel, ChannelError, Options, Servable
+from ...connecting import pair
+from ...jsonrpc.errors import LocalError, MethodNotFound, RpcError
+from ...jsonrpc.messages import Notification, Request
+from ...rpc.binding.results import to_json
+from ...rpc.method import Method, Passed
+from ...rpc.peer import Peer
+from ...rpc.runner import Runner
+from ...rpc.service import Service
+from ...schemes import dial
+from ...transports.inside import InProcessChannel
+from ..protocol.dialect import MCP, of
+from ..protocol.headers import encode_value
+from ..protocol.methods import UNSUPPORTED_VERSION
+from ..protocol.revisions import Revision
+from .handlers import Declined, refused
+from .http.refusals import SessionLost
+from .negotiation import PROBE, ClientProfile, Negotiation, Place, ServerProfile, handshake, newest, supported
+
+if TYPE_CHECKING:
+    from ...rpc.tracing import Hook
+    from .http.posts import StreamableHttp
+
+logger = logging.getLogger("dragoman.mcp")
+
+PATIENCE = 600.0
+"""Seconds a server's question may take: people are slow."""
+
+Heard: TypeAlias = Callable[[str, Raw | UnsetType], None]
+Target: TypeAlias = "str | Sequence[str] | Any"
+
+
+class CallOptions(Struct, frozen=True):
+    """What is particular about one call. Seconds; `on_progress` gets the params of its progress."""
+
+    timeout: float | UnsetType | None = UNSET
+    total: float | None = None
+    on_progress: Callable[[Any], object] | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+PLAINLY = CallOptions()
+ENDLESS = CallOptions(timeout=None)
+
+
+class ClientSession:
+    """What a client talks to. `heard(method, params)` gets every notification, in order; `renewed` is awaited after
+    a new handshake with the same server, `lost` called when the channel is over (None: we closed it)."""
+
+    def __init__(
+        self,
+        target: Target,
+        hello: ClientProfile,
+        *,
+        options: Options,
+        revision: Revision | None,
+        timeout: float | None,
+        heard: Heard,
+        restart: bool = False,
+        probe: float = PROBE,
+        trace: Hook | None = None,
+    ) -> None:
+        self.target = target
+        self.place = _place(target)
+        self.http = isinstance(target, str) and target.partition(":")[0].lower() in ("http", "https")
+        self.timeout = timeout
+        self.level: str | None = None
+        self.renewed: Callable[[], Awaitable[None]] | None = None
+        self.lost: Callable[[ChannelError | None], None] | None = None
+        self._hello = hello
+        self._options = options
+        self._heard = heard
+        self._restart = restart
+        self._trace = trace
+        self._opening = Negotiation(
+            self._reach, hello, place=self.place, revision=revision, timeout=timeout, probe=probe
+        )
+        self._lock = asyncio.Lock()
+        self._line: _Line | None = None
+        self._era: ServerProfile | None = None
+        self._handshakes = 0
+        self._head = b""
+        self._closing = False
+        self._using: Servable | None = None
+        self._service = self._make_service()
+
+    # -- life
+
+    @property
+    def era(self) -> ServerProfile:
+        """What is spoken. LocalError before the client is entered."""
+        if self._era is None:
+            raise LocalError("nothing is known of the server yet: `async with Client(...) as client`")
+        return self._era
+
+    @property
+    def entered(self) -> bool:
+        """Whether there is a channel to call on."""
+        return self._line is not None and self._line.peer.channel is not None
+
+    @property
+    def peer(self) -> Peer:
+        """Our end of the channel. LocalError before the client is entered."""
+        if self._line is None:
+            raise LocalError("the client is not entered yet: `async with Client(...) as client`")
+        return self._line.peer
+
+    async def open(self) -> None:
+        """Reach the far end and find out what it speaks; see `Negotiation.open` for what is raised. LocalError when it is
+        reached already."""
+        if self.entered:
+            raise LocalError("this client is entered already: one client is one channel")
+        self._closing = False
+        await self._use()
+        try:
+            line, era = await self._opening.open()
+        except BaseException:
+            await self._unuse()
+            raise
+        assert isinstance(line, _Line)
+        self._line = line
+        self.adopt(era)
+
+    async def _use(self) -> None:
+        """A server in this process begins, and lasts until we close."""
+        if isinstance(self.target, Servable) and self._using is None:
+            await self.target.start()
+            self._using = self.target
+
+    async def _unuse(self) -> None:
+        using, self._using = self._using, None
+        if using is not None:
+            await using.stop()
+
+    def adopt(self, era: ServerProfile) -> None:
+        """Speak this from now on."""
+        self._era = era
+        line = self._line
+        assert line is not None
+        line.turn(stateless=not era.revision.stateful)
+        line.peer.state = era.revision
+        line.peer.dialect = line.peer.inbox.dialect = of(era.revision)
+        # "The client MUST NOT write JSON-RPC responses" (2026's basic/transports/stdio)
+        line.peer.inbox.mute = not era.revision.server_calls
+        members = self._hello.meta(era.revision, self.level)
+        self._head = b'{"_meta":{' + members + b"}" if members else b""
+        self._members = members
+
+    async def close(self) -> None:
+        """End the channel; a child process is given time, then signals."""
+        self._closing = True
+        if self._line is not None:
+            await self._line.peer.close(0)
+        await self._unuse()
+
+    async def _reach(self, sse: bool) -> _Line:
+        """A new channel with a peer of ours on it."""
+        channel, http = await self._dial(sse)
+        served = channel.served if isinstance(channel, InProcessChannel) else None
+        channel = self._traced(channel)
+        peer = Peer(Runner(self._service), limits=self._options.limits, timeout=self.timeout, dialect=MCP)
+        if self.timeout is None:
+            peer.timeout = None
+        peer.alone = True
+        peer.on_state = lambda state, why: self._state(peer, state, why)
+        if http is not None:
+            http.on_session_lost = self._session_lost
+        peer.attach(channel)
+        return _Line(peer, channel, http, self.http, served, self._traced)
+
+    def _traced(self, channel: Channel) -> Channel:
+        if self._trace is None:
+            return channel
+        from ...rpc.tracing import traced_channel  # noqa: PLC0415  (a trace that is not taken costs nothing)
+
+        return traced_channel(channel, self._trace)
+
+    async def _dial(self, sse: bool) -> tuple[Channel, StreamableHttp | None]:
+        if sse:
+            from .http.legacy_2024 import dial_2024  # noqa: PLC0415  (a wire, imported when used)
+
+            return await dial_2024(str(self.target), self._options), None
+        if self.http:
+            from .http.posts import dial_mcp  # noqa: PLC0415  (a wire, imported when used)
+
+            channel = await dial_mcp(str(self.target), self._options)
+            return channel, channel
+        if isinstance(self.target, str | Sequence):
+            return await dial(self.target, self._options), None
+        if isinstance(self.target, Servable):
+            return InProcessChannel(self.target), None
+        near, far = pair(self._options.limits)
+        self.target.attach(far)
+        return near, None
+
+    # -- calls
+
+    async def call(
+        self,
+        method: str,
+        body: bytes,
+        name: str | None = None,
+        how: CallOptions = PLAINLY,
+        extra: Mapping[str, str] | None = None,
+        begun: Callable[[int], None] | None = None,
+    ) -> Raw:
+        """One round trip; the result's JSON text. `body`: the params as a JSON object, without `_meta`.
+
+        Raises what `Peer.call` raises. `name` and `extra` become HTTP headers where the era has them; `begun` is told
+        the call's id before it goes out.
+        """
+        line = self._line
+        if line is None or line.peer.channel is None:
+            line = await self.alive()
+        handshakes = self._handshakes
+        try:
+            return await self._send(line, method, body, name, how, extra, begun)
+        except RpcError as error:
+            if error.code != UNSUPPORTED_VERSION or not self._other_revision(error):
+                raise
+        except SessionLost as error:
+            # "it MUST start a new session by sending a new `InitializeRequest`" (basic/transports); what was refused
+            # so was not done
+            await self._renew(handshakes, error)
+        return await self._send(line, method, body, name, how, extra, begun)
+
+    def _send(
+        self,
+        line: _Line,
+        method: str,
+        body: bytes,
+        name: str | None,
+        how: CallOptions,
+        extra: Mapping[str, str] | None,
+        begun: Callable[[int], None] | None,
+    ) -> Awaitable[Raw]:
+        headers = None if line.streamable is None else line.headers(method, self.era.revision, name, extra)
+        if how is PLAINLY and begun is None:
+            return line.peer.call(method, self.params(body), result=Raw, extra=headers)
+        token = how.on_progress is not None
+        params: Any = self.params(body)
+        if token or begun is not None or how.meta is not None:
+            params = self._with_id(body, how.meta, token, begun)
+        return line.peer.call(
+            method,
+            params,
+            result=Raw,
+            timeout=how.timeout,
+            total=how.total,
+            on_progress=how.on_progress,
+            extra=headers,
+        )
+
+    def _with_id(
+        self, body: bytes, meta: Mapping[str, Any] | None, token: bool, begun: Callable[[int], None] | None
+    ) -> Callable[[int], Raw]:
+        given = to_json(meta)[1:-1] if meta else b""
+
+        def params(id: int) -> Raw:
+            if begun is not None:
+                begun(id)
+            return self.params(body, given, id if token else None)
+
+        return params
+
+    def params(self, body: bytes, meta: bytes = b"", token: int | None = None) -> Raw:
+        """A request's params: its members, and `_meta` with what the revision, the user and the call want there."""
+        if not meta and token is None:
+            if not self._head:
+                return Raw(body)
+            return Raw(self._head + (b"," + body[1:] if len(body) > 2 else b"}"))
+        parts = [meta, self._members, b"" if token is None else b'"progressToken":%d' % token]
+        head = b'{"_meta":{' + b",".join(part for part in parts if part) + b"}"
+        return Raw(head + (b"," + body[1:] if len(body) > 2 else b"}"))
+
+    async def notify(self, method: str, params: Any = UNSET) -> None:
+        """Tell the server something."""
+        await self.peer.notify(method, params)
+
+    def _other_revision(self, error: RpcError) -> bool:
+        """Whether the server lists a stateless revision that we speak too; it is spoken from now on."""
+        era = self.era
+        found = newest(supported(error))
+        if era.revision.stateful or found is None or found.stateful:
+            return False
+        self.adopt(msgspec.structs.replace(era, revision=found))
+        return True
+
+    # -- making good
+
+    async def alive(self) -> _Line:
+        """The line, opened anew where it is over and that was asked for."""
+        line = self._line
+        if line is None:
+            raise LocalError("the client is not entered yet: `async with Client(...) as client`")
+        if self._closing or not self._restart:
+            return line  # its peer says how it ended
+        async with self._lock:
+            if self._line is line and line.peer.channel is None:
+                # "If the server process exits unexpectedly, the client SHOULD restart it" (basic/transports/stdio)
+                await line.peer.close(0)
+                await self.open()
+                await self._again()
+            assert self._line is not None
+            return self._line
+
+    async def _renew(self, handshakes: int, lost: SessionLost) -> None:
+        """A new handshake on the same channel, unless somebody had one meanwhile."""
+        async with self._lock:
+            line = self._line
+            if self._closing or line is None:
+                raise lost
+            if handshakes == self._handshakes:
+                self.adopt(await handshake(line, self._hello, self.era.revision, timeout=self.timeout))
+                self._handshakes += 1
+                await self._again()
+
+    async def _again(self) -> None:
+        """Say once more what the server held for us."""
+        if self.level is not None and self.era.revision.stateful:
+            line = self._line
+            assert line is not None
+            await line.peer.call("logging/setLevel", {"level": self.level}, result=Raw)
+        if self.renewed is not None:
+            await self.renewed()
+
+    def _state(self, peer: Peer, state: str, why: ChannelError | None) -> None:
+        if state == "closed" and self._line is not None and self._line.peer is peer and self.lost is not None:
+            self.lost(None if self._closing else why)
+
+    def _session_lost(self, why: SessionLost) -> None:
+        line = self._line
+        if line is not None and not self._closing:
+            line.peer.later(self._renewed_quietly(self._handshakes, why))
+
+    async def _renewed_quietly(self, handshakes: int, why: SessionLost) -> None:
+        try:
+            await self._renew(handshakes, why)
+        except Exception as error:  # the next call will meet it, and say so
+            logger.debug("no new session: %s", error)
+
+    # -- what the server says
+
+    def _make_service(self) -> Service:
+        service = Service("mcp client", discover=False, limits=self._options.limits)
+        heard = _method("heard", "inline", self._take)
+        asked = _method("asked", "async", self._ask, timeout=PATIENCE)
+        ping = _method("ping", "inline", lambda message, context: {})
+
+        def route(
+            message: Request | Notification, caller: Caller, peer: Any
+        ) -> tuple[Method | None, Request | Notification]:
+            if isinstance(message, Notification):
+                return heard, Notification(message.method, message)
+            revision: Revision | None = peer.state
+            if message.method == "ping":
+                return ping, msgspec.structs.replace(message, params=message)
+            row = self._hello.extensions.methods.get(message.method)
+            if revision is None or row is None or row.direction == "client" or not row.within(revision):
+                raise MethodNotFound(data={"method": message.method})
+            return asked, msgspec.structs.replace(message, params=(message, revision))
+
+        service.router = route
+        return service
+
+    def _take(self, message: Notification, context: None) -> None:
+        try:
+            self._heard(message.method, message.params)
+        except Exception:
+            logger.exception("what takes %s failed", message.method)
+
+    async def _ask(self, asked: tuple[Request, Revision], context: None) -> Raw:
+        message, revision = asked
+        try:
+            answer = await self._hello.answering.answer(message.method, message.params, revision)
+        except Declined as error:
+            raise refused(error) from error
+        return Raw(answer)
+
+
+class _Line:
+    """A channel and the peer on it; `streamable`: the channel where it is Streamable HTTP."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        channel: Channel,
+        streamable: StreamableHttp | None,
+        http: bool,
+        inside: Servable | None,
+        traced: Callable[[Channel], Channel],
+    ) -> None:
+        self.peer = peer
+        self.channel = channel
+        self.streamable = streamable
+        self.http = http
+        self._exchanges = inside is None and not channel.duplex
+        self._inside = inside
+        self._traced = traced
+
+    def turn(self, *, stateless: bool) -> None:
+        if self.streamable is not None:
+            self.streamable.stateless = stateless
+            self.channel.duplex = self.streamable.duplex
+        elif self._inside is not None and not stateless:
+            served, self._inside = self._inside, None
+            near, far = pair(self.peer.limits)
+            self.channel = self._traced(near)
+            self.peer.attach(self.channel)
+            served.attach(far)
+        elif self._exchanges:  # a broker's: in a session the server asks, and is answered
+            self.channel.duplex = not stateless
+
+    async def ready(self, revision: Revision) -> None:
+        if self.streamable is not None:
+            # "the client MUST include the `MCP-Protocol-Version` header on all subsequent requests" (basic/transports)
+            self.streamable.version = revision.date if revision.version_header else None
+        self.peer.state = revision  # what the server asks from here on is answered by it
+        await self.peer.notify("notifications/initialized")
+        await self.channel.flush()
+        if self.streamable is not None:
+            self.streamable.listen()
+
+    def headers(
+        self, method: str, revision: Revision, name: str | None = None, extra: Mapping[str, str] | None = None
+    ) -> dict[str, str] | None:
+        if self.streamable is None or not revision.routing_headers:
+            return None
+        headers = {"MCP-Protocol-Version": revision.date, "Mcp-Method": method}
+        if name is not None:
+            headers["Mcp-Name"] = encode_value(name)
+        if extra:
+            headers.update(extra)
+        return headers
+
+
+def _method(
+    name: str, kind: Literal["inline", "async"], function: Callable[[Any, Any], Any], timeout: float | None = None
+) -> Method:
+    """A method that takes the whole message, put there by the router as its params."""
+    passed = Passed(function, "async" if kind == "async" else "plain", wants_context=False)
+    return Method(name, passed, kind, timeout=timeout, quick=kind == "inline")
+
+
+def _place(target: Target) -> Place:
+    """What an era is remembered under: the URL without credentials and query, or the command."""
+    if isinstance(target, str):
+        if "://" not in target:
+            return target
+        parts = urlsplit(target)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme != "memory" else None
+    return tuple(target) if isinstance(target, Sequence) else None

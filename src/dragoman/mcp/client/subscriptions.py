@@ -1,0 +1,357 @@
+"""What a client wants to hear of: changes of lists and of resources, as async iterators, in both eras.
+
+Rules (basic/patterns/subscriptions; server/resources, Subscriptions, of the stateful revisions):
+
+- In the stateless era a subscription is a call that lives long, `subscriptions/listen`. Its first message says what
+  the server will tell; everything it tells bears the call's id. It ends by an answer, by the server's cancelling it,
+  or with its stream.
+- In the stateful era resources are subscribed to one by one, each once however many listen here, and changes of
+  lists are told to all.
+- Only the last state counts: a change that was not read yet is not said twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from types import TracebackType
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...channel import ChannelError
+from ...jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
+from ..protocol.encoding import decode
+from ..protocol.params import SubscriptionFilter, SubscriptionsAcknowledgedNotificationParams
+from ..protocol.types import SUBSCRIPTION_ID
+from ..protocol.uri_template import above
+from .session import ENDLESS, ClientSession
+
+logger = logging.getLogger("dragoman.mcp")
+
+Kind: TypeAlias = Literal["tools", "prompts", "resources", "resource", "again"]
+
+LISTEN = "subscriptions/listen"
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 30.0
+
+
+class Changed(Struct, frozen=True):
+    """Something changed. `kind`: the list of tools, prompts or resources; one "resource", which `uri` names; or
+    "again": the subscription was lost and renewed, and anything may have changed meanwhile."""
+
+    kind: Kind
+    uri: str | None = None
+
+
+class _Meta(Struct):
+    id: int | str | UnsetType = msgspec.field(default=UNSET, name=SUBSCRIPTION_ID)
+
+
+class _Told(Struct):
+    """The params of any notification, as far as they are looked at here."""
+
+    meta: _Meta | UnsetType = msgspec.field(default=UNSET, name="_meta")
+    uri: str | UnsetType = UNSET
+    request: int | str | UnsetType = msgspec.field(default=UNSET, name="requestId")
+
+
+LISTS: dict[str, Kind] = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+}
+UPDATED = "notifications/resources/updated"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+CANCELLED = "notifications/cancelled"
+
+
+class SubscriptionManager:
+    """Every subscription of one client."""
+
+    def __init__(self, far: ClientSession) -> None:
+        self.far = far
+        self.calls: dict[int, Subscription] = {}
+        """Those of the stateless era, by the id of their call."""
+        self._others: set[Subscription] = set()
+        self._uris: Counter[str] = Counter()
+
+    def heard(self, method: str, params: Raw | UnsetType) -> None:
+        """A notification of the server."""
+        try:
+            told = decode(b"{}" if params is UNSET else params, _Told)
+        except (msgspec.DecodeError, RecursionError) as error:
+            logger.debug("%s: %s", method, error)
+            return
+        if method == CANCELLED:
+            # "A server MUST send `notifications/cancelled` referencing a `subscriptions/listen` request ID when it
+            # tears down that subscription stream" (basic/patterns/cancellation)
+            found = self.calls.get(told.request) if isinstance(told.request, int) else None
+            if found is not None:
+                found.end(None)
+            return
+        id = told.meta.id if told.meta is not UNSET else UNSET
+        one = self.calls.get(id) if isinstance(id, int) else None
+        if method == ACKNOWLEDGED:
+            if one is not None and params is not UNSET:
+                one.acknowledged(params)
+            return
+        kind: Kind = LISTS.get(method, "resource")
+        uri = told.uri if isinstance(told.uri, str) else None
+        if one is not None:
+            one.changed(Changed(kind, uri))
+        for other in self._others:
+            if other.wants(kind, uri):
+                other.changed(Changed(kind, uri))
+
+    # -- the stateful era
+
+    async def subscribe(self, one: Subscription) -> None:
+        """Hear of what a subscription wants, as far as the server can tell it."""
+        can = self.far.era.capabilities
+        lists = {"tools": can.tools, "prompts": can.prompts, "resources": can.resources}
+        told = {kind: what is not UNSET and what.list_changed is True for kind, what in lists.items()}
+        # "Both `subscribe` and `listChanged` are optional" (server/resources)
+        single = can.resources is not UNSET and can.resources.subscribe is True
+        self._others.add(one)
+        for uri in one.uris if single else ():
+            self._uris[uri] += 1
+            one.held.append(uri)
+            if self._uris[uri] == 1:
+                await self.far.call("resources/subscribe", msgspec.json.encode({"uri": uri}))
+        wanted = one.wanted
+        one.granted = SubscriptionFilter(
+            tools_list_changed=True if wanted.tools_list_changed is True and told["tools"] else UNSET,
+            prompts_list_changed=True if wanted.prompts_list_changed is True and told["prompts"] else UNSET,
+            resources_list_changed=True if wanted.resources_list_changed is True and told["resources"] else UNSET,
+            resource_subscriptions=list(one.held) if one.held else UNSET,
+        )
+
+    async def unsubscribe(self, one: Subscription) -> None:
+        """Hear no more of it."""
+        self._others.discard(one)
+        for uri in one.held:
+            self._uris[uri] -= 1
+            if self._uris[uri] <= 0:
+                del self._uris[uri]
+                with contextlib.suppress(ChannelError, RpcError, CallTimeout):
+                    await self.far.call("resources/unsubscribe", msgspec.json.encode({"uri": uri}))
+        one.held.clear()
+
+    async def renewed(self) -> None:
+        """The server was reached anew: it knows nothing of us."""
+        if self.far.era.revision.stateful:
+            for uri in tuple(self._uris):
+                await self.far.call("resources/subscribe", msgspec.json.encode({"uri": uri}))
+        for one in tuple(self._others):
+            one.changed(Changed("again"))
+
+    def lost(self, why: ChannelError | None) -> None:
+        """The channel is over."""
+        again = [one for one in self._others if one.again and why is not None]
+        for one in tuple(self._others):
+            if one not in again:
+                one.end(why)
+        if again:
+            asyncio.ensure_future(self._revive(again)).add_done_callback(lambda task: task.exception())
+
+    async def _revive(self, subscriptions: list[Subscription]) -> None:
+        pause = FIRST_PAUSE
+        while any(one in self._others for one in subscriptions):
+            try:
+                await self.far.alive()
+                return
+            except (ChannelError, CallTimeout):
+                pause = await _paused(pause)
+            except Exception as error:
+                for one in subscriptions:
+                    one.end(error)
+                return
+
+
+class Subscription:
+    """As `Client.subscribe`: an async context manager, and an async iterator of `Changed`."""
+
+    def __init__(
+        self,
+        listening: SubscriptionManager,
+        *,
+        uris: Iterable[str] = (),
+        tools: bool = False,
+        prompts: bool = False,
+        resources: bool = False,
+        again: bool = False,
+    ) -> None:
+        self.uris = tuple(dict.fromkeys(uris))
+        self.again = again
+        self.wanted = SubscriptionFilter(
+            tools_list_changed=True if tools else UNSET,
+            prompts_list_changed=True if prompts else UNSET,
+            resources_list_changed=True if resources else UNSET,
+            resource_subscriptions=list(self.uris) if self.uris else UNSET,
+        )
+        if self.wanted == SubscriptionFilter():
+            raise LocalError("subscribe to something: uris=[...], tools=True, prompts=True, resources=True")
+        self.granted = SubscriptionFilter()
+        """What the server will tell: the acknowledged filter, or what its capabilities allow."""
+        self.held: list[str] = []
+        self._listening = listening
+        self._news: dict[Changed, None] = {}
+        self._renewing = False
+        self._over = False
+        self._why: Exception | None = None
+        self._wake: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._acknowledged: asyncio.Future[None] | None = None
+
+    # -- for the user
+
+    async def __aenter__(self) -> Subscription:
+        far = self._listening.far
+        if far.era.revision.stateful:
+            try:
+                await self._listening.subscribe(self)
+            except BaseException:
+                await self._listening.unsubscribe(self)
+                raise
+            return self
+        loop = asyncio.get_running_loop()
+        self._acknowledged = loop.create_future()
+        self._task = loop.create_task(self._listen())
+        try:
+            async with asyncio.timeout(far.timeout):
+                await asyncio.wait([self._acknowledged, self._task], return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            await self.close()
+            raise CallTimeout(f"{LISTEN}: not acknowledged within {far.timeout} s") from None
+        except BaseException:
+            await self.close()
+            raise
+        if self._over and self._why is not None:
+            raise self._why
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Changed]:
+        return self
+
+    async def __anext__(self) -> Changed:
+        """The next change. Ends when the server ends the subscription or it is closed; raises how it was lost."""
+        while not self._news:
+            if self._over:
+                if self._why is not None:
+                    raise self._why
+                raise StopAsyncIteration
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+        found = next(iter(self._news))
+        del self._news[found]
+        return found
+
+    async def close(self) -> None:
+        """Hear no more; a task that waits for the next change is at the end."""
+        self.end(None)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._listening.far.entered:
+            await self._listening.unsubscribe(self)
+
+    # -- for SubscriptionManager
+
+    def wants(self, kind: Kind, uri: str | None) -> bool:
+        """Whether this is to be told."""
+        wanted = self.wanted
+        if kind == "resource":
+            return uri is not None and any(one in self.uris for one in above(uri))
+        lists = {
+            "tools": wanted.tools_list_changed,
+            "prompts": wanted.prompts_list_changed,
+            "resources": wanted.resources_list_changed,
+        }
+        return lists[kind] is True
+
+    def acknowledged(self, params: Raw) -> None:
+        """The server said what it will tell."""
+        try:
+            self.granted = decode(params, SubscriptionsAcknowledgedNotificationParams).notifications
+        except (msgspec.DecodeError, RecursionError) as error:
+            self.end(BadAnswer(f"{ACKNOWLEDGED}: {error}"))
+        if self._acknowledged is not None and not self._acknowledged.done():
+            self._acknowledged.set_result(None)
+        if self._renewing:
+            self._renewing = False
+            self.changed(Changed("again"))
+
+    def changed(self, change: Changed) -> None:
+        """Something changed."""
+        if not self._over:
+            self._news[change] = None
+            self._ring()
+
+    def end(self, why: Exception | None) -> None:
+        """There is nothing more to hear."""
+        if self._over:
+            return
+        self._over = True
+        self._why = why
+        if self._acknowledged is not None and not self._acknowledged.done():
+            self._acknowledged.set_result(None)
+        self._ring()
+
+    def _ring(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    # -- the stateless era
+
+    async def _listen(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await self._once()
+                self.end(None)
+                return
+            except (ChannelError, CallTimeout) as error:
+                # "a transport that closes without it indicates an unexpected disconnect, which the client MAY treat
+                # as a trigger to reconnect"
+                if not self.again or self._over:
+                    self.end(error)
+                    return
+                logger.debug("%s: lost, and asked for again: %s", LISTEN, error)
+            except Exception as error:
+                self.end(error)
+                return
+            pause = await _paused(pause)
+            self._renewing = True
+
+    async def _once(self) -> None:
+        """One call, as long as it lives."""
+        far = self._listening.far
+        calls = self._listening.calls
+        body = msgspec.json.encode({"notifications": self.wanted})
+        mine: list[int] = []
+
+        def begun(id: int) -> None:
+            mine.append(id)
+            calls[id] = self
+
+        try:
+            await far.call(LISTEN, body, how=ENDLESS, begun=begun)
+        finally:
+            for id in mine:
+                calls.pop(id, None)
+
+
+async def _paused(pause: float) -> float:
+    """Wait, and say how long to wait the next time."""
+    await asyncio.sleep(pause)
+    return min(pause * 2, LONGEST_PAUSE)

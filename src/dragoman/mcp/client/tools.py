@@ -1,0 +1,124 @@
+"""What a client knows of a server's tools: which arguments go into HTTP headers, what their results look like.
+
+Rules:
+
+- A tool whose `x-mcp-header` breaks the rules is left out with a warning where headers are sent ("Clients using the
+  Streamable HTTP transport MUST reject tool definitions", basic/transports/streamable-http).
+- A schema is compiled when its first result comes, and never fetches anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...jsonrpc.errors import BadAnswer
+from ...rpc.binding.results import result_decoder
+from ..protocol.encoding import decode
+from ..protocol.headers import HeaderParam, marked, mirror
+from ..protocol.params import CallToolResult
+from ..protocol.types import Tool
+from .checking import Check, checker
+
+logger = logging.getLogger("dragoman.mcp")
+
+
+class Known(Struct):
+    """One tool."""
+
+    marked: tuple[HeaderParam, ...]
+    schema: Mapping[str, Any] | None
+    check: Check | None = None
+
+
+class KnownTools:
+    """The tools that were listed, by name."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, Known] = {}
+        self.listed = False
+        """Whether the server was asked for its tools since it last said that they changed."""
+
+    def learn(self, tools: Iterable[Tool], *, headers: bool) -> list[Tool]:
+        """Note a page of tools, and give those that can be called. `headers`: arguments go into HTTP headers."""
+        fine = []
+        for tool in tools:
+            try:
+                found = marked(tool.input_schema) if headers else ()
+            except ValueError as error:
+                # "Clients SHOULD log a warning when rejecting a tool definition"
+                logger.warning("the tool %r is left out: %s", tool.name, error)
+                self._tools.pop(tool.name, None)
+                continue
+            schema = tool.output_schema if isinstance(tool.output_schema, dict) else None
+            old = self._tools.get(tool.name)
+            check = old.check if old is not None and old.schema == schema else None
+            self._tools[tool.name] = Known(found, schema, check)
+            fine.append(tool)
+        return fine
+
+    def changed(self) -> None:
+        """The server said that its tools changed."""
+        self.listed = False
+
+    def get(self, name: str) -> Known | None:
+        """What is known of a tool."""
+        return self._tools.get(name)
+
+    def headers(self, name: str, arguments: Mapping[str, Any] | None) -> dict[str, str] | None:
+        """The `Mcp-Param-*` headers of a call; None for none."""
+        known = self._tools.get(name)
+        if known is None or not known.marked:
+            return None
+        return mirror(known.marked, arguments)
+
+    def verify(self, name: str, found: CallToolResult) -> None:
+        """BadAnswer when a structured result does not conform to the tool's output schema ("Clients SHOULD validate
+        structured results against this schema", server/tools)."""
+        known = self._tools.get(name)
+        if known is None or known.schema is None or found.is_error is True:
+            return
+        if found.structured_content is UNSET:
+            raise BadAnswer(f"tools/call: {name} has an output schema, and its result has no structuredContent")
+        if known.check is None:
+            known.check = checker(known.schema)
+        fault = known.check(found.structured_content)
+        if fault:
+            raise BadAnswer(f"tools/call: the structured result of {name} does not fit its output schema: {fault}")
+
+
+class _Structured(Struct, rename="camel"):
+    structured_content: Raw | UnsetType = UNSET
+
+
+class _Wrapped(Struct, forbid_unknown_fields=True):
+    result: Raw
+
+
+def typed(kind: Any, raw: Raw, result: CallToolResult) -> Any:
+    """A tool's result as `kind`: its structured content (also where it is wrapped as `{"result": ...}`), else its text
+    as JSON, else its text. BadAnswer when nothing of it fits."""
+    read = result_decoder(kind)
+    structured = decode(raw, _Structured).structured_content
+    if structured is UNSET:
+        said = result.text
+        try:
+            return read(said.encode())
+        except BadAnswer:
+            if kind is str:
+                return said
+            raise
+    try:
+        return read(structured)
+    except BadAnswer:
+        try:
+            wrapped = decode(structured, _Wrapped)
+        except msgspec.DecodeError:
+            pass
+        else:
+            return read(wrapped.result)
+        raise

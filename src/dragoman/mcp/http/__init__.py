@@ -1,0 +1,1 @@
+"""MCP's endpoint on an HTTP server."""

@@ -1,0 +1,256 @@
+"""The HTTP side of a `Server`: both eras of Streamable HTTP on one endpoint.
+
+A POST whose `MCP-Protocol-Version` names a stateless revision, or whose body's `_meta` names one, is an
+exchange of its own; any other belongs to the session its `Mcp-Session-Id` names, or begins one by
+`initialize`. GET opens a session's stream, or resumes a broken one; DELETE ends the session. `Host` and
+`Origin` were looked at before (`transports.http.messages.OriginPolicy`).
+
+Rules (basic/transports; 2026's basic/transports/streamable-http):
+
+- What cannot be served is a JSON-RPC error with the right status: 400 for what is no message here, a
+  version or headers that do not agree; 404 for a session that is none, or a method that is not there;
+  405, 406 and 415 as HTTP has them; 503 when busy or draining.
+- A server that drains takes no new requests of sessions (503), so that a balancer tries another; answers to what it
+  asked it takes to the end.
+- Notifications and responses are 202 and have no body.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Struct, field
+
+from ...bus.contract import BusLost
+from ...channel import Ended
+from ...jsonrpc.codec import read
+from ...jsonrpc.errors import InternalError, RpcError
+from ...jsonrpc.messages import Batch, Malformed, Message, Notification, Request
+from ...transports.http.messages import Endpoint, HttpRequest, Reply
+from ..protocol import dialect
+from ..protocol.admission import claimed
+from ..protocol.methods import HEADER_MISMATCH, UNSUPPORTED_VERSION
+from ..session.memory import MemorySessions
+from ..session.responder import AWAY, NO_BATCHES, NO_SESSION
+from ..session.session import Session
+from .errors import after, refuse, refused
+from .head import RequestHead, facts
+from .readers import HttpReader, unfit
+from .serving import Serving
+from .stateless import StatelessExchange
+
+if TYPE_CHECKING:
+    from ..session.replica import ReplicaSessions
+
+    Sessions: TypeAlias = MemorySessions | ReplicaSessions
+
+logger = logging.getLogger("dragoman.mcp")
+
+_MISSING: Final = "Header mismatch: MCP-Protocol-Version header is missing"
+
+
+def endpoints(server: Serving, at: str) -> Mapping[str, Endpoint]:
+    """The endpoint of a server at this path, and what stands beside it."""
+    found: dict[str, Endpoint] = {at: McpEndpoint(server)}
+    if server.options.sse_2024:
+        from .legacy_2024 import beside  # noqa: PLC0415  (an old wire, imported when switched on)
+
+        found |= beside(server, at)
+    return found
+
+
+class McpEndpoint:
+    """The MCP endpoint."""
+
+    def __init__(self, server: Serving) -> None:
+        self.server = server
+        self._spoken = server.offered.stateful
+        """The stateful revisions that are spoken here."""
+        self._stateless = bool(server.offered.stateless)
+        self._service = server.service
+        self._host = server.host
+        self._memory = MemorySessions(server.host, server.options)
+        self._replica: ReplicaSessions | None = None
+
+    def __call__(self, request: HttpRequest, reply: Reply) -> None:
+        known: RequestHead | None = request.head.memo
+        if known is None:
+            known = facts(request.head, request.headers)
+        if request.method == "POST":
+            self._posted(request, known, reply)
+            return
+        sessions = self._sessions()
+        if request.method not in ("GET", "DELETE") or sessions is None or (known.modern and self._stateless):
+            # "HTTP GET or DELETE to the MCP endpoint: respond with 405 Method Not Allowed"
+            allow = (("Allow", "POST" if sessions is None else "GET, POST, DELETE"),)
+            refuse(reply, 405, f"{request.method} is not for this endpoint", lines=allow)
+        elif request.method == "GET" and not known.sse:
+            # "The client MUST include an `Accept` header, listing `text/event-stream`"
+            refuse(reply, 406, "Accept must list text/event-stream")
+        else:
+            self._in_session(sessions, request, None, known, reply)
+
+    # -- POST
+
+    def _posted(self, request: HttpRequest, known: RequestHead, reply: Reply) -> None:
+        if not known.body:
+            refuse(reply, 415, "Content-Type must be application/json, in UTF-8")
+        elif not (known.json or known.sse):
+            refuse(reply, 406, "Accept must list application/json and text/event-stream")
+        else:
+            service = self._service
+            message = read(request.body, service.limits, service.lenient)
+            # where the head names no session that could be one, it is the body that says which era was meant
+            named = known.session is not None and (known.version is None or known.version in self._spoken)
+            if self._stateless and (known.modern or (not named and _names_revision(message))):
+                self._alone(request, message, known, reply)
+            elif (sessions := self._sessions()) is not None:
+                self._in_session(sessions, request, message, known, reply)
+            else:
+                self._misses_version(message, reply)
+
+    def _misses_version(self, message: Message, reply: Reply) -> None:
+        """A message of the stateful era, where that is not spoken, or one without headers."""
+        id = message.id if type(message) is Request else UNSET
+        if type(message) is Request and message.method == "initialize":
+            # "SHOULD name the protocol versions it supports in any error it returns to an `initialize`"
+            # (basic/versioning)
+            refuse(reply, 400, self.unsupported(_asked(message)), id=id)
+        else:
+            refuse(reply, 400, RpcError.of(HEADER_MISMATCH, _MISSING), id=id)
+
+    def unsupported(self, version: str) -> RpcError:
+        """-32022, with what is spoken here."""
+        offered = self.server.offered
+        if self._sessions() is not None or not self._spoken:
+            data = {"supported": offered.dates, "requested": version}
+            return RpcError.of(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+        text = "Unsupported protocol version: this server shares its load, and has nowhere to keep a session"
+        supported = [*reversed([*offered.stateless])]
+        return RpcError.of(UNSUPPORTED_VERSION, text, {"supported": supported, "requested": version})
+
+    # -- the stateless era
+
+    def _alone(self, request: HttpRequest, message: Message, known: RequestHead, reply: Reply) -> None:
+        kind = type(message)
+        if kind is not Request and kind is not Notification:
+            self._unfit(message, reply)
+            return
+        exchange = StatelessExchange(reply, request.body, request.caller, known, self.server, kind is Request)
+        self._host.take(exchange, message)
+        if not exchange.over:
+            reply.gone = exchange.left
+
+    def _unfit(self, message: Message, reply: Reply) -> None:
+        """ "The body of the HTTP POST MUST be a single JSON-RPC request or notification"."""
+        if isinstance(message, Malformed):
+            unfit(reply, message, self._service.answers)
+        elif type(message) is Batch:
+            refused(reply, NO_BATCHES)
+        else:
+            refuse(reply, 400, "Invalid Request: no request of this server waits for a response")
+
+    # -- the stateful era
+
+    def _sessions(self) -> MemorySessions | ReplicaSessions | None:
+        """Where sessions are kept; None where there are none here."""
+        server = self.server
+        shared = server.shared
+        if not self._spoken or (shared is not None and shared.store is None):
+            return None
+        if shared is None:
+            return self._memory
+        if self._replica is None or self._replica.shared is not shared:
+            from ..session.replica import ReplicaSessions  # noqa: PLC0415  (only where there is a bus)
+
+            self._replica = ReplicaSessions(server.host, server.options, shared, server.subscriptions)
+        return self._replica
+
+    def _in_session(
+        self, sessions: Sessions, request: HttpRequest, message: Message | None, known: RequestHead, reply: Reply
+    ) -> None:
+        """A request of HTTP that belongs to a session, or begins one. `message`: None but for a POST."""
+        asks = type(message) is Request
+        if self.server.gate.draining and (asks or type(message) is Batch or request.method == "GET"):
+            self._draining(reply, message.id if type(message) is Request else UNSET)
+        elif asks and message.method == "initialize" and known.session is None:  # type: ignore[union-attr]
+            self._begin(sessions, request, message, known, reply)  # type: ignore[arg-type]
+        # "If the server receives a request with an invalid or unsupported `MCP-Protocol-Version`, it MUST respond with
+        # 400 Bad Request"; without one the version is what was negotiated
+        elif known.version is not None and known.version not in self._spoken:
+            refuse(reply, 400, self.unsupported(known.version))
+        elif known.session is None:
+            # "Servers that require a session ID SHOULD respond to requests without [it] with HTTP 400 Bad Request"
+            refuse(reply, 400, "Mcp-Session-Id is missing: `initialize` gives one", null=known.null)
+        else:
+            sessions.run(self._served(sessions, known.session, request, message, known, reply))
+
+    def _begin(
+        self, sessions: Sessions, request: HttpRequest, message: Request, known: RequestHead, reply: Reply
+    ) -> None:
+        if known.version is not None and known.version not in self._spoken:
+            refuse(reply, 400, self.unsupported(known.version), id=message.id)
+            return
+        session = Session(sessions, request.caller.principal, request.caller)
+        session.begin(message, HttpReader(reply, known, known.null, self.server), request.caller)
+
+    async def _served(
+        self,
+        sessions: Sessions,
+        id: str,
+        request: HttpRequest,
+        message: Message | None,
+        known: RequestHead,
+        reply: Reply,
+    ) -> None:
+        server = self.server
+        try:
+            session = await sessions.find(id, request.caller.principal, request.caller)
+            if session is None:
+                refused(reply, NO_SESSION, null=known.null)
+                return
+            # an error without an id is said as the session's revision has it
+            reader = HttpReader(reply, known, session.peer.inbox.dialect.null_id, server)
+            if message is not None:
+                await session.take(message, request.body, reader, request.caller)
+            elif request.method == "GET":
+                await session.listen(reader, known.event)
+            else:
+                await sessions.erase(session)
+                session.end(Ended("the client ended the session"))
+                reply.respond(204)
+        except BusLost as lost:
+            logger.warning("%s: %s", server.name, lost)
+            refused(reply, AWAY, id=message.id if type(message) is Request else UNSET)
+        except Exception:
+            logger.exception("a request of a session raised")
+            error = InternalError("Internal error")
+            refuse(reply, 500, error, id=message.id if type(message) is Request else UNSET)
+
+    def _draining(self, reply: Reply, id: Any = UNSET) -> None:
+        refusal = self.server.gate.refusal()
+        assert refusal is not None
+        refuse(reply, 503, dialect.MCP.error(refusal), id=id, lines=after(refusal))
+
+
+def _names_revision(message: Message) -> bool:
+    """Whether a request says in `_meta` which revision it speaks: "served statelessly" (2026's basic/versioning)."""
+    return type(message) is Request and claimed(message.params) is not UNSET
+
+
+class _Initialize(Struct):
+    version: str = field(default="", name="protocolVersion")
+
+
+_initialize = msgspec.json.Decoder(_Initialize).decode
+
+
+def _asked(message: Request) -> str:
+    """The version that an `initialize` asks for."""
+    try:
+        return "" if message.params is UNSET else _initialize(message.params).version
+    except (msgspec.DecodeError, RecursionError):
+        return ""

@@ -1,0 +1,92 @@
+"""What is refused over HTTP: which status, and the JSON-RPC error in its body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from ...jsonrpc.codec import failure
+from ...jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal, RpcError
+from ...transports.http.messages import JSON_LINES, Lines, Reply
+from ..protocol.methods import HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION
+from ..session.responder import Refused, failed
+
+_STATUS: Final = {
+    METHOD_NOT_FOUND: 404,  # "it MUST respond with 404 Not Found" (2026's basic/transports/streamable-http)
+    HEADER_MISMATCH: 400,
+    MISSING_CAPABILITY: 400,
+    UNSUPPORTED_VERSION: 400,
+}
+"""Statuses of a stateless request's errors; any other error is as good an answer as a result."""
+_NOT_ACCEPTED: Final = frozenset({INVALID_REQUEST, HEADER_MISMATCH, UNSUPPORTED_VERSION})
+"""Codes of errors that say: what was POSTed in a session is no message for it."""
+_REFUSED: Final[Mapping[str, int]] = {
+    # "it MUST respond to requests containing that session ID with HTTP 404 Not Found" (basic/transports)
+    "no session": 404,
+    "ended": 404,
+    "no stream": 400,
+    "no batches": 400,
+    "full": 503,
+    "away": 503,
+}
+"""Statuses of what a session refuses."""
+
+
+class _Error(Struct):
+    code: int
+
+
+class _Failure(Struct):
+    error: _Error
+
+
+_code = msgspec.json.Decoder(_Failure).decode
+
+
+def status_of(answer: bytes, refusal: Refusal | None) -> int:
+    """The HTTP status of a stateless request's answer that is an error or a refusal."""
+    if refusal is not None and refusal.kind in ("busy", "draining"):
+        return 503
+    if refusal is not None and refusal.kind == "too_large":
+        return 413
+    code = _code(answer).error.code
+    if refusal is not None and code in (INVALID_PARAMS, INVALID_REQUEST):
+        # "A request missing any required field is malformed; [...] the response status MUST be 400" (basic/index)
+        return 400
+    return _STATUS.get(code, 200)
+
+
+def status_in_session(answer: bytes) -> int:
+    """The HTTP status of a session's answer.
+
+    "If the server cannot accept the input, it MUST return an HTTP error status code (e.g., 400 Bad Request)"
+    (basic/transports)
+    """
+    return 400 if failed(answer) and _code(answer).error.code in _NOT_ACCEPTED else 200
+
+
+def refuse(
+    reply: Reply, status: int, error: RpcError | str, *, id: Any = UNSET, null: bool = False, lines: Lines = ()
+) -> None:
+    """An HTTP refusal as a JSON-RPC error; words alone are -32600. Without `id`: none could be read.
+
+    `null`: revisions that knew no error without an id have null there.
+    """
+    if isinstance(error, str):
+        error = RpcError.of(INVALID_REQUEST, error)
+    reply.respond(status, (*JSON_LINES, *lines), failure(None if id is UNSET and null else id, error))
+
+
+def refused(reply: Reply, refusal: Refused, *, id: Any = UNSET, null: bool = False) -> None:
+    """What a session refuses, as HTTP says it."""
+    status = _REFUSED[refusal.why]
+    lines: Lines = (("Retry-After", "1"),) if status == 503 else ()
+    refuse(reply, status, refusal.error, id=id, null=null, lines=lines)
+
+
+def after(refusal: Refusal) -> Lines:
+    """When to come back."""
+    return (("Retry-After", str(refusal.data.get("retry_after", 1))),)

@@ -1,0 +1,177 @@
+"""HTTP+SSE, the wire of the oldest revision, beside the endpoint of today's.
+
+GET `/sse` opens a stream, whose first event says where to POST; each POST is 202, and what answers it
+comes on the stream, which is the channel of its peer (2024-11-05's basic/transports, "HTTP with SSE").
+The URL for POSTs has the channel's secret in it. It ends with its stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qs
+
+from ...channel import Caller, ChannelError, Closed, Ended, Outgoing, Receiver, again
+from ...jsonrpc.codec import read
+from ...jsonrpc.messages import Malformed
+from ...rpc.peer import Peer
+from ...transports.http.messages import Endpoint, HttpRequest, Reply
+from ...transports.http.sse import comment, event
+from ..protocol.dialect import of
+from ..protocol.revisions import R2024_11
+from .errors import refuse
+from .head import RequestHead, facts
+from .readers import SSE_LINES
+from .serving import Serving
+
+_PARAMETER: Final = "session"
+
+
+def beside(server: Serving, at: str) -> Mapping[str, Endpoint]:
+    """The two endpoints, next to the path of the endpoint of today."""
+    parent = at.rpartition("/")[0]
+    wire = OldWire(server)
+    return {f"{parent}/sse": wire.listen, f"{parent}/messages": wire.post}
+
+
+class OldWire:
+    """The channels of this wire on one server, by their secrets."""
+
+    def __init__(self, server: Serving) -> None:
+        self.server = server
+        self.channels: dict[str, OldChannel] = {}
+
+    def listen(self, request: HttpRequest, reply: Reply) -> None:
+        """GET: a channel."""
+        known = _facts(request)
+        if request.method != "GET":
+            refuse(reply, 405, "GET opens a stream here", lines=(("Allow", "GET"),))
+        elif not known.sse:
+            refuse(reply, 406, "Accept must list text/event-stream")
+        elif self.server.gate.draining or len(self.channels) >= self.server.options.sessions:
+            refuse(reply, 503, "Too many streams, or the server is closing", lines=(("Retry-After", "1"),))
+        else:
+            channel = OldChannel(self, request.caller, reply)
+            peer = Peer(self.server.host, limits=self.server.limits, dialect=of(R2024_11))
+            channel.principal = request.caller.principal
+            self.channels[channel.secret] = channel
+            peer.attach(channel)
+
+    def post(self, request: HttpRequest, reply: Reply) -> None:
+        """POST: one message of a channel."""
+        known = _facts(request)
+        if request.method != "POST":
+            refuse(reply, 405, "POST a message here", lines=(("Allow", "POST"),))
+            return
+        if not known.body:
+            refuse(reply, 415, "Content-Type must be application/json, in UTF-8")
+            return
+        secret = parse_qs(request.query).get(_PARAMETER, [""])[-1]
+        channel = self.channels.get(secret)
+        if channel is None or channel.principal != request.caller.principal:
+            refuse(reply, 404, "There is no such stream: GET opens one")
+            return
+        service = self.server.service
+        message = read(request.body, service.limits, service.lenient)
+        if type(message) is Malformed:
+            refuse(reply, 400, message.reason, null=True)
+            return
+        reply.respond(202)
+        channel.receiver.received(request.body)
+
+
+def _facts(request: HttpRequest) -> RequestHead:
+    known: RequestHead | None = request.head.memo
+    return facts(request.head, request.headers) if known is None else known
+
+
+class OldChannel:
+    """One stream and what is POSTed for it: a `Channel`."""
+
+    __slots__ = ("_reply", "_waiting", "_why", "_wire", "caller", "principal", "receiver", "secret", "writable")
+
+    duplex = True
+    receiver: Receiver
+
+    def __init__(self, wire: OldWire, caller: Caller, reply: Reply) -> None:
+        self.caller = caller
+        self.principal: str | None = None
+        self.secret = secrets.token_urlsafe(24)
+        self._wire = wire
+        self.writable = True
+        self._reply: Reply | None = reply
+        self._why: ChannelError | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def open(self, receiver: Receiver) -> None:
+        reply = self._reply
+        assert reply is not None
+        self.receiver = receiver
+        reply.gone = self._gone
+        reply.resumed = self._resumed
+        reply.doubted = self._comment
+        reply.start(200, SSE_LINES)
+        # "the server MUST send an `endpoint` event containing a URI for the client to use for sending messages"; a
+        # relative one holds wherever this is mounted
+        reply.write(event(f"messages?{_PARAMETER}={self.secret}".encode(), event="endpoint"))
+        self._wire.server.host.clock.set(self, self._wire.server.options.keep_alive)
+
+    def send(self, message: bytes, call: Outgoing | None = None) -> None:
+        reply = self._reply
+        if reply is None:
+            raise again(self._why or Closed("the stream is over"))
+        # "Server messages are sent as SSE `message` events"
+        reply.write(event(message, event="message"))
+        self.writable = reply.writable
+
+    async def flush(self) -> None:
+        while not self.writable and self._reply is not None:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
+        if self._why is not None:
+            raise again(self._why)
+
+    async def close(self) -> None:
+        self.abort(Closed("the stream was closed"))
+
+    def abort(self, why: ChannelError) -> None:
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply.gone = reply.resumed = reply.doubted = None
+            reply.finish()
+            self._over(why)
+
+    def _gone(self) -> None:
+        self._reply = None
+        self._over(Ended("the client closed the stream"))
+
+    def _resumed(self) -> None:
+        self.writable = True
+        self._wake()
+        self.receiver.resumed()
+
+    def _wake(self) -> None:
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiting.clear()
+
+    def _over(self, why: ChannelError) -> None:
+        self._why = why
+        self._wake()
+        self._wire.channels.pop(self.secret, None)
+        self._wire.server.host.clock.drop(self)
+        self.receiver.ended(why)
+
+    def expired(self) -> None:
+        """Quiet for a while."""
+        self._comment()
+        if self._reply is not None:
+            self._wire.server.host.clock.set(self, self._wire.server.options.keep_alive)
+
+    def _comment(self) -> None:
+        if self._reply is not None and self._reply.writable:
+            self._reply.write(comment())

@@ -1,0 +1,145 @@
+"""The HTTP answers that carry what a session says: whole, as JSON, or a stream as Server-Sent Events.
+
+A quiet stream carries a comment now and then. Statuses and header fields are said here, and nowhere in the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from ...jsonrpc.messages import Malformed
+from ...rpc.responses import Answers
+from ...transports.http.messages import JSON_LINES, Lines, Reply
+from ...transports.http.sse import comment, event
+from ..protocol import dialect
+from ..session.responder import FAILED, NO_STREAM, Refused
+from .errors import refuse, refused, status_in_session
+from .head import RequestHead
+from .serving import Serving
+
+SESSION: Final = "Mcp-Session-Id"
+SSE: Final = "text/event-stream"
+SSE_LINES: Final[Lines] = (
+    ("Content-Type", SSE),
+    ("Cache-Control", "no-store"),
+    # "servers SHOULD include the `X-Accel-Buffering: no` header" (2026's basic/transports/streamable-http)
+    ("X-Accel-Buffering", "no"),
+)
+
+
+class HttpReader:
+    """One HTTP answer of a session: an `Answering`."""
+
+    __slots__ = ("_left", "_null", "_reply", "_server", "gone", "resumed", "streams", "whole")
+
+    def __init__(
+        self,
+        reply: Reply,
+        known: RequestHead,
+        null: bool,
+        server: Serving,
+    ) -> None:
+        """`null`: an error that has no id has null there."""
+        self.whole = known.json
+        self.streams = known.sse
+        self.gone: Callable[[], None] | None = None
+        self.resumed: Callable[[], None] | None = None
+        self._reply = reply
+        self._server = server
+        self._null = null
+        self._left = False
+        reply.gone = self._gone
+
+    # -- the whole answer
+
+    def answer(self, answer: bytes, session: str = "") -> None:
+        lines: Lines = ((SESSION, session),) if session else ()
+        if self.whole:
+            status = status_in_session(answer) if answer.startswith(FAILED) else 200
+            self._reply.respond(status, (*JSON_LINES, *lines) if lines else JSON_LINES, answer)
+        else:
+            self._reply.respond(200, (*SSE_LINES, *lines), event(answer))
+
+    def accepted(self) -> None:
+        """ "If the server accepts the input, the server MUST return HTTP status code 202 Accepted with no body"."""
+        self._reply.respond(202)
+
+    def nothing(self) -> None:
+        """A stream without a response."""
+        self._reply.respond(200, SSE_LINES)
+
+    def refused(self, refusal: Refused, id: Any = UNSET) -> None:
+        refused(self._reply, refusal, id=id, null=self._null)
+
+    def unfit(self, message: Malformed) -> None:
+        unfit(self._reply, message, self._server.host.service.answers, null=self._null)
+
+    # -- a stream
+
+    @property
+    def writable(self) -> bool:
+        return self._reply.writable
+
+    def begin(self, id: str | None = None) -> None:
+        """Begin. "The server SHOULD immediately send an SSE event consisting of an event ID and an
+        empty `data` field in order to prime the client to reconnect" (basic/transports)."""
+        if self._left:
+            self._gone()
+            return
+        reply = self._reply
+        reply.resumed = self._resumed
+        reply.doubted = self._comment
+        reply.start(200, SSE_LINES)
+        if id is not None:
+            reply.write(event(b"", id=id, retry=self._server.options.retry))
+        self._server.host.clock.set(self, self._server.options.keep_alive)
+
+    def send(self, message: bytes, id: str | None) -> None:
+        self._reply.write(event(message, id=id))
+
+    def pause(self, id: str | None, retry: int) -> None:
+        self._end(event(b"", id=id, retry=retry))
+
+    def finish(self, message: bytes = b"", id: str | None = None) -> None:
+        self._end(event(message, id=id) if message else b"")
+
+    def missing(self) -> None:
+        self.refused(NO_STREAM)
+
+    def _end(self, last: bytes) -> None:
+        self._server.host.clock.drop(self)
+        reply = self._reply
+        reply.gone = reply.resumed = reply.doubted = None
+        reply.finish(last)
+
+    def _gone(self) -> None:
+        self._left = True
+        self._server.host.clock.drop(self)
+        if self.gone is not None:
+            self.gone()
+
+    def _resumed(self) -> None:
+        if self.resumed is not None:
+            self.resumed()
+
+    def expired(self) -> None:
+        """The stream has been quiet for a while."""
+        self._comment()
+        self._server.host.clock.set(self, self._server.options.keep_alive)
+
+    def _comment(self) -> None:
+        if self._reply.writable:
+            self._reply.write(comment())
+
+
+def unfit(reply: Reply, message: Malformed, answers: Answers, *, null: bool = False) -> None:
+    """400 for what is no message."""
+    if message.answerable:
+        spoken = msgspec.structs.replace(dialect.MCP, null_id=null)
+        reply.respond(400, JSON_LINES, answers.malformed(message, spoken) or b"")
+    else:
+        refuse(reply, 400, message.reason, null=null)

@@ -1,0 +1,42 @@
+"""What MCP's HTTP side needs of a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ...channel import CallLimit
+from ...jsonrpc.limits import Limits
+from ...rpc.runner import Runner
+from ...rpc.service import Service
+from ..protocol.admission import Offer
+from ..protocol.options import HttpOptions
+
+if TYPE_CHECKING:
+    from ..session.replica import Subscribed
+    from ..session.shared import Shared
+
+
+class Serving(Protocol):
+    """An MCP server."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def options(self) -> HttpOptions: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def offered(self) -> Offer:
+        """The revisions that are spoken."""
+
+    @property
+    def service(self) -> Service: ...
+    @property
+    def host(self) -> Runner: ...
+    @property
+    def gate(self) -> CallLimit: ...
+    @property
+    def subscriptions(self) -> Subscribed: ...
+    @property
+    def shared(self) -> Shared | None:
+        """What it shares with others that serve the same; None: it is alone."""

@@ -1,0 +1,112 @@
+"""The exchange of one POST of the stateless era: its end is the answer, and the caller's going away cancels it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...channel import Caller
+from ...jsonrpc.errors import Refusal
+from ...transports.http.messages import JSON_LINES, Reply
+from ...transports.http.sse import comment, event
+from ..session.responder import FAILED, failed
+from .errors import after, refuse, status_of
+from .head import RequestHead
+from .readers import SSE_LINES
+from .serving import Serving
+
+
+class StatelessExchange:
+    """An `Exchange`."""
+
+    __slots__ = (
+        "_known",
+        "_owed",
+        "_reply",
+        "_server",
+        "_streams",
+        "caller",
+        "gone",
+        "over",
+        "request",
+    )
+
+    def __init__(
+        self,
+        reply: Reply,
+        request: bytes,
+        caller: Caller,
+        known: RequestHead,
+        server: Serving,
+        owed: bool,
+    ) -> None:
+        self.request = request
+        self.caller = caller
+        self.gone: Callable[[], None] | None = None
+        self.over = False
+        self._reply = reply
+        self._known = known
+        self._server = server
+        self._owed = owed
+        self._streams = False
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        if self.over:
+            return
+        self.over = True
+        if self._streams:
+            self._server.host.clock.drop(self)
+            # "The final JSON-RPC response SHOULD terminate the stream"
+            self._reply.finish(b"" if answer is None else event(answer))
+        elif answer is None:
+            self._nothing(refusal)
+        elif refusal is None and self._known.json and not answer.startswith(FAILED):
+            self._reply.respond(200, JSON_LINES, answer)
+        else:
+            self._other(answer, refusal)
+
+    def _nothing(self, refusal: Refusal | None) -> None:
+        if self._owed:  # it was cancelled, and not by its caller
+            self._reply.respond(204)
+        elif refusal is None:
+            # "If the server accepts it, the server MUST return HTTP status code 202 Accepted with no body"
+            self._reply.respond(202)
+        else:
+            # "If the server cannot accept it, it MUST return an HTTP error status code"
+            busy = refusal.kind in ("busy", "draining")
+            refuse(self._reply, 503 if busy else 400, refusal.reason, lines=after(refusal) if busy else ())
+
+    def _other(self, answer: bytes, refusal: Refusal | None) -> None:
+        status = 200 if refusal is None and not failed(answer) else status_of(answer, refusal)
+        if status == 200 and not self._known.json:
+            self._reply.respond(200, SSE_LINES, event(answer))
+        else:
+            lines = after(refusal) if status == 503 and refusal is not None else ()
+            self._reply.respond(status, (*JSON_LINES, *lines) if lines else JSON_LINES, answer)
+
+    def stream(self, message: bytes) -> bool:
+        """Send a message ahead of the answer. False where the caller takes no stream, or reads too slowly."""
+        if self.over or not self._known.sse or not self._reply.writable:
+            return False
+        if not self._streams:
+            self._streams = True
+            self._reply.start(200, SSE_LINES)
+            self._reply.doubted = self._comment
+            self._server.host.clock.set(self, self._server.options.keep_alive)
+        self._reply.write(event(message))
+        return True
+
+    def expired(self) -> None:
+        """The stream has been quiet for a while."""
+        self._comment()
+        self._server.host.clock.set(self, self._server.options.keep_alive)
+
+    def _comment(self) -> None:
+        if self._reply.writable:
+            self._reply.write(comment())
+
+    def left(self) -> None:
+        """The caller went away: "The server MUST treat a client disconnect as cancellation" (basic/patterns)."""
+        self.over = True
+        self._server.host.clock.drop(self)
+        if self.gone is not None:
+            self.gone()

@@ -1,0 +1,1 @@
+"""MCP as data: types, methods, revisions. Pure: it knows `jsonrpc` alone."""

@@ -1,0 +1,355 @@
+"""The caller, its revision and what it can do: the handshake of the stateful era, the envelope of the
+stateless one. Pure.
+
+A request that says in `_meta` which revision it speaks is stateless, whatever came before it on its
+channel; any other belongs to the `SessionState` that `initialize` began there. `admit` is the one way in: over
+HTTP it compares the headers with the very `_meta` and params that are served, so that no message can show
+them one thing and its method another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, get_args
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...jsonrpc.errors import MESSAGES, METHOD_NOT_FOUND, InvalidParams, RpcError
+from ...jsonrpc.messages import Request
+from .encoding import decode
+from .headers import HeaderParam, check, check_version
+from .methods import HEADER_MISMATCH, METHODS, UNSUPPORTED_VERSION, Row
+from .params import InitializeRequestParams
+from .revisions import NEWEST_STATEFUL, REVISIONS, Revision, by_age
+from .types import CLIENT_CAPABILITIES, PROTOCOL_VERSION, ClientCapabilities, Implementation, LoggingLevel, RequestMeta
+
+LEVELS = {level: number for number, level in enumerate(get_args(LoggingLevel))}
+"""The log levels by weight, the lightest first."""
+NOTHING = ClientCapabilities()
+SHOWN = 200
+"""Bytes of a wrong value's JSON that an error's `received` repeats: enough to know it by, and no echo of a large one."""
+_NO_META = RequestMeta()
+
+
+class SessionState(Struct):
+    """What `initialize` said, for as long as the channel (over HTTP: the `Mcp-Session-Id`) lives."""
+
+    revision: Revision
+    client: Implementation
+    capabilities: ClientCapabilities
+    log_level: str | None = None
+    """From `logging/setLevel`; None: the client has not said."""
+    subscriptions: set[str] = msgspec.field(default_factory=set)
+    """URIs of `resources/subscribe`."""
+    initialized: bool = False
+    """`notifications/initialized` has come: the server may ask and tell."""
+    principal: str | None = None
+    """Who was authenticated when it began."""
+
+
+class Admitted(Struct, gc=False):
+    """A message that may be served: the params of its method, and the caller."""
+
+    row: Row
+    revision: Revision
+    params: Any
+    """The row's Struct."""
+    raw: Raw | UnsetType
+    """The params as they came."""
+    client: Implementation | None = None
+    capabilities: ClientCapabilities = NOTHING
+    log_level: str | None = None
+    """The least level of log messages that the caller wants; None: it has not said."""
+    token: str | int | None = None
+    """The caller's progress token."""
+    session: SessionState | None = None
+    principal: str | None = None
+    state: Any = None
+    """What the server's lifespan gave on the event loop that the message came in on."""
+
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return self.row.name
+
+
+class Offer(Struct, frozen=True):
+    """The revisions that a server or client speaks."""
+
+    stateless: Mapping[str, Revision]
+    stateful: Mapping[str, Revision]
+
+    @property
+    def dates(self) -> list[str]:
+        """Of all, the newest first."""
+        return [*reversed([*self.stateful, *self.stateless])]
+
+
+def offer(revisions: Iterable[Revision]) -> Offer:
+    """An offer of these revisions."""
+    ordered = by_age(revisions)
+    return Offer(
+        {one.date: one for one in ordered if not one.stateful}, {one.date: one for one in ordered if one.stateful}
+    )
+
+
+EVERYTHING = offer(REVISIONS.values())
+"""Every revision there is."""
+
+
+def _unmarked(tool: str) -> tuple[HeaderParam, ...]:
+    return ()
+
+
+def admit(
+    message: Any,
+    session: SessionState | None,
+    offered: Offer,
+    *,
+    channel: bool = True,
+    principal: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    marks: Callable[[str], tuple[HeaderParam, ...]] = _unmarked,
+    methods: Mapping[str, Row] = METHODS,
+) -> Admitted | None:
+    """What a request or notification from a client is, or None where its revision has no such method.
+
+    `channel`: it came on a channel of its own, not in an exchange. `headers`: those of the HTTP request that it came
+    with (names in lower case), which a stateless message has to agree with; None: it came by another wire. `marks`:
+    the parameters of a tool that headers repeat. `methods`: those that there are, by name. Raises RpcError
+    for headers that disagree (-32020), for params that do not fit (-32602, with every fault), for an envelope that lacks
+    what it must have (-32602) and for a revision that is not offered (-32022).
+    """
+    row = methods.get(message.method)
+    raw = message.params
+    if row is None or row.direction == "server":
+        version = claimed(raw)
+        if headers is not None:
+            _agree(message, None, None, version, headers, marks, channel)
+        _known(version, offered)
+        return None
+    try:
+        params = parameters(row, raw)
+    except InvalidParams:
+        version = claimed(raw)
+        if headers is not None:
+            _agree(message, row, None, version, headers, marks, channel)
+        # what a revision that is not spoken here means by its params is not judged here
+        revision = _known(version, offered) or (None if session is None else session.revision)
+        if revision is not None and not row.within(revision):
+            return None
+        raise
+    meta = getattr(params, "meta", None)
+    if type(meta) is not RequestMeta:
+        meta = _NO_META if meta is not None else _meta_apart(row, raw)
+    token = None if meta.progress_token is UNSET else meta.progress_token
+    if headers is not None and not (channel and meta.protocol_version is UNSET):
+        _agree(message, row, params, meta.protocol_version, headers, marks, channel)
+        if not channel and row.until.stateful:  # such as an `initialize`: without `_meta` it would begin a session
+            return None
+    if meta.protocol_version is not UNSET:
+        return _stateless(row, params, raw, meta, token, offered, principal)
+    if session is not None:
+        if not row.within(session.revision):
+            return None
+        return Admitted(
+            row,
+            session.revision,
+            params,
+            raw,
+            session.client,
+            session.capabilities,
+            session.log_level,
+            token,
+            session,
+            principal,
+        )
+    if row.name == "initialize" and offered.stateful:
+        return Admitted(row, negotiated(params, offered), params, raw, principal=principal)
+    if row.name == "ping" and offered.stateful and channel:
+        # "The client SHOULD NOT send requests other than pings before the server has responded" (basic/lifecycle)
+        return Admitted(row, NEWEST_STATEFUL, params, raw, principal=principal)
+    if row.result is None:  # a notification that we do not know
+        return None
+    raise InvalidParams(*_strange(meta, offered))
+
+
+def _agree(
+    message: Any,
+    row: Row | None,
+    params: Any,
+    version: str | UnsetType,
+    headers: Mapping[str, str],
+    marks: Callable[[str], tuple[HeaderParam, ...]],
+    channel: bool,
+) -> None:
+    """Raises RpcError (-32020) where the headers of a stateless message do not say what its body says.
+
+    `row`, `params`: None where there is no such method, or its params are not fit for it: it is not served then.
+    """
+    if channel and version is UNSET:  # it belongs to a session
+        return
+    fault = check_version(version, headers)
+    # "header requirements for notification POSTs are not defined by this revision"
+    if fault is None and type(message) is Request:
+        name: str | None = None
+        arguments: Raw | UnsetType = UNSET
+        marked: tuple[HeaderParam, ...] = ()
+        if row is not None and row.named is not None and params is not None:
+            name = getattr(params, row.named)
+            if row.name == "tools/call":
+                arguments, marked = params.arguments, marks(params.name)
+        fault = check(message.method, name, arguments, marked, headers)
+    if fault is not None:
+        raise RpcError.of(HEADER_MISMATCH, fault)
+
+
+def claimed(raw: Any) -> str | UnsetType:
+    """The revision that the `_meta` of any params names; UNSET where it names none."""
+    try:
+        return decode(b"{}" if raw is UNSET else raw, _Enveloped).meta.version
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return UNSET
+
+
+class _Claim(Struct):
+    version: str | UnsetType = msgspec.field(default=UNSET, name=PROTOCOL_VERSION)
+
+
+class _Enveloped(Struct):
+    meta: _Claim = msgspec.field(default_factory=_Claim, name="_meta")
+
+
+def _known(version: str | UnsetType, offered: Offer) -> Revision | None:
+    """The stateless revision of this date; None where none is said. RpcError (-32022) for one that is not offered."""
+    if version is UNSET:
+        return None
+    revision = offered.stateless.get(version)
+    if revision is None:
+        # "it MUST respond with an UnsupportedProtocolVersionError listing the versions it does support" (basic/versioning)
+        data = {"supported": offered.dates, "requested": version}
+        raise RpcError.of(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+    return revision
+
+
+def _stateless(
+    row: Row, params: Any, raw: Any, meta: RequestMeta, token: Any, offered: Offer, principal: str | None
+) -> Admitted | None:
+    revision = _known(meta.protocol_version, offered)
+    assert revision is not None  # it is said
+    if meta.client_capabilities is UNSET:
+        raise InvalidParams(*_strange(meta, offered))
+    level = meta.log_level
+    if level is not UNSET and level not in LEVELS:
+        raise InvalidParams(f"Invalid params: `_meta` has the log level {level!r:.40}; the levels are {_levels()}")
+    if not row.within(revision):
+        return None
+    return Admitted(
+        row,
+        revision,
+        params,
+        raw,
+        None if meta.client_info is UNSET else meta.client_info,
+        meta.client_capabilities,
+        None if level is UNSET else level,
+        token,
+        None,
+        principal,
+    )
+
+
+def _levels() -> str:
+    return ", ".join(LEVELS)
+
+
+def _strange(meta: RequestMeta, offered: Offer) -> tuple[str, Any]:
+    """Words for a request that belongs to no session and does not say which revision it speaks."""
+    missing = [
+        name
+        for name, value in (
+            (PROTOCOL_VERSION, meta.protocol_version),
+            (CLIENT_CAPABILITIES, meta.client_capabilities),
+        )
+        if value is UNSET
+    ]
+    text = f"Invalid params: `_meta` lacks {' and '.join(missing)}"
+    if offered.stateful and PROTOCOL_VERSION in missing:
+        text += ", or `initialize` must come first"
+    return text, {"missing": [f"_meta.{name}" for name in missing], "supported": offered.dates}
+
+
+def negotiated(params: InitializeRequestParams, offered: Offer) -> Revision:
+    """The revision a session will have.
+
+    "If the server supports the requested protocol version, it MUST respond with the same version. Otherwise [...]
+    This SHOULD be the latest version supported by the server." (basic/lifecycle)
+    """
+    found = offered.stateful.get(params.protocol_version)
+    return found if found is not None else next(reversed([*offered.stateful.values()]))
+
+
+def begun(admitted: Admitted) -> SessionState:
+    """The session that an admitted `initialize` begins."""
+    params: InitializeRequestParams = admitted.params
+    return SessionState(admitted.revision, params.client_info, params.capabilities, principal=admitted.principal)
+
+
+# -- params ---------------------------------------------------------------------------------------
+
+
+def parameters(row: Row, raw: Any) -> Any:
+    """The params of a method. Raises InvalidParams with every fault."""
+    try:
+        return decode(b"{}" if raw is UNSET else raw, row.params)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _unfit(row, raw, error) from None
+
+
+class _MetaAlone(Struct):
+    meta: RequestMeta | UnsetType = msgspec.field(default=UNSET, name="_meta")
+
+
+def _meta_apart(row: Row, raw: Any) -> RequestMeta:
+    """The envelope of a method of an extension, whose params say nothing of it. Raises InvalidParams."""
+    found = parameters(msgspec.structs.replace(row, params=_MetaAlone), raw).meta
+    return found if type(found) is RequestMeta else _NO_META
+
+
+def _unfit(row: Row, raw: Any, error: Exception) -> InvalidParams:
+    """Every fault, field by field: the decoder stops at the first."""
+    faults: list[dict[str, Any]] = []
+    try:
+        members = decode(b"{}" if raw is UNSET else raw, dict[str, Raw])
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return InvalidParams(f"Invalid params: {row.name} takes an object")
+    for field in msgspec.structs.fields(row.params):
+        name = field.encode_name
+        if name not in members:
+            if field.required:
+                faults.append({"field": name, "message": "is missing"})
+            continue
+        try:
+            decode(members[name], field.type)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as fault:
+            faults.append({"field": name, "message": str(fault), "received": _shown(members[name])})
+    if not faults:
+        return InvalidParams(f"Invalid params: {error}")
+    text = "; ".join(f"`{fault['field']}` {fault['message']}" for fault in faults)
+    return InvalidParams(f"Invalid params: {text}", {"errors": faults})
+
+
+def _shown(value: Raw) -> Any:
+    """A value as a fault shows it: whole while it is short, else the beginning of its JSON text."""
+    text = bytes(value)
+    return value if len(text) <= SHOWN else text[:SHOWN].decode("utf-8", "ignore") + "..."
+
+
+def unknown(method: str) -> RpcError:
+    """-32601."""
+    return RpcError.of(METHOD_NOT_FOUND, MESSAGES[METHOD_NOT_FOUND])
+
+
+def bad_id() -> RpcError:
+    """-32600 for an id that is null or fractional: "a string or integer ID [...] MUST NOT be null" (basic/index)."""
+    return RpcError.of(-32600, "Invalid Request: `id` must be a string or an integer")

@@ -1,0 +1,195 @@
+"""Values of `types` and `params` to JSON and back, each revision getting what it knows. Pure.
+
+`fit` makes of a value what a revision knows of it, at any depth: members it has not are left out,
+blocks it has not become text that says so, and what it requires must be there. What has to be done
+is worked out once for each type and revision; where nothing has, the value goes to msgspec as it is.
+Free members (`_meta`, JSON Schemas, structured content) are the caller's and stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import UnionType
+from typing import Annotated, Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, structs
+
+from ...jsonrpc.errors import LocalError
+from .revisions import REVISIONS, Revision
+from .types import BORN, stand_in
+
+T = TypeVar("T")
+Fit: TypeAlias = Callable[[Any], Any]
+
+_encode = msgspec.json.Encoder().encode
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_fits: tuple[dict[type, Fit | None], ...] = tuple({} for _ in REVISIONS)
+"""By `Revision.order` and type; None: this revision knows it whole."""
+
+
+def encode(value: Any, revision: Revision) -> bytes:
+    """`value` as JSON for a peer of `revision`: what `fit` makes of it.
+
+    Raises LocalError when the revision requires what is not set or cannot be told what is.
+    """
+    return _encode(fit(value, revision))
+
+
+def fit(value: T, revision: Revision) -> T:
+    """`value` as `revision` knows it: the same object when it knows all of it, else a copy without the rest.
+
+    Lists and dicts are taken as they are: hand in the Struct they stand in. Raises LocalError as `encode`.
+    """
+    known = _fits[revision.order]
+    kind = type(value)
+    if kind not in known:
+        known[kind] = _of_struct(kind, revision) if issubclass(kind, Struct) else None
+    change = known[kind]
+    return value if change is None else cast(T, change(value))
+
+
+def decode(raw: bytes | Raw, type: type[T]) -> T:
+    """`raw` as a value of `type`; members it has not are ignored.
+
+    `type` may be any hint that msgspec takes (then cast what comes out). Raises msgspec.DecodeError;
+    of its kind ValidationError where it is JSON and does not fit, with the path to the place.
+    """
+    decoder = _decoders.get(type)
+    if decoder is None:
+        decoder = _decoders[type] = msgspec.json.Decoder(type)
+    found: T = decoder.decode(raw)
+    return found
+
+
+def _extra(hint: Any) -> dict[str, Any]:
+    """The history on a field."""
+    if get_origin(hint) is not Annotated:
+        return {}
+    return {key: value for meta in hint.__metadata__ for key, value in (meta.extra or {}).items()}
+
+
+def knows(hint: Any, revision: Revision) -> bool:
+    """Whether `revision` has the field with this annotation."""
+    extra = _extra(hint)
+    return revision.within(extra.get("since"), extra.get("until"))
+
+
+def requires(hint: Any, revision: Revision) -> bool:
+    """Whether the field with this annotation must not be UNSET in `revision`."""
+    extra = _extra(hint)
+    since = extra.get("required_since")
+    if since is not None and revision.within(since):
+        return revision not in extra.get("optional_in", ())
+    return revision in extra.get("required_in", ())
+
+
+def _older(hint: Any, revision: Revision) -> Fit | None:
+    """What a value goes through first where the revision is older than its present form."""
+    before, change = _extra(hint).get("older", (None, None))
+    return cast(Fit, change) if before is not None and not revision.within(before) else None
+
+
+class _Step(Struct, frozen=True):
+    """What is to be done about one member; `gone`: it is left out."""
+
+    name: str
+    gone: bool
+    required: bool
+    older: Fit | None
+    inner: Fit | None
+
+
+def _of_struct(kind: type[Struct], revision: Revision) -> Fit | None:
+    steps = []
+    for field in structs.fields(kind):
+        gone = not knows(field.type, revision)
+        inner = None if gone else _of_hint(field.type, revision)
+        step = _Step(field.name, gone, requires(field.type, revision), _older(field.type, revision), inner)
+        if gone or step.required or step.older or inner:
+            steps.append(step)
+    if not steps:
+        return None
+
+    def change(value: Any) -> Any:
+        # A plain dict where a Struct could stand is the caller's own writing.
+        if type(value) is not kind:
+            return value
+        changed = {}
+        for step in steps:
+            member = getattr(value, step.name)
+            new = UNSET if step.gone else _member(member, step, kind, revision)
+            if new is not member:
+                changed[step.name] = new
+        return structs.replace(value, **changed) if changed else value
+
+    return change
+
+
+def _member(member: Any, step: _Step, kind: type[Struct], revision: Revision) -> Any:
+    if member is UNSET:
+        if step.required:
+            raise LocalError(f"{kind.__name__}.{step.name} must be set: {revision.date} requires it")
+        return UNSET
+    if step.older is not None:
+        member = step.older(member)
+    return member if step.inner is None or member is UNSET else step.inner(member)
+
+
+def _of_hint(hint: Any, revision: Revision) -> Fit | None:
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return _of_hint(hint.__origin__, revision)
+    if origin is Union or origin is UnionType:
+        return _of_union(get_args(hint), revision)
+    if origin is list:
+        inner = _of_hint(get_args(hint)[0], revision)
+        return inner and _of_list(inner)
+    if origin is dict:
+        inner = _of_hint(get_args(hint)[1], revision)
+        return inner and _of_dict(inner)
+    return _of_struct(hint, revision) if isinstance(hint, type) and issubclass(hint, Struct) else None
+
+
+def _of_list(inner: Fit) -> Fit:
+    def change(value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        new = [inner(one) for one in value]
+        return value if all(a is b for a, b in zip(new, value, strict=True)) else new
+
+    return change
+
+
+def _of_dict(inner: Fit) -> Fit:
+    def change(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        new = {key: inner(one) for key, one in value.items()}
+        return value if all(new[key] is value[key] for key in value) else new
+
+    return change
+
+
+def _of_union(hints: tuple[Any, ...], revision: Revision) -> Fit | None:
+    by_type: dict[type, Fit] = {}
+    for hint in hints:
+        one = _unborn(revision) if hint in BORN and not revision.within(BORN[hint]) else _of_hint(hint, revision)
+        if one is not None:
+            by_type[get_origin(hint) or hint] = one
+
+    def change(value: Any) -> Any:
+        known = by_type.get(type(value))
+        return value if known is None else known(value)
+
+    return change if by_type else None
+
+
+def _unborn(revision: Revision) -> Fit:
+    def change(value: Any) -> Any:
+        instead = stand_in(value)
+        if instead is None:
+            raise LocalError(f"{type(value).__name__} cannot be told to a peer of {revision.date}")
+        return fit(instead, revision)
+
+    return change

@@ -1,0 +1,18 @@
+"""What a function of a server raises for its caller to read, and what a client's call raises of it. Pure."""
+
+from __future__ import annotations
+
+
+class ToolError(Exception):
+    """A tool has failed, and this text tells the model why, so that it can do better.
+
+    Raise it in a tool: the call's result has `isError`. In a resource, a prompt or a completion it is the JSON-RPC error
+    -32603 with this text. A client's `call_tool(result=...)` raises it.
+    """
+
+
+class ResourceNotFound(LookupError):
+    """There is no such resource. Raise it where a URI fits a template, but nothing is there; its text tells the caller why.
+
+    The error is -32602 (-32002 up to 2025-11-25), with the URI in `data` (server/resources, Error Handling).
+    """

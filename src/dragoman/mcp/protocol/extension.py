@@ -1,0 +1,96 @@
+"""What an extension of MCP declares, one value for both ends. Pure.
+
+An extension has a name and settings, which both ends put into `capabilities.extensions`; it may add methods, and values
+of `resultType` (2026-07-28's basic/versioning, "Extension Negotiation"; basic/index, "ResultType"). What it *does* is
+the server's and the client's: see `server.extensions` and `client.extensions`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+from ...jsonrpc.errors import LocalError
+from .methods import METHODS, Row
+from .params import COMPLETE, INPUT_REQUIRED
+
+_LABEL: Final = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+
+
+class Extension(Struct, frozen=True, kw_only=True):
+    """What an extension declares.
+
+    Raises LocalError for a name without a prefix ("com.example/echo" has one), for methods that the protocol has itself,
+    and for the protocol's own values of `resultType`.
+    """
+
+    name: str
+    """"Extension identifiers MUST follow the `_meta` key naming rules, with a mandatory prefix"."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What stands under its name in `capabilities.extensions`; an object that JSON can say."""
+    methods: tuple[Row, ...] = ()
+    """Methods that it adds, in the revisions that their rows say."""
+    results: Mapping[str, type[Struct]] = field(default_factory=dict)
+    """Values of `resultType` that it adds, and what such a result is."""
+
+    def __post_init__(self) -> None:
+        if _NAME.fullmatch(self.name) is None:
+            raise LocalError(f"{self.name!r} names no extension: it has a prefix and a name, as in com.example/echo")
+        for row in self.methods:
+            if not isinstance(row, Row):
+                raise LocalError(f"{self.name}: methods are rows, Row(name, params, result), and not {row!r:.100}")
+            if row.name in METHODS:
+                raise LocalError(f"{self.name}: {row.name} is a method of the protocol itself")
+            if row.ask:
+                _has(row.params, f"{self.name}: {row.name} may ask", "input_responses", "request_state")
+            if row.cacheable:
+                _has(row.result, f"{self.name}: {row.name} is cacheable", "ttl_ms", "cache_scope")
+        for kind, result in self.results.items():
+            if kind in (COMPLETE, INPUT_REQUIRED) or not (isinstance(result, type) and issubclass(result, Struct)):
+                raise LocalError(f"{self.name}: results are Structs by a resultType of their own, and not {kind!r}")
+
+
+def _has(kind: type[Struct] | None, what: str, *names: str) -> None:
+    if not all(hasattr(kind, name) for name in names):
+        raise LocalError(f"{what}: then {kind!r} has the fields {' and '.join(names)}")
+
+
+class Extensions:
+    """Those of one server or client. `methods`: the protocol's and theirs, by name."""
+
+    def __init__(self, those: Iterable[Extension] = ()) -> None:
+        self.all: tuple[Extension, ...] = tuple(those)
+        self.methods: dict[str, Row] = dict(METHODS)
+        self.results: dict[str, type[Struct]] = {}
+        self._by_method: dict[str, Extension] = {}
+        names: set[str] = set()
+        for one in self.all:
+            if one.name in names:
+                raise LocalError(f"the extension {one.name} is given twice")
+            names.add(one.name)
+            for row in one.methods:
+                if row.name in self._by_method:
+                    raise LocalError(f"{one.name} and {self._by_method[row.name].name} both have the method {row.name}")
+                self.methods[row.name] = row
+                self._by_method[row.name] = one
+            for kind, result in one.results.items():
+                if kind in self.results:
+                    raise LocalError(f"{one.name}: another extension has the resultType {kind!r} already")
+                self.results[kind] = result
+
+    def of_method(self, name: str) -> Extension | None:
+        """The extension that has a method; None: the protocol, or none has it."""
+        return self._by_method.get(name)
+
+    @property
+    def declared(self) -> dict[str, Any] | UnsetType:
+        """`capabilities.extensions`."""
+        return {one.name: dict(one.settings) for one in self.all} if self.all else UNSET
+
+
+NONE: Final = Extensions()
+"""The protocol alone."""

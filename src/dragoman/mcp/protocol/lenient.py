@@ -1,0 +1,72 @@
+"""Results of servers that write null where they have nothing to say.
+
+Optional members are absent or have a value, says every schema, and many a server writes `"nextCursor": null`, `"title":
+null`. Where a result does not fit as it stands it is read once more without such nulls; where null is a value (in
+`_meta`, schemas, structured content) it stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+from msgspec import inspect as types
+
+from .encoding import decode as strictly
+
+T = TypeVar("T")
+
+
+def decode(raw: Raw, kind: type[T]) -> T:
+    """As `encoding.decode`; it raises what that raises."""
+    try:
+        return strictly(raw, kind)
+    except msgspec.ValidationError as error:
+        if b"null" not in bytes(raw):
+            raise
+        first = error
+    try:
+        return strictly(msgspec.json.encode(_without(msgspec.json.decode(raw), types.type_info(kind))), kind)
+    except msgspec.ValidationError:
+        raise first from None
+
+
+def _without(value: Any, kind: types.Type) -> Any:
+    """The value without its optional members that are null."""
+    if isinstance(kind, types.Metadata):
+        return _without(value, kind.type)
+    if isinstance(kind, types.UnionType):
+        arms = [one for one in kind.types if _may_be(value, one)]
+        return _without(value, arms[0]) if len(arms) == 1 else value
+    if isinstance(kind, types.ListType) and isinstance(value, list):
+        return [_without(one, kind.item_type) for one in value]
+    if isinstance(kind, types.DictType) and isinstance(value, dict):
+        return {name: _without(one, kind.value_type) for name, one in value.items()}
+    if isinstance(kind, types.StructType) and isinstance(value, dict):
+        fields = {field.encode_name: field for field in kind.fields}
+        return {
+            name: _without(one, fields[name].type) if name in fields else one
+            for name, one in value.items()
+            if one is not None or name not in fields or fields[name].required or _takes_null(fields[name].type)
+        }
+    return value
+
+
+def _may_be(value: Any, kind: types.Type) -> bool:
+    if isinstance(kind, types.Metadata):
+        return _may_be(value, kind.type)
+    if isinstance(kind, types.StructType):
+        tagged = kind.tag_field is not None
+        return isinstance(value, dict) and (not tagged or value.get(kind.tag_field) == kind.tag)
+    return isinstance(kind, types.ListType | types.DictType) and isinstance(
+        value, list if isinstance(kind, types.ListType) else dict
+    )
+
+
+def _takes_null(kind: types.Type) -> bool:
+    if isinstance(kind, types.Metadata):
+        return _takes_null(kind.type)
+    if isinstance(kind, types.UnionType):
+        return any(_takes_null(one) for one in kind.types)
+    return isinstance(kind, types.AnyType | types.NoneType | types.RawType)

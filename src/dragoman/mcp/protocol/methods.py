@@ -1,0 +1,152 @@
+"""Every method of MCP: one row each, and the error codes of the protocol. Pure.
+
+A row says what the params and the result are, who sends it, in which revisions, and whether it may ask and be kept. An
+extension adds rows of its own (`extension`): a server and a client each have a table, which these rows begin.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+from . import params as p
+from .revisions import R2024_11, R2025_06, R2025_11, R2026_07, Revision
+
+Direction: TypeAlias = Literal["client", "server", "both"]
+
+HEADER_MISMATCH: Final = -32020
+"""HTTP headers and body disagree, or a header that must be there is not."""
+MISSING_CAPABILITY: Final = -32021
+"""The client did not declare what the request needs; `MissingRequiredClientCapabilityData`."""
+UNSUPPORTED_VERSION: Final = -32022
+"""This revision is not spoken here; `UnsupportedProtocolVersionData`."""
+RESOURCE_NOT_FOUND: Final = -32002
+"""Stateful revisions only; see `Revision.missing_resource`."""
+URL_ELICITATION_REQUIRED: Final = -32042
+"""Where `Revision.url_elicitation_error`; `URLElicitationRequiredData`."""
+
+DEFINED_CODES: Final[dict[int, str]] = {
+    RESOURCE_NOT_FOUND: "Resource not found",
+    HEADER_MISMATCH: "Header mismatch",
+    MISSING_CAPABILITY: "Missing required client capability",
+    UNSUPPORTED_VERSION: "Unsupported protocol version",
+    URL_ELICITATION_REQUIRED: "URL elicitation required",
+}
+"""What the protocol itself says with codes of the reserved range; no other code may use them."""
+
+# basic/index, "Error Codes": -32000 to -32019: "new implementations SHOULD NOT use codes from this sub-range at
+# all"; -32020 to -32099: "Implementations MUST NOT emit any code from this sub-range that is not defined by this
+# specification and MUST use defined codes only with their specified meanings."
+RESERVED_CODES: Final = range(-32099, -31999)
+"""Codes that a handler's own errors may not have on an MCP server."""
+
+
+class Row(Struct, frozen=True):
+    """One method: a request when it has a `result`, else a notification."""
+
+    name: str
+    params: type[Struct]
+    result: type[Struct] | None = None
+    """What answers it; None: a notification."""
+    direction: Direction = "client"
+    """Who sends it."""
+    since: Revision = R2024_11
+    until: Revision = R2026_07
+    """The first and the last revision that have it."""
+    cacheable: bool = False
+    """The result says how long it may be kept, in revisions that have that."""
+    ask: bool = False
+    """It may be answered by `InputRequiredResult` where servers may not call."""
+    named: Literal["name", "uri"] | None = None
+    """The member of the params that the header `Mcp-Name` repeats."""
+
+    def within(self, revision: Revision) -> bool:
+        """Whether `revision` has this method."""
+        return self.since.order <= revision.order <= self.until.order
+
+
+_LIFE: Final = (
+    Row("initialize", p.InitializeRequestParams, p.InitializeResult, until=R2025_11),
+    Row("notifications/initialized", p.NotificationParams, until=R2025_11),
+    Row("ping", p.RequestParams, p.EmptyResult, direction="both", until=R2025_11),
+    Row("server/discover", p.RequestParams, p.DiscoverResult, since=R2026_07, cacheable=True),
+    Row("notifications/cancelled", p.CancelledNotificationParams, direction="both"),
+    # Where servers send no requests, only they tell progress.
+    Row("notifications/progress", p.ProgressNotificationParams, direction="both"),
+)
+
+_SERVER: Final = (
+    Row("tools/list", p.PaginatedRequestParams, p.ListToolsResult, cacheable=True),
+    Row("tools/call", p.CallToolRequestParams, p.CallToolResult, ask=True, named="name"),
+    Row("notifications/tools/list_changed", p.NotificationParams, direction="server"),
+    Row("resources/list", p.PaginatedRequestParams, p.ListResourcesResult, cacheable=True),
+    Row(
+        "resources/templates/list",
+        p.PaginatedRequestParams,
+        p.ListResourceTemplatesResult,
+        cacheable=True,
+    ),
+    Row(
+        "resources/read",
+        p.ReadResourceRequestParams,
+        p.ReadResourceResult,
+        cacheable=True,
+        ask=True,
+        named="uri",
+    ),
+    Row("resources/subscribe", p.SubscribeRequestParams, p.EmptyResult, until=R2025_11),
+    Row(
+        "resources/unsubscribe",
+        p.UnsubscribeRequestParams,
+        p.EmptyResult,
+        until=R2025_11,
+    ),
+    Row("notifications/resources/list_changed", p.NotificationParams, direction="server"),
+    Row("notifications/resources/updated", p.ResourceUpdatedNotificationParams, direction="server"),
+    Row("prompts/list", p.PaginatedRequestParams, p.ListPromptsResult, cacheable=True),
+    Row("prompts/get", p.GetPromptRequestParams, p.GetPromptResult, ask=True, named="name"),
+    Row("notifications/prompts/list_changed", p.NotificationParams, direction="server"),
+    # The oldest revision has the method and no word for the capability.
+    Row("completion/complete", p.CompleteRequestParams, p.CompleteResult),
+    Row("logging/setLevel", p.SetLevelRequestParams, p.EmptyResult, until=R2025_11),
+    Row("notifications/message", p.LoggingMessageNotificationParams, direction="server"),
+    Row("subscriptions/listen", p.SubscriptionsListenRequestParams, p.SubscriptionsListenResult, since=R2026_07),
+    Row(
+        "notifications/subscriptions/acknowledged",
+        p.SubscriptionsAcknowledgedNotificationParams,
+        direction="server",
+        since=R2026_07,
+    ),
+)
+
+_CLIENT: Final = (
+    # In the newest revision these three are no methods but questions inside `input_required`.
+    Row(
+        "sampling/createMessage",
+        p.CreateMessageRequestParams,
+        p.CreateMessageResult,
+        direction="server",
+        until=R2025_11,
+    ),
+    Row("roots/list", p.RequestParams, p.ListRootsResult, direction="server", until=R2025_11),
+    Row(
+        "elicitation/create",
+        p.ElicitRequestParams,
+        p.ElicitResult,
+        direction="server",
+        since=R2025_06,
+        until=R2025_11,
+    ),
+    Row("notifications/roots/list_changed", p.NotificationParams, until=R2025_11),
+    Row(
+        "notifications/elicitation/complete",
+        p.ElicitationCompleteNotificationParams,
+        direction="server",
+        since=R2025_11,
+        until=R2025_11,
+    ),
+)
+
+METHODS: Final[dict[str, Row]] = {row.name: row for row in (*_LIFE, *_SERVER, *_CLIENT)}
+"""By name."""

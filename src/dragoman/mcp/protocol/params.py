@@ -1,0 +1,502 @@
+"""What the messages of MCP carry, once: the params and the result of every method, and the data of errors. Pure.
+
+How a field tells its history, and what the members mean that are kept verbatim, is in `types`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+
+from .revisions import R2024_11, R2025_06, R2025_11, R2026_07
+from .types import (
+    ONLY_2025_11,
+    SINCE_2025_03,
+    SINCE_2025_06,
+    SINCE_2025_11,
+    SINCE_2026_07,
+    UNTIL_2025_11,
+    ClientCapabilities,
+    ContentBlock,
+    Free,
+    Implementation,
+    LoggingLevel,
+    ModelPreferences,
+    Number,
+    ProgressToken,
+    Prompt,
+    PromptMessage,
+    RequestMeta,
+    Resource,
+    ResourceContents,
+    ResourceTemplate,
+    Role,
+    Root,
+    SamplingMessage,
+    SamplingMessageContentBlock,
+    ServerCapabilities,
+    TextContent,
+    Tool,
+    ToolChoice,
+    object_only,
+    single,
+)
+
+RequestId: TypeAlias = str | int
+Cursor: TypeAlias = str
+CacheScope: TypeAlias = Literal["private", "public"]
+IncludeContext: TypeAlias = Literal["none", "thisServer", "allServers"]
+ElicitAction: TypeAlias = Literal["accept", "decline", "cancel"]
+ElicitMode: TypeAlias = Literal["form", "url"]
+
+COMPLETE: Final = "complete"
+INPUT_REQUIRED: Final = "input_required"
+"""The two values of `resultType`. An absent one means `complete`."""
+
+REQUIRED_SINCE_2026_07: Final = Meta(extra={"required_since": R2026_07})
+
+
+# --- Params and results: the handshake of either era -----------------------------------------------
+
+
+class RequestParams(Struct, frozen=True, rename="camel"):
+    """The params of a request that has none of its own."""
+
+    meta: Annotated[RequestMeta | UnsetType, REQUIRED_SINCE_2026_07] = field(default=UNSET, name="_meta")
+
+
+class NotificationParams(Struct, frozen=True, rename="camel"):
+    """The params of a notification that has none of its own."""
+
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class EmptyResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Done, and nothing to say."""
+
+    result_type: Annotated[str, SINCE_2026_07] = COMPLETE
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class InitializeRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The first words of a stateful client."""
+
+    protocol_version: str
+    capabilities: ClientCapabilities
+    client_info: Implementation
+    meta: RequestMeta | UnsetType = field(default=UNSET, name="_meta")
+
+
+class InitializeResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The revision the session will have, and who serves it."""
+
+    protocol_version: str
+    capabilities: ServerCapabilities
+    server_info: Implementation
+    instructions: str | UnsetType = UNSET
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class DiscoverResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a stateless server speaks and can. `ttl_ms`: how long a client may keep it, in milliseconds."""
+
+    supported_versions: list[str]
+    capabilities: ServerCapabilities
+    instructions: str | UnsetType = UNSET
+    result_type: str = COMPLETE
+    ttl_ms: int = 0
+    cache_scope: CacheScope = "private"
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+# --- Params and results: tools, resources, prompts, completion -------------------------------------
+
+
+class PaginatedRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which page of a list; the first without a cursor."""
+
+    cursor: Cursor | UnsetType = UNSET
+    meta: Annotated[RequestMeta | UnsetType, REQUIRED_SINCE_2026_07] = field(default=UNSET, name="_meta")
+
+
+class ListToolsResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A page of tools."""
+
+    tools: list[Tool]
+    next_cursor: Cursor | UnsetType = UNSET
+    result_type: Annotated[str, SINCE_2026_07] = COMPLETE
+    ttl_ms: Annotated[int, SINCE_2026_07] = 0
+    cache_scope: Annotated[CacheScope, SINCE_2026_07] = "private"
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class CallToolRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A call of a tool. `arguments`: a JSON object as it came; `input_responses`: the client's answers, by key."""
+
+    name: str
+    arguments: Raw | UnsetType = UNSET
+    input_responses: Annotated[dict[str, Raw] | UnsetType, SINCE_2026_07] = UNSET
+    request_state: Annotated[str | UnsetType, SINCE_2026_07] = UNSET
+    meta: Annotated[RequestMeta | UnsetType, REQUIRED_SINCE_2026_07] = field(default=UNSET, name="_meta")
+
+
+class CallToolResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a tool said; `is_error`: that it failed. `structured_content`: any JSON value, an object to older peers."""
+
+    content: list[ContentBlock]
+    structured_content: Annotated[Any, Meta(extra={"since": R2025_06, "older": (R2026_07, object_only)})] = UNSET
+    is_error: bool | UnsetType = UNSET
+    result_type: Annotated[str, SINCE_2026_07] = COMPLETE
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+    @property
+    def text(self) -> str:
+        """Its text blocks, a line each."""
+        return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
+
+
+class ListResourcesResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A page of resources."""
+
+    resources: list[Resource]
+    next_cursor: Cursor | UnsetType = UNSET
+    result_type: Annotated[str, SINCE_2026_07] = COMPLETE
+    ttl_ms: Annotated[int, SINCE_2026_07] = 0
+    cache_scope: Annotated[CacheScope, SINCE_2026_07] = "private"
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class ListResourceTemplatesResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A page of templates of resources."""
+
+    resource_templates: list[ResourceTemplate]
+    next_cursor: Cursor | UnsetType = UNSET
+    result_type: Annotated[str, SINCE_2026_07] = COMPLETE
+    ttl_ms: Annotated[int, SINCE_2026_07] = 0
+    cache_scope: Annotated[CacheScope, SINCE_2026_07] = "private"
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class ReadResourceRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which resource."""
+
+    uri: str
+    input_responses: Annotated[dict[str, Raw] | UnsetType, SINCE_2026_07] = UNSET
+    request_state: Annotated[str | UnsetType, SINCE_2026_07] = UNSET
+    meta: Annotated[RequestMeta | UnsetType, REQUIRED_SINCE_2026_07] = field(default=UNSET, name="_meta")
+
+
+class ReadResourceResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is in the resource, and perhaps in those under it."""
+
+    contents: list[ResourceContents]
+    result_type: Annotated[str, SINCE_2026_07] = COMPLETE
+    ttl_ms: Annotated[int, SINCE_2026_07] = 0
+    cache_scope: Annotated[CacheScope, SINCE_2026_07] = "private"
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class SubscribeRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which resource's changes the client wants to hear of."""
+
+    uri: str
+    meta: RequestMeta | UnsetType = field(default=UNSET, name="_meta")
+
+
+class UnsubscribeRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which resource's changes the client no longer wants to hear of."""
+
+    uri: str
+    meta: RequestMeta | UnsetType = field(default=UNSET, name="_meta")
+
+
+class ListPromptsResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A page of prompts."""
+
+    prompts: list[Prompt]
+    next_cursor: Cursor | UnsetType = UNSET
+    result_type: Annotated[str, SINCE_2026_07] = COMPLETE
+    ttl_ms: Annotated[int, SINCE_2026_07] = 0
+    cache_scope: Annotated[CacheScope, SINCE_2026_07] = "private"
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class GetPromptRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which prompt, with which arguments."""
+
+    name: str
+    arguments: dict[str, str] | UnsetType = UNSET
+    input_responses: Annotated[dict[str, Raw] | UnsetType, SINCE_2026_07] = UNSET
+    request_state: Annotated[str | UnsetType, SINCE_2026_07] = UNSET
+    meta: Annotated[RequestMeta | UnsetType, REQUIRED_SINCE_2026_07] = field(default=UNSET, name="_meta")
+
+
+class GetPromptResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The messages of a prompt."""
+
+    messages: list[PromptMessage]
+    description: str | UnsetType = UNSET
+    result_type: Annotated[str, SINCE_2026_07] = COMPLETE
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class PromptReference(Struct, frozen=True, rename="camel", tag_field="type", tag="ref/prompt"):
+    """A prompt, by name."""
+
+    type: ClassVar[Literal["ref/prompt"]] = "ref/prompt"
+    name: str
+    title: Annotated[str | UnsetType, SINCE_2025_06] = UNSET
+
+
+class ResourceTemplateReference(Struct, frozen=True, rename="camel", tag_field="type", tag="ref/resource"):
+    """A template of resources, by URI (ResourceReference in older schemas)."""
+
+    type: ClassVar[Literal["ref/resource"]] = "ref/resource"
+    uri: str
+
+
+class CompletionArgument(Struct, frozen=True, rename="camel"):
+    """The argument that is being written, and what stands there so far."""
+
+    name: str
+    value: str
+
+
+class CompletionContext(Struct, frozen=True, rename="camel"):
+    """The arguments that are already there."""
+
+    arguments: dict[str, str] | UnsetType = UNSET
+
+
+class CompleteRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What could this argument become?"""
+
+    ref: PromptReference | ResourceTemplateReference
+    argument: CompletionArgument
+    context: Annotated[CompletionContext | UnsetType, SINCE_2025_06] = UNSET
+    meta: Annotated[RequestMeta | UnsetType, REQUIRED_SINCE_2026_07] = field(default=UNSET, name="_meta")
+
+
+class Completion(Struct, frozen=True, rename="camel"):
+    """At most 100 values; `total`: how many there are in all; `has_more`: that there are others."""
+
+    values: list[str]
+    total: int | UnsetType = UNSET
+    has_more: bool | UnsetType = UNSET
+
+
+class CompleteResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What an argument could become."""
+
+    completion: Completion
+    result_type: Annotated[str, SINCE_2026_07] = COMPLETE
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class SetLevelRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """From which level on the client wants log messages. Any text: an unknown level is answered, not undecodable."""
+
+    level: str
+    meta: RequestMeta | UnsetType = field(default=UNSET, name="_meta")
+
+
+# --- Params and results: what a server asks, as a request or inside `input_required` ----------------
+
+
+class CreateMessageRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Sample a model."""
+
+    messages: list[SamplingMessage]
+    max_tokens: int
+    model_preferences: ModelPreferences | UnsetType = UNSET
+    system_prompt: str | UnsetType = UNSET
+    include_context: IncludeContext | UnsetType = UNSET
+    temperature: Number | UnsetType = UNSET
+    stop_sequences: list[str] | UnsetType = UNSET
+    metadata: Free | UnsetType = UNSET
+    tools: Annotated[list[Tool] | UnsetType, SINCE_2025_11] = UNSET
+    tool_choice: Annotated[ToolChoice | UnsetType, SINCE_2025_11] = UNSET
+    meta: Annotated[RequestMeta | UnsetType, UNTIL_2025_11] = field(default=UNSET, name="_meta")
+
+
+class CreateMessageResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the model said. `stop_reason`: "endTurn", "stopSequence", "maxTokens", "toolUse" or the provider's word."""
+
+    role: Role
+    content: Annotated[
+        SamplingMessageContentBlock | list[SamplingMessageContentBlock], Meta(extra={"older": (R2025_11, single)})
+    ]  # fmt: skip
+    model: str
+    stop_reason: str | UnsetType = UNSET
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class ListRootsRequestParams(Struct, frozen=True, rename="camel"):
+    """The params of `roots/list` inside `input_required`."""
+
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class ListRootsResult(Struct, frozen=True, rename="camel"):
+    """The client's roots."""
+
+    roots: list[Root]
+    meta: Annotated[Free | UnsetType, UNTIL_2025_11] = field(default=UNSET, name="_meta")
+
+
+class ElicitRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Ask the user: with `requested_schema`, by a form (`mode` "form" or absent); with `url`, there (`mode` "url").
+
+    ElicitRequestFormParams and ElicitRequestURLParams. `requested_schema` is a flat JSON Schema of type
+    "object" whose properties are `PrimitiveSchema`s.
+    """
+
+    message: str
+    mode: Annotated[ElicitMode | UnsetType, SINCE_2025_11] = UNSET
+    requested_schema: Annotated[Free | UnsetType, Meta(extra={"required_in": (R2025_06,)})] = UNSET
+    url: Annotated[str | UnsetType, SINCE_2025_11] = UNSET
+    elicitation_id: Annotated[str | UnsetType, ONLY_2025_11] = UNSET
+    meta: Annotated[RequestMeta | UnsetType, UNTIL_2025_11] = field(default=UNSET, name="_meta")
+
+
+class ElicitResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the user did; `content`: the filled form when one was accepted."""
+
+    action: ElicitAction
+    content: dict[str, str | int | float | bool | list[str] | None] | UnsetType = UNSET
+    meta: Annotated[Free | UnsetType, UNTIL_2025_11] = field(default=UNSET, name="_meta")
+
+
+class CreateMessageRequest(Struct, frozen=True, rename="camel", tag_field="method", tag="sampling/createMessage"):
+    """A question of `input_required`: sample a model."""
+
+    method: ClassVar[Literal["sampling/createMessage"]] = "sampling/createMessage"
+    params: CreateMessageRequestParams
+
+
+class ListRootsRequest(Struct, frozen=True, rename="camel", tag_field="method", tag="roots/list"):
+    """A question of `input_required`: which roots?"""
+
+    method: ClassVar[Literal["roots/list"]] = "roots/list"
+    params: ListRootsRequestParams | UnsetType = UNSET
+
+
+class ElicitRequest(Struct, frozen=True, rename="camel", tag_field="method", tag="elicitation/create"):
+    """A question of `input_required`: ask the user."""
+
+    method: ClassVar[Literal["elicitation/create"]] = "elicitation/create"
+    params: ElicitRequestParams
+
+
+InputRequest: TypeAlias = CreateMessageRequest | ListRootsRequest | ElicitRequest
+InputRequests: TypeAlias = dict[str, InputRequest]
+InputResponse: TypeAlias = CreateMessageResult | ListRootsResult | ElicitResult
+"""Which of them an answer is follows from the question with its key."""
+
+
+class InputRequiredResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Not an answer yet: the client answers the questions and asks again, with the state it got. One at least is set."""
+
+    input_requests: InputRequests | UnsetType = UNSET
+    request_state: str | UnsetType = UNSET
+    result_type: str = INPUT_REQUIRED
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+# --- Subscriptions and notifications ---------------------------------------------------------------
+
+
+class SubscriptionFilter(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a listener wants to hear of, or will. `resource_subscriptions`: URIs."""
+
+    tools_list_changed: bool | UnsetType = UNSET
+    prompts_list_changed: bool | UnsetType = UNSET
+    resources_list_changed: bool | UnsetType = UNSET
+    resource_subscriptions: list[str] | UnsetType = UNSET
+
+
+class SubscriptionsListenRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Tell me of these from now on."""
+
+    notifications: SubscriptionFilter
+    meta: Annotated[RequestMeta | UnsetType, REQUIRED_SINCE_2026_07] = field(default=UNSET, name="_meta")
+
+
+class SubscriptionsListenResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The subscription has ended in good order. `meta` has SUBSCRIPTION_ID."""
+
+    meta: Free = field(name="_meta")
+    result_type: str = COMPLETE
+
+
+class SubscriptionsAcknowledgedNotificationParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The first words on a subscription: what will be told. `meta` has SUBSCRIPTION_ID."""
+
+    notifications: SubscriptionFilter
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class CancelledNotificationParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The caller no longer wants an answer to this request."""
+
+    request_id: Annotated[
+        RequestId | UnsetType, Meta(extra={"required_since": R2024_11, "optional_in": (R2025_11,)})
+    ] = UNSET  # fmt: skip
+    reason: str | UnsetType = UNSET
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class ProgressNotificationParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How far a request has come; `progress` always grows."""
+
+    progress_token: ProgressToken
+    progress: Number
+    total: Number | UnsetType = UNSET
+    message: Annotated[str | UnsetType, SINCE_2025_03] = UNSET
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class LoggingMessageNotificationParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A log message; `data` is any JSON value."""
+
+    level: LoggingLevel
+    data: Any
+    logger: str | UnsetType = UNSET
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class ResourceUpdatedNotificationParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """This resource, or one under it, has changed."""
+
+    uri: str
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class ElicitationCompleteNotificationParams(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The user has done what the URL was for."""
+
+    elicitation_id: str
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+# --- The data of errors ----------------------------------------------------------------------------
+
+
+class UnsupportedProtocolVersionData(Struct, frozen=True, rename="camel"):
+    """Of UNSUPPORTED_VERSION: what would do, and what was asked for."""
+
+    supported: list[str]
+    requested: str
+
+
+class MissingRequiredClientCapabilityData(Struct, frozen=True, rename="camel"):
+    """Of MISSING_CAPABILITY: what the client must declare for this request."""
+
+    required_capabilities: ClientCapabilities
+
+
+class URLElicitationRequiredData(Struct, frozen=True, rename="camel"):
+    """Of URL_ELICITATION_REQUIRED: where the user must go first."""
+
+    elicitations: list[ElicitRequestParams]

@@ -1,0 +1,52 @@
+"""A result on its way out: encoded for the caller's revision, and stamped where that wants it. Pure.
+
+"Servers SHOULD include `io.modelcontextprotocol/serverInfo` in every result's `_meta`" (2026's
+basic/index): the stamp is made once per server and spliced in front, so that it costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from .encoding import encode
+from .revisions import NEWEST, Revision
+from .types import SERVER_INFO, Implementation
+
+
+class Stamp(Struct, frozen=True):
+    """Who answers, ready to be put into results."""
+
+    info: Implementation
+    prefix: bytes
+    """The beginning of a result's JSON text, `_meta` included."""
+
+
+def stamp(info: Implementation) -> Stamp:
+    """The stamp of a server."""
+    meta = {SERVER_INFO: Raw(encode(info, NEWEST))}
+    return Stamp(info, b'{"_meta":' + msgspec.json.encode(meta) + b",")
+
+
+def finish(result: Any, revision: Revision, stamp: Stamp, kind: str | None = None) -> Raw:
+    """A result as JSON text for this revision. `kind`: its `resultType`, where its type does not say it.
+
+    Raises LocalError for what the revision cannot say.
+    """
+    if revision.stateful:
+        return Raw(encode(result, revision))
+    if kind is not None and not hasattr(result, "result_type"):
+        text = encode(result, revision)
+        text = b'{"resultType":' + msgspec.json.encode(kind) + (b"," + text[1:] if len(text) > 2 else b"}")
+        return Raw(text) if hasattr(result, "meta") and result.meta is not UNSET else stamped(text, stamp)
+    if result.meta is not UNSET:
+        meta = {SERVER_INFO: Raw(encode(stamp.info, revision))} | result.meta
+        return Raw(encode(msgspec.structs.replace(result, meta=meta), revision))
+    return stamped(encode(result, revision), stamp)
+
+
+def stamped(text: bytes, stamp: Stamp) -> Raw:
+    """The JSON text of a result that has members, but no `_meta`, stamped."""
+    return Raw(stamp.prefix + text[1:])

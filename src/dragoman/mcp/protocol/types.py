@@ -1,0 +1,492 @@
+"""Every type of MCP, once, as data: what crosses the wire and in which revisions. Pure.
+
+The names are those of the official schema of the newest revision (of the last one that had it where a
+type has left). Attributes are snake_case, members on the wire camelCase, and `_meta` is `meta`. What
+may be absent is `UNSET` when it is. A field's history stands on the field, as `msgspec.Meta.extra`:
+
+* `since`, `until`: the first and the last revision that know it; absent: as long as its type;
+* `required_since`: it may be UNSET here, but not on the wire from that revision on;
+* `required_in`, `optional_in`: the same for single revisions;
+* `older`: (revision, function): before that revision the value goes through the function first, which
+  returns what those peers understand, UNSET to leave it out, or raises LocalError.
+
+`encoding.encode` obeys it. Decoding takes every revision's members at any time and ignores what is
+not here. Free members (`_meta`, JSON Schemas, arguments, structured content) are kept verbatim.
+Where the schema has variants without a tag, one type holds them all (`ResourceContents`,
+`params.ElicitRequestParams`, `PrimitiveSchema`) and its text says which members go together.
+
+This module has what the messages are about; `params` has the messages' params and results themselves.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+
+from ...jsonrpc.errors import LocalError
+from .revisions import R2025_03, R2025_06, R2025_11, R2026_07, Revision
+
+# --- Words and keys -------------------------------------------------------------------------------
+
+ProgressToken: TypeAlias = str | int
+Number: TypeAlias = int | float
+Role: TypeAlias = Literal["user", "assistant"]
+LoggingLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+Free: TypeAlias = dict[str, Any]
+"""A JSON object kept as it came, member order too."""
+
+PREFIX: Final = "io.modelcontextprotocol/"
+"""Begins the keys of `_meta` that the protocol itself uses."""
+PROTOCOL_VERSION: Final = PREFIX + "protocolVersion"
+CLIENT_INFO: Final = PREFIX + "clientInfo"
+CLIENT_CAPABILITIES: Final = PREFIX + "clientCapabilities"
+LOG_LEVEL: Final = PREFIX + "logLevel"
+SERVER_INFO: Final = PREFIX + "serverInfo"
+"""In `_meta` of results: the server's `Implementation`."""
+SUBSCRIPTION_ID: Final = PREFIX + "subscriptionId"
+"""In `_meta` of notifications and of the result of `subscriptions/listen`: the id of that request."""
+
+SINCE_2025_03: Final = Meta(extra={"since": R2025_03})
+SINCE_2025_06: Final = Meta(extra={"since": R2025_06})
+SINCE_2025_11: Final = Meta(extra={"since": R2025_11})
+SINCE_2026_07: Final = Meta(extra={"since": R2026_07})
+UNTIL_2025_11: Final = Meta(extra={"until": R2025_11})
+ONLY_2025_11: Final = Meta(extra={"since": R2025_11, "until": R2025_11})
+
+
+def single(value: Any) -> Any:
+    """Older sampling messages hold one block; a list of one is that block."""
+    if not isinstance(value, list):
+        return value
+    if len(value) == 1:
+        return value[0]
+    raise LocalError(f"this revision takes one content block in a sampling message, not {len(value)}")
+
+
+def object_only(value: Any) -> Any:
+    """Older structured content is a JSON object or absent."""
+    if isinstance(value, Raw):
+        return value if bytes(value).lstrip()[:1] == b"{" else UNSET
+    return UNSET if value is None or isinstance(value, str | int | float | list | tuple) else value
+
+
+def _object_schema(value: Free) -> Any:
+    """Older output schemas describe an object; another one cannot be told."""
+    return _plain_schema(value) if value.get("type") == "object" else UNSET
+
+
+def _plain_schema(value: Free) -> Free:
+    """Older schemas of tools have an object for every property: `true` and `false` are written out."""
+    properties = value.get("properties")
+    if not isinstance(properties, dict) or not any(isinstance(one, bool) for one in properties.values()):
+        return value
+    plain = {name: ({} if one else {"not": {}}) if isinstance(one, bool) else one for name, one in properties.items()}
+    return value | {"properties": plain}
+
+
+# --- The two ends, and what they can do -----------------------------------------------------------
+
+
+class Icon(Struct, frozen=True, rename="camel"):
+    """A picture for a person to see. `src`: an https: or data: URI; `sizes`: "48x48", "any"."""
+
+    src: str
+    mime_type: str | UnsetType = UNSET
+    sizes: list[str] | UnsetType = UNSET
+    theme: Literal["light", "dark"] | UnsetType = UNSET
+
+
+class Implementation(Struct, frozen=True, rename="camel"):
+    """The name and version of a client's or a server's software. For display and logs, not for decisions."""
+
+    name: str
+    version: str
+    title: Annotated[str | UnsetType, SINCE_2025_06] = UNSET
+    description: Annotated[str | UnsetType, SINCE_2025_11] = UNSET
+    icons: Annotated[list[Icon] | UnsetType, SINCE_2025_11] = UNSET
+    website_url: Annotated[str | UnsetType, SINCE_2025_11] = UNSET
+
+
+class RootsCapability(Struct, frozen=True, rename="camel"):
+    """The client lists its roots; `list_changed`: and tells when they change."""
+
+    list_changed: Annotated[bool | UnsetType, UNTIL_2025_11] = UNSET
+
+
+class SamplingCapability(Struct, frozen=True, rename="camel"):
+    """The client samples a model; `context`: with the context of servers; `tools`: with tools."""
+
+    context: Annotated[Free | UnsetType, SINCE_2025_11] = UNSET
+    tools: Annotated[Free | UnsetType, SINCE_2025_11] = UNSET
+
+
+class ElicitationCapability(Struct, frozen=True, rename="camel"):
+    """The client asks its user: by a form (also when neither is said), by a URL to open."""
+
+    form: Annotated[Free | UnsetType, SINCE_2025_11] = UNSET
+    url: Annotated[Free | UnsetType, SINCE_2025_11] = UNSET
+
+
+class ClientCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a client can: in `initialize` for the session, in each request's `_meta` for that request."""
+
+    experimental: Free | UnsetType = UNSET
+    roots: RootsCapability | UnsetType = UNSET
+    sampling: SamplingCapability | UnsetType = UNSET
+    elicitation: Annotated[ElicitationCapability | UnsetType, SINCE_2025_06] = UNSET
+    tasks: Annotated[Free | UnsetType, ONLY_2025_11] = UNSET
+    extensions: Annotated[Free | UnsetType, SINCE_2026_07] = UNSET
+
+
+class PromptsCapability(Struct, frozen=True, rename="camel"):
+    """The server has prompts; `list_changed`: and tells when they change."""
+
+    list_changed: bool | UnsetType = UNSET
+
+
+class ResourcesCapability(Struct, frozen=True, rename="camel"):
+    """The server has resources; `subscribe`: it tells when one changes; `list_changed`: when the list does."""
+
+    subscribe: bool | UnsetType = UNSET
+    list_changed: bool | UnsetType = UNSET
+
+
+class ToolsCapability(Struct, frozen=True, rename="camel"):
+    """The server has tools; `list_changed`: and tells when they change."""
+
+    list_changed: bool | UnsetType = UNSET
+
+
+class ServerCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a server can."""
+
+    experimental: Free | UnsetType = UNSET
+    logging: Free | UnsetType = UNSET
+    completions: Annotated[Free | UnsetType, SINCE_2025_03] = UNSET
+    prompts: PromptsCapability | UnsetType = UNSET
+    resources: ResourcesCapability | UnsetType = UNSET
+    tools: ToolsCapability | UnsetType = UNSET
+    tasks: Annotated[Free | UnsetType, ONLY_2025_11] = UNSET
+    extensions: Annotated[Free | UnsetType, SINCE_2026_07] = UNSET
+
+
+class RequestMeta(Struct, frozen=True, kw_only=True, rename="camel"):
+    """`_meta` of a request, as far as the protocol reads it (RequestMetaObject).
+
+    All optional and `log_level` any text: what a revision wants is admission's to say, not decoding's.
+    """
+
+    progress_token: ProgressToken | UnsetType = UNSET
+    protocol_version: Annotated[
+        str | UnsetType, Meta(extra={"since": R2026_07, "required_since": R2026_07})
+    ] = field(default=UNSET, name=PROTOCOL_VERSION)  # fmt: skip
+    client_info: Annotated[Implementation | UnsetType, SINCE_2026_07] = field(default=UNSET, name=CLIENT_INFO)
+    client_capabilities: Annotated[
+        ClientCapabilities | UnsetType, Meta(extra={"since": R2026_07, "required_since": R2026_07})
+    ] = field(default=UNSET, name=CLIENT_CAPABILITIES)  # fmt: skip
+    log_level: Annotated[str | UnsetType, SINCE_2026_07] = field(default=UNSET, name=LOG_LEVEL)
+
+
+# --- Content ---------------------------------------------------------------------------------------
+
+
+class Annotations(Struct, frozen=True, kw_only=True, rename="camel"):
+    """For whom something is, how much it matters (0 to 1), when it changed last (ISO 8601)."""
+
+    audience: list[Role] | UnsetType = UNSET
+    priority: Number | UnsetType = UNSET
+    last_modified: Annotated[str | UnsetType, SINCE_2025_06] = UNSET
+
+
+class TextContent(Struct, frozen=True, rename="camel", tag_field="type", tag="text"):
+    """Text."""
+
+    type: ClassVar[Literal["text"]] = "text"
+    text: str
+    annotations: Annotations | UnsetType = UNSET
+    meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
+
+
+class ImageContent(Struct, frozen=True, rename="camel", tag_field="type", tag="image"):
+    """A picture. `data`: base64."""
+
+    type: ClassVar[Literal["image"]] = "image"
+    data: str
+    mime_type: str
+    annotations: Annotations | UnsetType = UNSET
+    meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
+
+    def decoded(self) -> bytes:
+        """The bytes of the picture. Raises ValueError when `data` is no base64."""
+        return b64decode(self.data)
+
+
+class AudioContent(Struct, frozen=True, rename="camel", tag_field="type", tag="audio"):
+    """A sound. `data`: base64."""
+
+    type: ClassVar[Literal["audio"]] = "audio"
+    data: str
+    mime_type: str
+    annotations: Annotations | UnsetType = UNSET
+    meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
+
+    def decoded(self) -> bytes:
+        """The bytes of the sound. Raises ValueError when `data` is no base64."""
+        return b64decode(self.data)
+
+
+class ResourceContents(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is in a resource: `text`, or `blob` in base64; one of them (TextResourceContents, BlobResourceContents)."""
+
+    uri: str
+    mime_type: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    blob: str | UnsetType = UNSET
+    meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
+
+    def decoded(self) -> bytes:
+        """The content as bytes, whichever of the two it is. Raises ValueError when `blob` is no base64."""
+        if isinstance(self.text, str):
+            return self.text.encode()
+        return b64decode(self.blob) if isinstance(self.blob, str) else b""
+
+
+class EmbeddedResource(Struct, frozen=True, rename="camel", tag_field="type", tag="resource"):
+    """A resource with what is in it."""
+
+    type: ClassVar[Literal["resource"]] = "resource"
+    resource: ResourceContents
+    annotations: Annotations | UnsetType = UNSET
+    meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
+
+
+class ResourceLink(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="resource_link"):
+    """A resource the server can read, named and not contained. `size`: bytes."""
+
+    type: ClassVar[Literal["resource_link"]] = "resource_link"
+    uri: str
+    name: str
+    title: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    mime_type: str | UnsetType = UNSET
+    size: int | UnsetType = UNSET
+    icons: Annotated[list[Icon] | UnsetType, SINCE_2025_11] = UNSET
+    annotations: Annotations | UnsetType = UNSET
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
+
+
+class ToolUseContent(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="tool_use"):
+    """A model wants a tool called."""
+
+    type: ClassVar[Literal["tool_use"]] = "tool_use"
+    id: str
+    name: str
+    input: Free
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+class ToolResultContent(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="tool_result"):
+    """What the tool said to a model's `tool_use`, by its id."""
+
+    type: ClassVar[Literal["tool_result"]] = "tool_result"
+    tool_use_id: str
+    content: list[ContentBlock]
+    structured_content: Annotated[Any, Meta(extra={"older": (R2026_07, object_only)})] = UNSET
+    is_error: bool | UnsetType = UNSET
+    meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+
+SamplingMessageContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent
+
+BORN: Final[dict[type[Struct], Revision]] = {
+    AudioContent: R2025_03,
+    ResourceLink: R2025_06,
+    ToolUseContent: R2025_11,
+    ToolResultContent: R2025_11,
+}
+"""The blocks that came later than the unions they stand in; the others are as old as MCP."""
+
+
+def stand_in(block: Struct) -> TextContent | None:
+    """The text that tells a peer of a revision without this kind of block what was there; None when nothing can."""
+    if isinstance(block, ResourceLink):
+        about = f" ({block.description})" if block.description else ""
+        return TextContent(f"{block.title or block.name}: {block.uri}{about}", block.annotations)
+    if isinstance(block, AudioContent):
+        return TextContent(f"[audio, {block.mime_type}]", block.annotations)
+    return None
+
+
+# --- What a server offers --------------------------------------------------------------------------
+
+
+class ToolAnnotations(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Hints about what a tool does; a client must not trust them unless it trusts the server."""
+
+    title: str | UnsetType = UNSET
+    read_only_hint: bool | UnsetType = UNSET
+    destructive_hint: bool | UnsetType = UNSET
+    idempotent_hint: bool | UnsetType = UNSET
+    open_world_hint: bool | UnsetType = UNSET
+
+
+class ToolExecution(Struct, frozen=True, rename="camel"):
+    """Whether a tool may, must or must not be called as a task."""
+
+    task_support: Literal["forbidden", "optional", "required"] | UnsetType = UNSET
+
+
+class Tool(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A tool: its arguments as JSON Schema, and its structured content."""
+
+    name: str
+    title: Annotated[str | UnsetType, SINCE_2025_06] = UNSET
+    description: str | UnsetType = UNSET
+    icons: Annotated[list[Icon] | UnsetType, SINCE_2025_11] = UNSET
+    input_schema: Annotated[Free, Meta(extra={"older": (R2026_07, _plain_schema)})]
+    output_schema: Annotated[
+        Free | UnsetType, Meta(extra={"since": R2025_06, "older": (R2026_07, _object_schema)})
+    ] = UNSET  # fmt: skip
+    annotations: Annotated[ToolAnnotations | UnsetType, SINCE_2025_03] = UNSET
+    execution: Annotated[ToolExecution | UnsetType, ONLY_2025_11] = UNSET
+    meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
+
+
+class Resource(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A resource that can be read by its URI. `size`: bytes."""
+
+    uri: str
+    name: str
+    title: Annotated[str | UnsetType, SINCE_2025_06] = UNSET
+    description: str | UnsetType = UNSET
+    mime_type: str | UnsetType = UNSET
+    size: int | UnsetType = UNSET
+    icons: Annotated[list[Icon] | UnsetType, SINCE_2025_11] = UNSET
+    annotations: Annotations | UnsetType = UNSET
+    meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
+
+
+class ResourceTemplate(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Resources that can be read by a URI made of a template (RFC 6570)."""
+
+    uri_template: str
+    name: str
+    title: Annotated[str | UnsetType, SINCE_2025_06] = UNSET
+    description: str | UnsetType = UNSET
+    mime_type: str | UnsetType = UNSET
+    icons: Annotated[list[Icon] | UnsetType, SINCE_2025_11] = UNSET
+    annotations: Annotations | UnsetType = UNSET
+    meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
+
+
+class PromptArgument(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An argument of a prompt: always text."""
+
+    name: str
+    title: Annotated[str | UnsetType, SINCE_2025_06] = UNSET
+    description: str | UnsetType = UNSET
+    required: bool | UnsetType = UNSET
+
+
+class Prompt(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A prompt: messages made on request from its arguments."""
+
+    name: str
+    title: Annotated[str | UnsetType, SINCE_2025_06] = UNSET
+    description: str | UnsetType = UNSET
+    icons: Annotated[list[Icon] | UnsetType, SINCE_2025_11] = UNSET
+    arguments: list[PromptArgument] | UnsetType = UNSET
+    meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
+
+
+class PromptMessage(Struct, frozen=True, rename="camel"):
+    """One message of a prompt."""
+
+    role: Role
+    content: ContentBlock
+
+
+# --- What a client offers --------------------------------------------------------------------------
+
+
+class Root(Struct, frozen=True, rename="camel"):
+    """A place the client lets the server work in. `uri`: file:."""
+
+    uri: str
+    name: str | UnsetType = UNSET
+    meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
+
+
+class ModelHint(Struct, frozen=True, rename="camel"):
+    """A part of a model's name."""
+
+    name: str | UnsetType = UNSET
+
+
+class ModelPreferences(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which model would do; the priorities are 0 to 1."""
+
+    hints: list[ModelHint] | UnsetType = UNSET
+    cost_priority: Number | UnsetType = UNSET
+    speed_priority: Number | UnsetType = UNSET
+    intelligence_priority: Number | UnsetType = UNSET
+
+
+class ToolChoice(Struct, frozen=True, rename="camel"):
+    """Whether a sampled model may, must or must not call tools."""
+
+    mode: Literal["auto", "required", "none"] | UnsetType = UNSET
+
+
+class SamplingMessage(Struct, frozen=True, rename="camel"):
+    """A message to or from a sampled model; several blocks in one message since the revision that has tools."""
+
+    role: Role
+    content: Annotated[
+        SamplingMessageContentBlock | list[SamplingMessageContentBlock], Meta(extra={"older": (R2025_11, single)})
+    ]  # fmt: skip
+    meta: Annotated[Free | UnsetType, SINCE_2025_11] = field(default=UNSET, name="_meta")
+
+
+class EnumOption(Struct, frozen=True, rename="camel"):
+    """A choice with the words to show for it."""
+
+    const: str
+    title: str
+
+
+class EnumItems(Struct, frozen=True, rename="camel"):
+    """The choices of a list: `enum` with `type` "string", or `any_of` with titles."""
+
+    type: Literal["string"] | UnsetType = UNSET
+    enum: list[str] | UnsetType = UNSET
+    any_of: list[EnumOption] | UnsetType = UNSET
+
+
+class PrimitiveSchema(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One field of a form: the typed face of what a form's schema has in `properties`.
+
+    StringSchema: `format`, lengths; NumberSchema ("number", "integer"): `minimum`, `maximum`; BooleanSchema;
+    choice of one: `enum` (with the deprecated `enum_names`) or `one_of`; of several ("array"): `items`.
+    """
+
+    type: Literal["string", "number", "integer", "boolean", "array"]
+    title: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    default: Any = UNSET
+    min_length: int | UnsetType = UNSET
+    max_length: int | UnsetType = UNSET
+    format: Literal["email", "uri", "date", "date-time"] | UnsetType = UNSET
+    minimum: Number | UnsetType = UNSET
+    maximum: Number | UnsetType = UNSET
+    enum: list[str] | UnsetType = UNSET
+    enum_names: list[str] | UnsetType = UNSET
+    one_of: Annotated[list[EnumOption] | UnsetType, SINCE_2025_11] = UNSET
+    items: Annotated[EnumItems | UnsetType, SINCE_2025_11] = UNSET
+    min_items: Annotated[int | UnsetType, SINCE_2025_11] = UNSET
+    max_items: Annotated[int | UnsetType, SINCE_2025_11] = UNSET

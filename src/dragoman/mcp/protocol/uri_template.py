@@ -1,0 +1,312 @@
+"""URI templates (RFC 6570), from a URI back to the values in it. Pure.
+
+Rules:
+
+- `{a}`, `{+a}`, `{#a}`, `{.a}`, `{/a}`, `{;a}`, `{?a,b}`, `{&a}`, several names, `*` and `:n`.
+- `match` gives text for each name, percent-decoded once. A simple `{a}` takes no raw "/", "?" or "#";
+  `{+a}`, `{/a*}` and `{#a}` take more. Names in `{?...}` and `{&...}` may be absent, in any order; all others
+  must be there and have at least one character. Where a URI can be cut in several ways, the first names take
+  as much as they can.
+- No value leaves its place ("Servers MUST sanitize file paths to prevent directory traversal attacks", resources):
+  after decoding it has no ".." segment, backslash or NUL, and begins with no "/" that makes it an absolute path.
+- Matching takes time proportional to the URI: nothing is tried twice, no pattern can be made to backtrack.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
+
+from ...jsonrpc.errors import LocalError
+
+LONGEST: Final = 65_536
+"""A longer URI matches nothing."""
+
+Way: TypeAlias = Literal["", "+", "#", ".", "/", ";", "?", "&"]
+
+# compiled when first used: a server without templates never needs them
+_EXPRESSION = r"\{([^{}]*)\}"
+_NAME = r"((?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})(?:\.?(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2}))*)(\*|:[1-9][0-9]{0,3})?"
+_BAD_LITERAL = r"[\x00-\x20\x7f\"'<>\\^`{|}]"
+_BAD_PERCENT = r"%(?![0-9A-Fa-f]{2})"
+
+_SIMPLE = r"[^/?#\\\x00-\x1f\x7f]"
+_ASKED = r"[^&#\\\x00-\x1f\x7f]"
+_SEGMENTS = r"[^?#\\\x00-\x1f\x7f]"
+_ANY = r"[^\\\x00-\x1f\x7f]"
+
+_STEP = re.compile("[/?#]")
+
+FIRST: Final = {"": "", "+": "", "#": "#", ".": ".", "/": "/", ";": ";", "?": "?", "&": "&"}
+BETWEEN: Final = {"": ",", "+": ",", "#": ",", ".": ".", "/": "/", ";": ";", "?": "&", "&": "&"}
+
+
+class Variable(Struct, frozen=True):
+    """One name of an expression. `explode`: `*`; `longest`: the number after `:`, 0 for none."""
+
+    name: str
+    explode: bool
+    longest: int
+
+
+class Expression(Struct, frozen=True):
+    """What stands between braces."""
+
+    way: Way
+    variables: tuple[Variable, ...]
+
+
+class _Piece(Struct, frozen=True):
+    """A step of matching: a literal (`name` empty), or a run of characters of `kind` that is a name's value."""
+
+    text: str
+    name: str = ""
+    kind: str = ""
+    longest: int = 0
+    rooted: bool = False
+    """The text before it ends with "/", so that a value with "/" in front would be an absolute path."""
+
+
+class Template(Struct, frozen=True):
+    """A template that was read by `parse`."""
+
+    text: str
+    names: tuple[str, ...]
+    """Of its variables, in order, each once."""
+    optional: frozenset[str]
+    """Those a URI may lack."""
+    rank: tuple[int, ...]
+    """Sorts the more specific template first, where two match one URI."""
+    pieces: tuple[_Piece, ...]
+    asked: tuple[Variable, ...]
+    """The variables of the query."""
+    marked: bool
+    """The query begins with "?"; else it goes on with "&"."""
+    lead: str
+    """What every URI of it begins with."""
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """The value of each name the URI has, or None when it is none of this template's."""
+        if not uri.startswith(self.lead) or len(uri) > LONGEST:
+            return None
+        found: dict[str, str] = {}
+        if self.asked:
+            uri, mark, query = uri.partition("?" if self.marked else "&")
+            if mark and not self._query(query, found):
+                return None
+        cut = _cut(self.pieces, uri)
+        if cut is None:
+            return None
+        for piece, value in cut:
+            if not _taken(found, piece.name, _decoded(value, piece.rooted), piece.longest):
+                return None
+        return found
+
+    def _query(self, query: str, found: dict[str, str]) -> bool:
+        known = {variable.name: variable for variable in self.asked}
+        if _run(_ANY).fullmatch(query) is None or "#" in query:
+            return False
+        for pair in query.split("&"):
+            name, _, value = pair.partition("=")
+            variable = known.pop(name, None)
+            if variable is None or not _taken(found, name, _decoded(value, False), variable.longest):
+                return False
+        return True
+
+
+@functools.cache
+def _run(kind: str) -> re.Pattern[str]:
+    """One or more characters of a kind."""
+    return re.compile(kind + "+")
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def parse(text: str) -> Template:
+    """Read a template. LocalError, saying what is wrong, for what RFC 6570 does not allow or nothing can match."""
+    parts: list[str | Expression] = []
+    end = 0
+    for found in re.finditer(_EXPRESSION, text):
+        parts += [text[end : found.start()], _expression(found[1], text)]
+        end = found.end()
+    parts.append(text[end:])
+    parts = [part for part in parts if part != ""]
+    for part in parts:
+        if isinstance(part, str) and (re.search(_BAD_LITERAL, part) or re.search(_BAD_PERCENT, part)):
+            raise LocalError(f"{text!r} is no URI template: {part!r} cannot stand in a URI")
+    tail = next((i for i, p in enumerate(parts) if isinstance(p, Expression) and p.way in "?&" and p.way), len(parts))
+    if any(isinstance(part, str) or part.way not in ("?", "&") for part in parts[tail:]):
+        raise LocalError(f"{text!r}: {{?...}} and {{&...}} come last, since their names come in any order")
+    asked = tuple(v for part in parts[tail:] if isinstance(part, Expression) for v in part.variables)
+    pieces = tuple(_pieces(parts[:tail]))
+    names = [piece.name for piece in pieces if piece.name] + [variable.name for variable in asked]
+    first = parts[tail] if asked else None
+    lead = pieces[0].text if pieces and not pieces[0].name else ""
+    return Template(
+        text,
+        tuple(dict.fromkeys(names)),
+        frozenset(variable.name for variable in asked) - {piece.name for piece in pieces},
+        _rank(pieces, asked),
+        pieces,
+        asked,
+        isinstance(first, Expression) and first.way == "?",
+        lead,
+    )
+
+
+def is_template(text: str) -> bool:
+    """Whether a text has expressions, or what should be one."""
+    return "{" in text or "}" in text
+
+
+def _expression(inner: str, text: str) -> Expression:
+    way: Any = inner[:1] if inner[:1] in tuple("+#./;?&") else ""
+    variables = []
+    for spec in inner[len(way) :].split(","):
+        match = re.fullmatch(_NAME, spec)
+        if match is None:
+            raise LocalError(f"{text!r} is no URI template: {{{inner}}} names no variable that RFC 6570 knows")
+        rest = match[2] or ""
+        variables.append(Variable(match[1], rest == "*", int(rest[1:]) if rest[:1] == ":" else 0))
+    return Expression(way, tuple(variables))
+
+
+def _pieces(parts: list[str | Expression]) -> list[_Piece]:
+    pieces: list[_Piece] = []
+    text = ""  # the literal before the next value
+
+    def value(variable: Variable, kind: str) -> None:
+        nonlocal text
+        # `file://{+path}` asks for absolute paths; `file:///{+path}` does not
+        rooted = (text.endswith("/") and not text.endswith("://")) or (not text and bool(pieces))
+        if text:
+            pieces.append(_Piece(text))
+        pieces.append(_Piece("", variable.name, kind, variable.longest, rooted))
+        text = ""
+
+    for part in parts:
+        if isinstance(part, str):
+            text += part
+            continue
+        for index, variable in enumerate(part.variables):
+            text += BETWEEN[part.way] if index else FIRST[part.way]
+            if part.way == ";":
+                text += f"{variable.name}="
+            value(variable, _kind(part.way, variable, any("?" in piece.text for piece in pieces) or "?" in text))
+    return [*pieces, _Piece(text)] if text else pieces
+
+
+def _kind(way: Way, variable: Variable, asking: bool) -> str:
+    if way == "#":
+        return _ANY
+    if way == "+":
+        return _SEGMENTS
+    if way == "/" and variable.explode:
+        return _SEGMENTS
+    return _ASKED if asking else _SIMPLE
+
+
+def _rank(pieces: tuple[_Piece, ...], asked: tuple[Variable, ...]) -> tuple[int, ...]:
+    wide = sum(piece.kind in (_SEGMENTS, _ANY) for piece in pieces)
+    names = sum(bool(piece.name) for piece in pieces)
+    return wide, min(names, 1), -sum(len(piece.text) for piece in pieces), names, len(asked)
+
+
+# -- matching -------------------------------------------------------------------------------------
+
+
+def _cut(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str]] | None:
+    """The URI cut into the values of these pieces; None when it cannot be."""
+    if not pieces:
+        return None if uri else []
+    begin, end = 0, len(uri)
+    first, last = 0, len(pieces)
+    if not pieces[0].name:
+        if not uri.startswith(pieces[0].text):
+            return None
+        begin, first = len(pieces[0].text), 1
+    if last > first and not pieces[-1].name:
+        if not uri.endswith(pieces[-1].text) or end - len(pieces[-1].text) < begin:
+            return None
+        end, last = end - len(pieces[-1].text), last - 1
+    if last == first:
+        return [] if begin == end else None
+    if last - first == 1:  # the usual one: a value between two literals
+        fits = _run(pieces[first].kind).fullmatch(uri, begin, end)
+        return [(pieces[first], uri[begin:end])] if fits else None
+    return _cut_several(pieces[first:last], uri[begin:end])
+
+
+def _cut_several(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str]] | None:
+    """From the end: at which places could what is left begin? Then from the front, each value as long as it can be."""
+    places = [bytearray(len(uri) + 1) for _ in range(len(pieces) + 1)]
+    places[-1][len(uri)] = 1
+    for index in range(len(pieces) - 1, -1, -1):
+        piece, after, here = pieces[index], places[index + 1], places[index]
+        if not piece.name:
+            at = uri.find(piece.text)
+            while at >= 0:
+                here[at] = after[at + len(piece.text)]
+                at = uri.find(piece.text, at + 1)
+            continue
+        for run in _run(piece.kind).finditer(uri):
+            last = after.rfind(1, run.start() + 1, run.end() + 1)
+            if last > run.start():
+                here[run.start() : last] = b"\x01" * (last - run.start())
+    if not places[0][0]:
+        return None
+    cut: list[tuple[_Piece, str]] = []
+    at = 0
+    for piece, after in zip(pieces, places[1:], strict=True):
+        if not piece.name:
+            at += len(piece.text)
+            continue
+        run_end = _run(piece.kind).match(uri, at)
+        assert run_end is not None
+        until = after.rfind(1, at + 1, run_end.end() + 1)
+        cut.append((piece, uri[at:until]))
+        at = until
+    return cut
+
+
+def _decoded(value: str, rooted: bool) -> str | None:
+    """A value without its percent signs; None for one that leaves its place or is no text."""
+    if "%" in value:
+        if re.search(_BAD_PERCENT, value):
+            return None
+        try:
+            value = unquote_to_bytes(value).decode()
+        except UnicodeDecodeError:
+            return None
+        if "\\" in value or "\0" in value:
+            return None
+    if rooted and value.startswith("/"):
+        return None
+    if ".." in value and any(segment.strip() == ".." for segment in value.split("/")):
+        return None
+    return value
+
+
+def _taken(found: dict[str, str], name: str, value: str | None, longest: int) -> bool:
+    """Note a value; False when it is none, too long, or another one has that name."""
+    return value is not None and not (longest and len(value) > longest) and found.setdefault(name, value) == value
+
+
+def above(uri: str) -> Iterator[str]:
+    """The URI, and those that it is below of: `x://a` and `x://a/` of `x://a/b`, `x://a` of `x://a?b` and `x://a#b`.
+
+    Who subscribed to one of them is told of it: "This might be a sub-resource of the one that the client actually
+    subscribed to" (`ResourceUpdatedNotificationParams`).
+    """
+    yield uri
+    start = uri.find("://") + 3 if "://" in uri else 1
+    for found in _STEP.finditer(uri, start, len(uri)):
+        if found[0] == "/" and found.end() < len(uri):
+            yield uri[: found.end()]
+        yield uri[: found.start()]

@@ -1,0 +1,1 @@
+"""The server: what is registered, listed and called."""

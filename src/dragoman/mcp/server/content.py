@@ -1,0 +1,277 @@
+"""What a function returned, as content: of a tool's result, of a resource, of a prompt.
+
+Rules:
+
+- Text is a text block, an `Image` or `Audio` is its block, a `File` is an image, a sound or an embedded resource,
+  bytes are an embedded resource, content blocks are themselves, lists of these are several blocks, None is no
+  block. Anything else is its JSON text.
+- A path is its text. What is in a file is sent only where the author says so: `File(path)`, `Image(path)`,
+  `Audio(path)`.
+- Media types are said, or told by a file's name or by how the bytes begin; what cannot be told is refused.
+- Files are read when the result is made: in the function's thread, or on the loop for `async def`.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from binascii import b2a_base64
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from ...jsonrpc.errors import LocalError
+from ...rpc.binding.results import write
+from ..protocol.errors import ResourceNotFound
+from ..protocol.params import CallToolResult, GetPromptResult, ReadResourceResult
+from ..protocol.types import (
+    Annotations,
+    AudioContent,
+    EmbeddedResource,
+    ImageContent,
+    PromptMessage,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+)
+
+Block: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
+
+BINARY: Final = "application/octet-stream"
+RESULT_URI: Final = "result:bytes"
+"""The URI of bytes that a tool returned, which have no place of their own."""
+
+
+class _Media(Struct, frozen=True):
+    data: bytes | bytearray | memoryview | str | Path
+    mime_type: str | None = None
+    annotations: Annotations | None = None
+    meta: Mapping[str, Any] | None = None
+
+    def read(self) -> bytes:
+        """The bytes themselves. Raises OSError for a file that cannot be read."""
+        return Path(self.data).read_bytes() if isinstance(self.data, str | Path) else bytes(self.data)
+
+
+class Image(_Media, frozen=True):
+    """A picture: bytes, or the path of a file. The media type is told by the name or the bytes where it is not said."""
+
+
+class Audio(_Media, frozen=True):
+    """A sound: bytes, or the path of a file. The media type is told by the name or the bytes where it is not said."""
+
+
+class File(Struct, frozen=True):
+    """A file that is sent: as an image or a sound, or else as an embedded resource, text or blob by its media type.
+
+    The media type is told by the name where it is not said. To a client the resource's URI is `uri`, or else the
+    file's own (`file:///...`, with the folders it is in). LocalError for what is no file.
+    """
+
+    path: str | Path
+    mime_type: str | None = None
+    uri: str | None = None
+
+
+BLOCKS: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
+CONTENT: Final[tuple[type, ...]] = (
+    *BLOCKS,
+    Image,
+    Audio,
+    File,
+    ResourceContents,
+    CallToolResult,
+    ReadResourceResult,
+    GetPromptResult,
+    PromptMessage,
+)
+"""Types that are content and no data: a function that returns one of them has no output schema."""
+_MIXED: Final = (*BLOCKS, Image, Audio, File, ResourceContents, bytes, bytearray)
+
+
+# -- media types ----------------------------------------------------------------------------------
+
+_BEGINNINGS: Final = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"BM", "image/bmp"),
+    (b"ID3", "audio/mpeg"),
+    (b"\xff\xfb", "audio/mpeg"),
+    (b"OggS", "audio/ogg"),
+    (b"fLaC", "audio/flac"),
+)
+
+
+def told_by_bytes(data: bytes) -> str | None:
+    """The media type of a picture or sound, by how it begins."""
+    if data[:4] == b"RIFF":
+        return {b"WEBP": "image/webp", b"WAVE": "audio/wav"}.get(data[8:12])
+    return next((kind for beginning, kind in _BEGINNINGS if data.startswith(beginning)), None)
+
+
+def told_by_name(name: str | Path) -> str | None:
+    """The media type of a file, by its name."""
+    kind, encoding = mimetypes.guess_type(str(name), strict=False)
+    return kind if encoding is None else "application/" + encoding
+
+
+def is_text(kind: str) -> bool:
+    """Whether content of a media type is text."""
+    kind = kind.partition(";")[0].strip().lower()
+    return kind.startswith("text/") or kind.endswith(("+json", "+xml")) or kind in _TEXTS
+
+
+_TEXTS = frozenset(
+    f"application/{name}"
+    for name in ("json", "xml", "javascript", "toml", "yaml", "x-yaml", "x-sh", "sql", "x-ndjson", "graphql")
+)
+
+
+def _kind(media: _Media, data: bytes, what: str) -> str:
+    named = told_by_name(media.data) if isinstance(media.data, str | Path) else None
+    kind = media.mime_type or named or told_by_bytes(data)
+    if kind is None or (media.mime_type is None and not kind.startswith(what)):
+        name = "Image" if what == "image/" else "Audio"
+        raise LocalError(f"{name}: the media type cannot be told; say it: {name}(data, {what + '...'!r})")
+    return kind
+
+
+def base64(data: bytes | bytearray | memoryview) -> str:
+    """Bytes as base64."""
+    return b2a_base64(data, newline=False).decode()
+
+
+# -- of tools -------------------------------------------------------------------------------------
+
+
+def blocks(value: Any) -> list[Block]:
+    """The content blocks of any value."""
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        if any(isinstance(one, _MIXED) for one in value) or all(isinstance(one, str) for one in value):
+            return [block for one in value for block in blocks(one)]
+        return [TextContent(text(value))]
+    return [] if value is None else [_block(value)]
+
+
+def _block(value: Any) -> Block:
+    if isinstance(value, str):
+        return TextContent(value)
+    if isinstance(value, BLOCKS):
+        return value
+    if isinstance(value, Image | Audio):
+        return _shown(value)
+    if isinstance(value, ResourceContents):
+        return EmbeddedResource(value)
+    if isinstance(value, File):
+        return _of_file(value)
+    if isinstance(value, PurePath):
+        return TextContent(str(value))
+    if isinstance(value, bytes | bytearray):
+        kind = told_by_bytes(bytes(value[:16]))
+        if kind is not None:
+            return _shown(Image(value, kind) if kind.startswith("image/") else Audio(value, kind))
+        return EmbeddedResource(ResourceContents(uri=RESULT_URI, mime_type=BINARY, blob=base64(value)))
+    return TextContent(text(value))
+
+
+def text(value: Any) -> str:
+    """A value as text for people and models: itself, or its JSON."""
+    return value if isinstance(value, str) else write(value).decode()
+
+
+def _shown(media: Image | Audio) -> ImageContent | AudioContent:
+    data = media.read()
+    kind = _kind(media, data, "image/" if isinstance(media, Image) else "audio/")
+    make = ImageContent if isinstance(media, Image) else AudioContent
+    notes = UNSET if media.annotations is None else media.annotations
+    return make(base64(data), kind, notes, UNSET if media.meta is None else dict(media.meta))
+
+
+def _of_file(file: File) -> Block:
+    kind = file.mime_type or told_by_name(file.path)
+    if kind is not None and kind.startswith("image/") and not is_text(kind):
+        return _shown(Image(file.path, kind))
+    if kind is not None and kind.startswith("audio/"):
+        return _shown(Audio(file.path, kind))
+    return EmbeddedResource(_read(file, file.uri or Path(file.path).absolute().as_uri(), kind))
+
+
+def _read(file: File, uri: str, kind: str | None) -> ResourceContents:
+    """What is in a file: text where its media type says so, or where nothing is known and it reads as text."""
+    try:
+        data = Path(file.path).read_bytes()
+    except IsADirectoryError:
+        raise LocalError(f"File({str(file.path)!r}) is a folder: give a file") from None
+    if kind is None or is_text(kind):
+        try:
+            return ResourceContents(uri=uri, mime_type=kind or "text/plain", text=data.decode())
+        except UnicodeDecodeError:
+            pass
+    return ResourceContents(uri=uri, mime_type=kind or BINARY, blob=base64(data))
+
+
+# -- of resources ---------------------------------------------------------------------------------
+
+
+def contents(value: Any, uri: str, mime_type: str | None) -> list[ResourceContents]:
+    """The contents of a resource: text, bytes, a file, JSON, or several of them.
+
+    Raises ResourceNotFound for None and for a file that is not there: "Servers MUST NOT return an empty
+    `contents` array for a non-existent resource" (server/resources).
+    """
+    if isinstance(value, list | tuple) and any(isinstance(one, _MIXED) for one in value):
+        return [part for one in value for part in contents(one, uri, mime_type)]
+    return [_content(value, uri, mime_type)]
+
+
+def _content(value: Any, uri: str, mime_type: str | None) -> ResourceContents:
+    if isinstance(value, str):
+        return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=value)
+    if isinstance(value, ResourceContents):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+        kind = mime_type or told_by_bytes(data) or BINARY
+        return ResourceContents(uri=uri, mime_type=kind, blob=base64(data))
+    if isinstance(value, EmbeddedResource):
+        return value.resource
+    if isinstance(value, TextContent):
+        return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=value.text)
+    if isinstance(value, Image | Audio):
+        shown = _shown(value)
+        return ResourceContents(uri=uri, mime_type=shown.mime_type, blob=shown.data)
+    if isinstance(value, ImageContent | AudioContent):
+        return ResourceContents(uri=uri, mime_type=value.mime_type, blob=value.data)
+    if isinstance(value, File):
+        try:
+            return _read(value, value.uri or uri, value.mime_type or mime_type or told_by_name(value.path))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ResourceNotFound from error
+    if isinstance(value, PurePath):
+        return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=str(value))
+    if value is None:
+        raise ResourceNotFound
+    return ResourceContents(uri=uri, mime_type=mime_type or "application/json", text=write(value).decode())
+
+
+# -- of prompts -----------------------------------------------------------------------------------
+
+
+def messages(value: Any) -> list[PromptMessage]:
+    """The messages of a prompt: text and content are the user's; a `PromptMessage`, or a dict with `role` and
+    `content`, says whose it is; a list is several messages. LocalError for a role that is none."""
+    if isinstance(value, PromptMessage):
+        return [value]
+    if isinstance(value, dict) and value.keys() == {"role", "content"}:
+        if value["role"] not in ("user", "assistant"):
+            raise LocalError(f"a prompt's message is the user's or the assistant's, not {value['role']!r}")
+        content = value["content"]
+        if isinstance(content, dict):
+            content = msgspec.convert(content, Block)
+        return [PromptMessage(value["role"], block) for block in blocks(content)]
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return [message for one in value for message in messages(one)]
+    return [PromptMessage("user", block) for block in blocks(value)]

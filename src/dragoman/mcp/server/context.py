@@ -1,0 +1,346 @@
+"""What a tool, a resource or a prompt may ask for, by annotating a parameter with `Context`.
+
+In `async def` its methods are awaited; in a plain function, which runs in a worker thread, they
+block. It is the same in both eras: where the server may not call the client, `ask` ends the first
+run and the handler runs again, from the top, with the answers. So: ask before you act.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, NoReturn, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from ...channel import Caller, Identity
+from ...jsonrpc.codec import Call
+from ...jsonrpc.errors import LocalError
+from ...rpc.binding.results import to_json
+from ...rpc.context import Context as RpcContext
+from ...rpc.context import Done
+from ..asking.ask import PATIENCE, ask, ask_blocking, completed, require_url
+from ..asking.by_hand import own_state
+from ..asking.questions import Elicit, ElicitUrl, Roots, Sample
+from ..asking.request_state import Seal
+from ..protocol.admission import LEVELS, Admitted
+from ..protocol.encoding import encode
+from ..protocol.params import IncludeContext, LoggingMessageNotificationParams, ProgressNotificationParams
+from ..protocol.revisions import Revision
+from ..protocol.types import ClientCapabilities, Implementation
+from ..session.responder import Responder
+
+logger = logging.getLogger("dragoman.mcp")
+
+UNSAID = "info"
+"""The least level that is sent where a stateful client never called `logging/setLevel`: it is the server's to choose."""
+_SAFE = 2**53
+"""Beyond, a number is told as a double."""
+
+
+class Home(Protocol):
+    """What a call's context needs of its server."""
+
+    @property
+    def seal(self) -> Seal: ...
+    @property
+    def once(self) -> bool:
+        """Sealed states are good for one use."""
+
+    def notify_resource_updated(self, uri: str) -> None: ...
+
+
+class Context:
+    """One call of a tool, a resource, a prompt or a completion, as its function sees it."""
+
+    __slots__ = ("_told", "admitted", "rpc", "server")
+
+    _context_of = "an MCP server's tools, resources and prompts", "from dragoman.mcp import Context"
+    """As `dragoman.Context._context_of`."""
+
+    def __init__(self, rpc: RpcContext, admitted: Admitted, server: Home) -> None:
+        self.rpc = rpc
+        """The JSON-RPC side: headers, time left, cancelled, peer."""
+        self.admitted = admitted
+        self.server = server
+        self._told: float | None = None
+
+    # -- the caller
+
+    @property
+    def revision(self) -> Revision:
+        """The revision this call is made in."""
+        return self.admitted.revision
+
+    @property
+    def client(self) -> Implementation | None:
+        """The caller's software, as it names itself; for display and logs, not for decisions. None: it did not say."""
+        return self.admitted.client
+
+    @property
+    def capabilities(self) -> ClientCapabilities:
+        """What the caller declared that it can do."""
+        return self.admitted.capabilities
+
+    @property
+    def identity(self) -> Identity | None:
+        """Who the caller is, as a guard at the door found out; None: no guard stands there."""
+        return self.rpc.caller.identity
+
+    @property
+    def principal(self) -> str | None:
+        """The subject of `identity`; None where no guard stands."""
+        return self.admitted.principal
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The request's `_meta` as it came; {} when there is none."""
+        if self.admitted.raw is UNSET:
+            return {}
+        return _meta(self.admitted.raw).meta
+
+    @property
+    def state(self) -> Any:
+        """What the server's lifespan gave; None without one."""
+        return self.admitted.state
+
+    @property
+    def caller(self) -> Caller:
+        """What the wire knows about the far end."""
+        return self.rpc.caller
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """HTTP headers, names in lower case; empty on other wires."""
+        return self.rpc.headers
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the caller has cancelled, or time is up. A thread cannot be stopped: look here."""
+        return self.rpc.cancelled
+
+    @property
+    def time_left(self) -> float | None:
+        """Seconds until this call's deadline; None without one."""
+        return self.rpc.time_left
+
+    # -- telling
+
+    def progress(self, value: float, total: float | None = None, message: str | None = None) -> Done:
+        """Tell how far the call is (basic/utilities/progress): `value` of `total`, and in words.
+
+        Awaited in `async def`; elsewhere it is done at once. Gives False when nothing was sent: it was not asked
+        for progress, the caller reads too slowly, or `value` has not grown ("The progress value MUST
+        increase with each notification") or is not finite. LocalError for what is no number.
+        """
+        admitted = self.admitted
+        number, whole = _number(value), None if total is None else _number(total)
+        if admitted.token is None:
+            return Done(False)
+        if not (isfinite(number) and (self._told is None or number > self._told)):
+            logger.debug("progress of %r must grow: %r after %r is not sent", admitted.method, value, self._told)
+            return Done(False)
+        self._told = number
+        params = ProgressNotificationParams(
+            progress_token=admitted.token,
+            progress=number,
+            total=whole if whole is not None and isfinite(whole) else UNSET,
+            message=UNSET if message is None else str(message),
+        )
+        return Done(self._tell("notifications/progress", params))
+
+    def log(self, level: str, data: Any, logger: str | None = None) -> Done:
+        """Send a log message to the client (server/utilities/logging): `level` is "debug", "info", "notice",
+        "warning", "error", "critical", "alert" or "emergency"; `data` any JSON value (what is none goes as its `repr`);
+        `logger` a name.
+
+        Gives False when nothing was sent: the client wants no messages, or none so light. Raises LocalError for
+        another level. Secrets and personal data must not be in it.
+        """
+        weight = LEVELS.get(level)
+        if weight is None:
+            raise LocalError(f"there is no log level {level!r}; choose one of {', '.join(LEVELS)}")
+        least = self.admitted.log_level
+        session = self.admitted.session
+        if session is not None:  # it may have changed since the call began
+            least = session.log_level or UNSAID
+        if least is None or weight < LEVELS[least]:
+            return Done(False)
+        params = LoggingMessageNotificationParams(
+            level=level,  # type: ignore[arg-type]
+            data=_loggable(data),
+            logger=UNSET if logger is None else logger,
+        )
+        return Done(self._tell("notifications/message", params))
+
+    def debug(self, data: Any) -> Done:
+        """`log("debug", data)`."""
+        return self.log("debug", data)
+
+    def info(self, data: Any) -> Done:
+        """`log("info", data)`."""
+        return self.log("info", data)
+
+    def warning(self, data: Any) -> Done:
+        """`log("warning", data)`."""
+        return self.log("warning", data)
+
+    def error(self, data: Any) -> Done:
+        """`log("error", data)`."""
+        return self.log("error", data)
+
+    def _tell(self, method: str, params: Any) -> bool:
+        return self.rpc.speak(to_json(Call(method, Raw(encode(params, self.admitted.revision)))))
+
+    def notify_resource_updated(self, uri: str) -> None:
+        """Tell everyone who subscribed to it that a resource has changed."""
+        self.server.notify_resource_updated(uri)
+
+    def close_stream(self, retry: float | None = None) -> Done:
+        """Let go of the HTTP stream this call answers on: the client comes back for the rest, after `retry` seconds
+        (basic/transports of the revisions that prime their streams). False where there is no such thing."""
+        site: Any = self.rpc._site
+        stream = site.reply_stream
+        if not isinstance(stream, Responder) or not self.revision.primed:
+            return Done(False)
+        if self.rpc.where == "thread":
+            site.loop.call_soon_threadsafe(stream.disconnect, retry)
+            return Done(True)
+        return Done(stream.disconnect(retry))
+
+    # -- asking
+
+    def ask(
+        self,
+        *questions: Elicit[Any] | ElicitUrl | Sample | Roots,
+        once: bool | None = None,
+        timeout: float | None = PATIENCE,
+    ) -> Any:
+        """Ask the client several things together; gives a tuple of the answers, in order.
+
+        `timeout`: seconds, where the server calls (None: for ever). `once`: the state that carries the questions is
+        good for one use (default: the server's `once`). Raises CannotAsk where the client did not declare it,
+        QuestionFailed where it answered with an error, CallTimeout, BadAnswer, ChannelError.
+        """
+        if self.rpc.where == "async":
+            return ask(self, *questions, once=once, timeout=timeout)
+        self._may_wait()
+        return ask_blocking(self, *questions, once=once, timeout=timeout)
+
+    @property
+    def input_responses(self) -> dict[str, Any]:
+        """The answers to questions that the function asked by returning an `InputRequiredResult`, by key, as they came;
+        {} in its first run. An answer without a question is the client's own: look at its form."""
+        given = getattr(self.admitted.params, "input_responses", UNSET)
+        return {} if given is UNSET else {key: msgspec.json.decode(one) for key, one in given.items()}
+
+    @property
+    def request_state(self) -> str | None:
+        """The `request_state` of the `InputRequiredResult` that the function returned, on the retry; else None. It was
+        sealed on its way, and is this call's and this principal's."""
+        return own_state(self)
+
+    def require_url(self, *questions: ElicitUrl) -> NoReturn:
+        """End this call: the user must go to these URLs first, and the client calls again then (client/elicitation)."""
+        require_url(self, *questions)
+
+    def completed(self, elicitation_id: str) -> Any:
+        """Tell the client that the user has done what the `ElicitUrl` with this `id` was for."""
+        return completed(self, elicitation_id)
+
+    def _one(self, question: Any) -> Any:
+        if self.rpc.where == "async":
+            return self._first(question)
+        self._may_wait()
+        return ask_blocking(self, question)[0]
+
+    async def _first(self, question: Any) -> Any:
+        return (await ask(self, question))[0]
+
+    def _may_wait(self) -> None:
+        if self.rpc.where == "inline":
+            raise LocalError(f"{self.rpc.method}: an inline function must not wait; register it without inline=True")
+
+    def elicit(self, message: str, schema: Any, *, key: str | None = None) -> Any:
+        """Ask the user for data by a form (client/elicitation): gives `Elicited`, whose `content` is a `schema`.
+
+        `schema`: a Struct, dataclass, TypedDict or pydantic model of plain members, or a JSON Schema.
+        """
+        return self._one(Elicit(message, schema, key=key))
+
+    def elicit_url(self, message: str, url: str, *, key: str | None = None) -> Any:
+        """Send the user to a URL for what must not pass through the client (client/elicitation): gives `Elicited`."""
+        return self._one(ElicitUrl(message, url, key=key))
+
+    def sample(
+        self,
+        messages: Any,
+        *,
+        max_tokens: int,
+        system_prompt: str | None = None,
+        temperature: float | None = None,
+        stop_sequences: Sequence[str] | None = None,
+        tools: Sequence[Any] | None = None,
+        tool_choice: Any = None,
+        model_preferences: Any = None,
+        include_context: IncludeContext | None = None,
+        metadata: dict[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Any:
+        """Let the client's model answer (client/sampling): gives a `CreateMessageResult`. `messages`: text, or
+        SamplingMessages."""
+        return self._one(
+            Sample(
+                messages=messages,
+                max_tokens=max_tokens,
+                system_prompt=system_prompt,
+                temperature=temperature,
+                stop_sequences=stop_sequences,
+                tools=tools,
+                tool_choice=tool_choice,
+                model_preferences=model_preferences,
+                include_context=include_context,
+                metadata=metadata,
+                key=key,
+            )
+        )
+
+    def roots(self, *, key: str | None = None) -> Any:
+        """The folders the client works in (client/roots): a list of `Root`."""
+        return self._one(Roots(key=key))
+
+
+def _number(value: Any) -> float:
+    """A number as JSON has it, of whatever type it is (numpy's, Decimal); LocalError for what is none."""
+    if type(value) is float:
+        return value
+    try:
+        if isinstance(value, int):
+            return int(value) if -_SAFE < value < _SAFE else float(value)
+        if not isinstance(value, str | bytes):
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise LocalError(f"progress is a number, not {value!r:.40}")
+
+
+def _loggable(data: Any) -> Raw:
+    """What is logged must not be what makes its call fail."""
+    try:
+        return Raw(to_json(data))
+    except LocalError:
+        pass
+    try:
+        said = repr(data)
+    except Exception:  # whatever a class of the user's raises
+        said = object.__repr__(data)
+    return Raw(to_json(said.encode("utf-8", "replace").decode()))
+
+
+class _Meta(msgspec.Struct):
+    meta: dict[str, Any] = msgspec.field(default_factory=dict, name="_meta")
+
+
+_meta = msgspec.json.Decoder(_Meta).decode

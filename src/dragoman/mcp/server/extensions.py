@@ -1,0 +1,70 @@
+"""What an extension does on a server: the functions that answer its methods.
+
+What it declares is an `Extension`: the server's table of methods has its rows, its capabilities its settings. What its
+functions may return is told in `outcomes`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from msgspec import Raw
+
+from ...jsonrpc.errors import LocalError
+from ...rpc.context import Context as RpcContext
+from ...rpc.method import Method
+from ..protocol.admission import Admitted
+from ..protocol.extension import Extension, Extensions
+from ..protocol.methods import Row
+from .context import Context
+from .errors import of_others
+from .handlers import Making, Options, method_for
+from .outcomes import finisher_of
+
+
+@runtime_checkable
+class ServerExtension(Protocol):
+    """An extension with what it does on a server, for `Server(extensions=[...])`."""
+
+    @property
+    def declares(self) -> Extension:
+        """What both ends know of it."""
+
+    @property
+    def handlers(self) -> Mapping[str, Callable[..., Any]]:
+        """What answers its methods, by name: functions as `Server.method` takes them."""
+
+
+def declared_by(given: Iterable[Extension | ServerExtension]) -> Extensions:
+    """What these declare. LocalError for what is no extension, and for two that are at odds."""
+    found = []
+    for one in given:
+        if not isinstance(one, Extension | ServerExtension):
+            raise LocalError(f"an extension is an Extension, or has `declares` and `handlers`; {one!r:.100} has not")
+        found.append(one if isinstance(one, Extension) else one.declares)
+    return Extensions(found)
+
+
+def extension_method(row: Row, function: Callable[..., Any], server: Making, options: Options) -> Method:
+    """What answers a method of an extension: `function(params, context)`, which gives the row's result."""
+    finished, failed = finisher_of(row, server.stamp, server.ttl, server.cache_scope), of_others(row.name, server)
+    other = server.outcomes.get
+
+    async def awaited(admitted: Admitted, rpc: RpcContext) -> Raw:
+        try:
+            value = await function(admitted.params, Context(rpc, admitted, server))
+            return (other(type(value)) or finished)(value, admitted)
+        except BaseException as error:
+            return failed(error, admitted, True)
+
+    def called(admitted: Admitted, rpc: RpcContext) -> Raw:
+        try:
+            value = function(admitted.params, Context(rpc, admitted, server))
+            return (other(type(value)) or finished)(value, admitted)
+        except BaseException as error:
+            return failed(error, admitted, True)
+
+    waits = inspect.iscoroutinefunction(function)
+    return method_for(row.name, "async" if waits else "plain", function, awaited if waits else called, options)

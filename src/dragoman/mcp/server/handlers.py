@@ -1,0 +1,188 @@
+"""A user's function as the `Method` behind a tool, a resource, a prompt or a completion: what these have in common.
+
+Each such method's function takes `(admitted, context)` and returns the whole result as JSON text for the caller's
+revision. What can be worked out beforehand is, at registration: arguments are decoded by the function's own `Binding`.
+How functions fail is told in `errors`, what a tool's result becomes in `output`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from ...jsonrpc.errors import LocalError
+from ...rpc.binding.annotations import result_tree
+from ...rpc.binding.binding import Binding, bind
+from ...rpc.binding.projection import projection
+from ...rpc.binding.schema import Parameter
+from ...rpc.context import Context as RpcContext
+from ...rpc.method import Method, Passed, bounded, may_wait
+from ..asking.request_state import Seal
+from ..protocol.admission import Admitted
+from ..protocol.params import CacheScope
+from ..protocol.results import Stamp
+from .content import CONTENT
+from .context import Context
+from .errors import Failed
+from .outcomes import Finished
+
+Handler: TypeAlias = Callable[[Admitted, RpcContext], Any]
+Giver: TypeAlias = Callable[[RpcContext, Admitted], Any]
+Reader: TypeAlias = Callable[[Admitted, Any], tuple[Any, ...]]
+"""(admitted, context) -> the function's arguments."""
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Making(Protocol):
+    """What the methods of a server's functions need of the server."""
+
+    @property
+    def stamp(self) -> Stamp: ...
+    @property
+    def debug(self) -> bool: ...
+    @property
+    def seal(self) -> Seal: ...
+    @property
+    def once(self) -> bool: ...
+    @property
+    def ttl(self) -> float:
+        """Seconds for which clients may keep a result that says nothing else."""
+
+    @property
+    def cache_scope(self) -> CacheScope: ...
+    @property
+    def outcomes(self) -> Mapping[type, Finished]:
+        """What a function may return in place of its own result, by type."""
+
+    def notify_resource_updated(self, uri: str) -> None: ...
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How a function runs; as for `Service.method`."""
+
+    inline: bool = False
+    timeout: float | Any | None = UNSET
+    concurrency: int | None = None
+    queue: int | None = None
+
+
+PLAIN: Final = Options()
+
+
+def bound(function: Callable[..., Any]) -> Binding:
+    """A function's binding: it takes arguments by name."""
+    return bind(function, context_type=Context, by_position=False, result=False)
+
+
+def method_for(
+    name: str,
+    kind: Literal["async", "plain"],
+    function: Callable[..., Any],
+    handler: Handler,
+    options: Options,
+    *,
+    wants_context: bool = True,
+) -> Method:
+    """The method that runs a function by this handler, as its options say. LocalError for options that are at odds."""
+    if options.inline and kind == "async":
+        raise LocalError(f"{name}: an async def already runs on the loop; inline=True is for plain functions")
+    bounded(name, options.concurrency, options.queue)
+    runs: Literal["inline", "thread", "async"] = (
+        "async" if kind == "async" else "inline" if options.inline else "thread"
+    )
+    return Method(
+        name,
+        Passed(handler, kind, wants_context=wants_context),
+        runs,
+        timeout=options.timeout,
+        concurrency=options.concurrency,
+        queue=options.queue,
+        quick=runs == "inline" and options.concurrency is None,
+        waits=may_wait(function),
+    )
+
+
+def method_of(name: str, binding: Binding, handler: Handler, options: Options) -> Method:
+    """`method_for` a function's binding."""
+    return method_for(name, binding.kind, binding.function, handler, options, wants_context=binding.wants_context)
+
+
+def handler_of(
+    binding: Binding,
+    read: Reader,
+    finished: Finished,
+    failed: Failed,
+    give: Giver | None,
+    outcomes: Mapping[type, Finished],
+) -> Handler:
+    """Read the arguments, run the function, make the result. `give` makes the context that the function wants;
+    `outcomes`: what it may return in place of its own result."""
+    function, other = binding.function, outcomes.get
+
+    async def awaited(admitted: Admitted, rpc: RpcContext) -> Raw:
+        values = None
+        try:
+            values = read(admitted, None if give is None else give(rpc, admitted))
+            value = await function(*values)
+            return (other(type(value)) or finished)(value, admitted)
+        except BaseException as error:
+            return failed(error, admitted, values is not None)
+
+    def called(admitted: Admitted, rpc: RpcContext) -> Raw:
+        values = None
+        try:
+            values = read(admitted, None if give is None else give(rpc, admitted))
+            value = function(*values)
+            return (other(type(value)) or finished)(value, admitted)
+        except BaseException as error:
+            return failed(error, admitted, values is not None)
+
+    return awaited if binding.kind == "async" else called
+
+
+def leaving(binding: Binding, finished: Finished) -> Finished:
+    """`finished` for what may leave of the function's results: what is declared."""
+    leave = projection(result_tree(binding.result_type, "result", CONTENT), CONTENT)
+    return finished if leave is None else lambda value, admitted: finished(leave(value), admitted)
+
+
+def giver(binding: Binding, server: Making) -> Giver | None:
+    """What makes the context that a function wants; None where it wants none."""
+    return (lambda rpc, admitted: Context(rpc, admitted, server)) if binding.wants_context else None
+
+
+def rpc_context(rpc: RpcContext, admitted: Admitted) -> Any:
+    """The context of a method of a service that became a tool: it keeps its own."""
+    return rpc
+
+
+def texts_reader(binding: Binding) -> Callable[[dict[str, str], Any], tuple[Any, ...]]:
+    """What makes arguments of values that are all text (of a URI, of a prompt): text where the parameter takes text,
+    else the JSON that it is."""
+    decode = binding.arguments
+    others = {p.name: p for p in binding.parameters if p.annotation.type is not str}
+    if not others:
+        return lambda values, context: decode(Raw(_encode(values)), context)
+
+    def arguments(values: dict[str, str], context: Any) -> tuple[Any, ...]:
+        given: dict[str, Any] = {name: _given(others.get(name), text) for name, text in values.items()}
+        return decode(Raw(_encode(given)), context)
+
+    return arguments
+
+
+def _given(parameter: Parameter | None, text: str) -> Any:
+    if parameter is None or parameter.kind == "members":
+        return text
+    for raw in (_encode(text), text.encode()):
+        try:
+            parameter.decode(raw)
+        except Exception:  # whatever a type raises: the binding says it in words
+            continue
+        return Raw(raw)
+    return text

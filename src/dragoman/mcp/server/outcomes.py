@@ -1,0 +1,96 @@
+"""What a call may end in, other than a function's own result: questions in its own words, an extension's result.
+
+Rules (2026-07-28's basic/index, "ResultType"; basic/versioning, "Extension Negotiation"):
+
+- A result that no client has heard of goes to none: one that did not declare the extension is refused, -32021.
+- The stateful era has no `resultType`, so it has none of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from ...jsonrpc.errors import LocalError, RpcError
+from ..asking.ask import Sealing
+from ..asking.by_hand import by_hand
+from ..protocol.admission import Admitted
+from ..protocol.extension import Extension, Extensions
+from ..protocol.methods import DEFINED_CODES, MISSING_CAPABILITY, Row
+from ..protocol.params import COMPLETE, EmptyResult, InputRequiredResult
+from ..protocol.results import Stamp, finish
+from ..protocol.types import ClientCapabilities
+
+Finished: TypeAlias = Callable[[Any, Admitted], Raw]
+"""(what a function returned, its call) -> the result's JSON text for the caller's revision."""
+
+
+def demand(admitted: Admitted, extension: Extension) -> None:
+    """RpcError (-32021) unless the client has declared the extension, where clients declare extensions."""
+    declared = admitted.capabilities.extensions
+    if admitted.revision.stateful or (isinstance(declared, dict) and extension.name in declared):
+        return
+    # "the supporting party MUST either revert to core protocol behavior or reject the request"
+    data = {"requiredCapabilities": ClientCapabilities(extensions={extension.name: {}})}
+    text = f"{DEFINED_CODES[MISSING_CAPABILITY]}: extensions ({extension.name})"
+    raise RpcError.of(MISSING_CAPABILITY, text, data)
+
+
+def finisher_of(row: Row, stamp: Stamp, ttl: float, cache_scope: str) -> Finished:
+    """What makes the result of a method of an extension: of its row's type, for notifications of nothing.
+
+    Where the row is cacheable, a result that does not say how long it may be kept gets the server's hints.
+    """
+    kind = row.result
+
+    def finished(value: Any, admitted: Admitted) -> Raw:
+        if kind is None:
+            return Raw(b"null")
+        if value is None and kind is EmptyResult:
+            value = EmptyResult()
+        if type(value) is not kind:
+            raise LocalError(f"{row.name}: its result is a {kind.__name__}, and {value!r:.100} is none")
+        if row.cacheable and ttl and getattr(value, "ttl_ms", None) == 0:
+            value = msgspec.structs.replace(value, ttl_ms=int(ttl * 1000), cache_scope=cache_scope)
+        return finish(value, admitted.revision, stamp, COMPLETE)
+
+    return finished
+
+
+def outcomes(server: Sealing, stamp: Stamp, extensions: Extensions) -> dict[type, Finished]:
+    """What a function may return in place of its own result, by type: questions in its own words, and the results of
+    extensions."""
+
+    def input_required(value: Any, admitted: Admitted) -> Raw:
+        return finish(by_hand(value, admitted, server), admitted.revision, stamp)
+
+    def of_extension(extension: Extension, kind: str) -> Finished:
+        def finished(value: Any, admitted: Admitted) -> Raw:
+            if admitted.revision.stateful:
+                raise LocalError(f"{admitted.method}: revision {admitted.revision.date} has no resultType {kind!r}")
+            demand(admitted, extension)
+            return finish(value, admitted.revision, stamp, kind)
+
+        return finished
+
+    found: dict[type, Finished] = {InputRequiredResult: input_required}
+    for extension in extensions.all:
+        for kind, result in extension.results.items():
+            found[result] = of_extension(extension, kind)
+    return found
+
+
+def answers_of(hint: Any, others: Iterable[type]) -> Any:
+    """A function's result type without what it may return in place of it: what its output schema tells."""
+    members = getattr(hint, "__args__", ())
+    given = tuple(others)
+    kept = tuple(one for one in members if one not in given)
+    if not kept or len(kept) == len(members):
+        return hint
+    found: Any = kept[0]
+    for one in kept[1:]:
+        found = found | one
+    return found

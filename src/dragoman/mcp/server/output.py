@@ -1,0 +1,151 @@
+"""What a tool returned as its result: content, or structured content with its text.
+
+Rules (server/tools, Tool Result):
+
+- A function whose return type is data (a Struct, a dict, a list, a number, ...) has an output schema, and its
+  results are checked against it: "Servers MUST provide structured results that conform to this schema".
+- Text, bytes, content, what is not annotated and None are content only.
+- Structured content is repeated as text up to `LARGEST_TEXT`, for those who know nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...jsonrpc.errors import LocalError
+from ...rpc.binding.annotations import result_tree, translate_result
+from ...rpc.binding.faults import Fault, find, has_fractions, integral
+from ...rpc.binding.json_schema import validator
+from ...rpc.binding.results import write
+from ...rpc.binding.tree import Node
+from ..protocol.admission import Admitted
+from ..protocol.params import CallToolResult
+from ..protocol.results import Stamp, finish
+from ..protocol.revisions import Revision
+from .content import CONTENT, blocks
+from .errors import told
+from .schema import Schema, is_object, is_structured, output_schema, wrapped
+
+LARGEST_TEXT: Final = 65_536
+"""Bytes of JSON up to which structured content is repeated as text ("a tool that returns structured content SHOULD
+also return the serialized JSON in a TextContent block", for clients that read nothing else); above, clients whose
+revision has structured content are only told that it is there."""
+
+_quoted = msgspec.json.Encoder().encode
+
+
+class Returned(Struct, frozen=True, eq=False):
+    """What a tool returns. `schema`: None where results are content. `older`: to peers without `structured_values`, of an object;
+    `wrap`: by `{"result": ...}`. `faults`: what is wrong with a result's JSON text."""
+
+    schema: Schema | None = None
+    older: Schema | None = None
+    wrap: bool = False
+    faults: Callable[[bytes], list[Fault]] | None = None
+
+
+_CONTENT = Returned()
+
+
+def returned(name: str, hint: Any, written: Mapping[str, Any] | None) -> Returned:
+    """What a tool returns whose function returns this type. `written`: an output schema that counts instead."""
+    if written is not None:
+        schema = dict(written)
+        validate = validator(schema, where=f"{name}, output schema")
+        older = schema if is_object(schema) else None if _rooted(schema) else wrapped(schema)
+        return Returned(schema, older, older is not schema, lambda text: validate(msgspec.json.decode(text)))
+    if not is_structured(result_tree(hint, name, CONTENT), CONTENT):
+        return _CONTENT
+    try:
+        return _of_type(hint)
+    except TypeError:  # a type with unhashable metadata
+        return _of_type.__wrapped__(hint)
+    except LocalError as error:
+        raise LocalError(f"{name}: {error}") from error
+
+
+@functools.lru_cache(1024)
+def _of_type(hint: Any) -> Returned:
+    tree = translate_result(hint, "result").tree
+    schema = output_schema(tree.shown)
+    if not schema:
+        return _CONTENT
+    whole = is_object(schema)
+    return Returned(schema, schema if whole else wrapped(schema), not whole, _checker(tree))
+
+
+def _rooted(schema: Schema) -> bool:
+    """Whether a written schema refers to its root, so that it cannot be put into another."""
+    refs = str(schema).split("'$ref': '#")[1:]
+    return any(not ref.startswith(("/$defs/", "/definitions/")) for ref in refs)
+
+
+def _checker(tree: Node) -> Callable[[bytes], list[Fault]] | None:
+    def known(kind: Any, value: Any) -> Any:
+        return kind.__new__(kind)  # a model of pydantic's was checked when it was made
+
+    try:
+        decode = msgspec.json.Decoder(tree.check, dec_hook=known).decode
+    except (TypeError, ValueError):  # encoded by msgspec, but not decodable: unions of classes without tags
+        return None
+
+    def faults(text: bytes) -> list[Fault]:
+        try:
+            decode(text)
+        except msgspec.ValidationError:
+            value = msgspec.json.decode(text)
+            if has_fractions(text):  # 1.0 is an integer to JSON Schema
+                value = integral(value, tree)
+            return find(value, tree, "result")
+        return []
+
+    return faults
+
+
+def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, Admitted], Raw]:
+    """What makes a tool's result of what its function returned.
+
+    It raises LocalError for a value that its output schema does not allow.
+    """
+    faults, wraps = result.faults, result.wrap
+    begin_stateful = b'{"content":[{"type":"text","text":'
+    begin_stateless = stamp.prefix + b'"resultType":"complete",' + begin_stateful[1:]
+    between = b'}],"structuredContent":'
+
+    def unstructured(value: Any, admitted: Admitted) -> Raw:
+        if type(value) is str:
+            return Raw((begin_stateful if admitted.revision.stateful else begin_stateless) + _quoted(value) + b"}]}")
+        if isinstance(value, CallToolResult):
+            return finish(value, admitted.revision, stamp)
+        return finish(CallToolResult(content=blocks(value)), admitted.revision, stamp)
+
+    def structured(value: Any, admitted: Admitted) -> Raw:
+        revision = admitted.revision
+        if isinstance(value, CallToolResult):
+            return finish(value, revision, stamp)
+        text = write(value)
+        if faults is not None and (wrong := faults(text)):
+            words = told(msgspec.to_builtins(wrong))
+            raise LocalError(f"{name} returned what its output schema does not allow:\n{words}")
+        shown = _shown(value, text, revision)
+        if not revision.stateful:
+            return Raw(begin_stateless + shown + between + text + b"}")
+        if not revision.structured:
+            return Raw(begin_stateful + shown + b"}]}")
+        if wraps and not revision.structured_values:
+            text = b'{"result":' + text + b"}"
+        return Raw(begin_stateful + shown + between + text + b"}")
+
+    return unstructured if result.schema is None else structured
+
+
+def _shown(value: Any, text: bytes, revision: Revision) -> bytes:
+    """The text beside structured content, as a JSON string."""
+    if len(text) > LARGEST_TEXT and revision.structured:
+        return _quoted(f"The result is in structuredContent ({len(text):,} bytes of JSON); it is not repeated here.")
+    return text if isinstance(value, str) else _quoted(text.decode())

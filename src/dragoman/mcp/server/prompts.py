@@ -1,0 +1,62 @@
+"""A function as the `Method` behind a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct
+
+from ...jsonrpc.errors import LocalError
+from ...rpc.method import Method
+from ..protocol.admission import Admitted
+from ..protocol.params import GetPromptResult
+from ..protocol.results import finish
+from ..protocol.types import PromptArgument
+from .content import messages
+from .errors import of_others
+from .handlers import (
+    PLAIN,
+    Making,
+    Options,
+    bound,
+    giver,
+    handler_of,
+    leaving,
+    method_of,
+    texts_reader,
+)
+
+
+class MadePrompt(Struct, frozen=True, eq=False):
+    """A prompt that was made: its method and what its listing says."""
+
+    method: Method
+    arguments: list[PromptArgument]
+    documentation: str
+
+
+def prompt_method(name: str, function: Callable[..., Any], server: Making, options: Options = PLAIN) -> MadePrompt:
+    """The method behind a prompt. Raises LocalError for arguments without names."""
+    binding = bound(function)
+    arguments: list[PromptArgument] = []
+    for p in binding.parameters:
+        if p.kind in ("positional", "rest"):
+            raise LocalError(f"{name}, parameter {p.name!r}: arguments have names here; take away the `/` or the `*`")
+        if p.kind != "members":
+            arguments.append(PromptArgument(name=p.name, description=p.description or UNSET, required=p.required))
+    texts = texts_reader(binding)
+
+    def read(admitted: Admitted, context: Any) -> tuple[Any, ...]:
+        given = admitted.params.arguments
+        return texts({} if given is UNSET else given, context)
+
+    def finished(value: Any, admitted: Admitted) -> Raw:
+        if not isinstance(value, GetPromptResult):
+            value = GetPromptResult(messages=messages(value))
+        return finish(value, admitted.revision, server.stamp)
+
+    handler = handler_of(
+        binding, read, leaving(binding, finished), of_others(name, server), giver(binding, server), server.outcomes
+    )
+    return MadePrompt(method_of(name, binding, handler, options), arguments, binding.documentation)

@@ -1,0 +1,162 @@
+"""The way of a message into a server: it is admitted, and what answers it is found in the server's table of methods.
+
+There is no second way for either era. What is not there is answered by a method of its own, so that middleware sees it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from ...channel import Caller
+from ...jsonrpc.errors import RpcError
+from ...jsonrpc.messages import Notification, Request
+from ...rpc.lifespan import Lifespan
+from ...rpc.method import Method
+from ...rpc.middleware import Call
+from ...rpc.peer import Peer
+from ...rpc.service import Service
+from ..asking.ask import verify
+from ..asking.request_state import Seal, SealError, State
+from ..protocol.admission import Admitted, Offer, admit, bad_id
+from .builtin import raising
+from .table import MethodTable
+
+_HTTP = frozenset({"http", "https"})
+"""Schemes of callers whose headers repeat what a stateless message says (2026-07-28, Streamable HTTP)."""
+
+
+class Uses(Protocol):
+    """Where the states that are good for one use are remembered, for all servers that share them."""
+
+    @property
+    def store(self) -> Any:
+        """None: nothing is shared."""
+
+    async def use(self, state: State, now: float) -> bool:
+        """Use a state up; False where it was used before."""
+
+
+class Personal(Protocol):
+    """What a server offers, as far as routing needs it."""
+
+    @property
+    def personal(self) -> bool:
+        """Whether some tools are there for some callers alone."""
+
+
+class Routed(Protocol):
+    """What routing needs of a server."""
+
+    @property
+    def offered(self) -> Offer: ...
+    @property
+    def table(self) -> MethodTable: ...
+    @property
+    def service(self) -> Service: ...
+    @property
+    def life(self) -> Lifespan | None: ...
+    @property
+    def seal(self) -> Seal: ...
+    @property
+    def once(self) -> bool: ...
+    @property
+    def shared(self) -> Uses | None: ...
+    def marks(self, name: str, caller: Caller = ...) -> Any: ...
+    @property
+    def catalog(self) -> Personal: ...
+
+
+class Router:
+    """Finds what answers a message."""
+
+    def __init__(self, server: Routed) -> None:
+        self._server = server
+
+    def route(
+        self, message: Request | Notification, caller: Caller, peer: Peer | None
+    ) -> tuple[Method | None, Request | Notification]:
+        """Admit a message and find what answers it; see `rpc.service.Router`."""
+        server = self._server
+        request = type(message) is Request
+        if request:
+            id: Any = message.id  # type: ignore[union-attr]
+            if type(id) is Raw and not _whole(id):
+                raise bad_id()
+        admitted = admit(
+            message,
+            None if peer is None else peer.state,
+            server.offered,
+            channel=peer is not None or not request,
+            principal=caller.principal,
+            headers=caller.headers if caller.scheme in _HTTP else None,
+            marks=partial(server.marks, caller=caller) if server.catalog.personal else server.marks,
+            methods=server.table.rows,
+        )
+        if admitted is None:
+            return None, message
+        if admitted.row.name == "notifications/initialized" and admitted.session is not None:
+            # what comes next counts on it, and its method may wait for a turn, or get none where too many calls run
+            admitted.session.initialized = True
+        method = self._method(admitted, caller)
+        if method is None:
+            return None, message
+        if server.life is not None:
+            method = self._living(server.life, method, admitted)
+        return method, Request(message.method, admitted, id) if request else Notification(message.method, admitted)
+
+    def _method(self, admitted: Admitted, caller: Caller) -> Method | None:
+        found = self._server.table.get(admitted.row.name)
+        if found is None:
+            return None
+        method = found.method
+        try:
+            if found.find is not None:
+                method = found.find(admitted, caller) or method
+            if found.row.ask and getattr(admitted.params, "request_state", UNSET) is not UNSET:
+                state = verify(admitted, admitted.method, admitted.principal, self._server)
+                if state is not None and method is not None:
+                    method = self._once(method, state)
+        except RpcError as error:
+            return raising(error)
+        return method
+
+    def _living(self, life: Lifespan, method: Method, admitted: Admitted) -> Method:
+        """A method within the lifespan: as it is where that has begun on this loop, else one that begins it first."""
+        span = life.here()
+        if span is not None:
+            admitted.state = span.value
+            return method
+        inner = self._server.service.handler(method)
+
+        async def begun(call: Call) -> Any:
+            admitted.state = (await life.begin()).value
+            return await inner(call)
+
+        return msgspec.structs.replace(method, handler=begun, quick=False, runs_inline=False)
+
+    def _once(self, method: Method, state: State) -> Method:
+        """A method that first uses a state up, for all who serve this; SealError (-32602) where it was used before."""
+        server = self._server
+        inner, shared = server.service.handler(method), server.shared
+
+        async def guarded(call: Call) -> Any:
+            if shared is None or shared.store is None:
+                server.seal.use(state)
+            elif not await shared.use(state, server.seal.clock()):
+                raise SealError("used")
+            return await inner(call)
+
+        return msgspec.structs.replace(method, handler=guarded, quick=False, runs_inline=False)
+
+
+def _whole(id: Raw) -> bool:
+    """Whether an id that Python would change is an integer all the same (1.0 is; 1.5 and null are not)."""
+    try:
+        value = msgspec.json.decode(id)
+    except msgspec.DecodeError:
+        return False
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)

@@ -1,0 +1,437 @@
+"""Who hears what when something changes: one hub for both eras.
+
+Rules:
+
+- Stateless (basic/patterns/subscriptions): `subscriptions/listen` is a call that lasts. Its first message is the
+  acknowledgment, with what will be told; every message carries the call's id; nothing is told that was not asked
+  for; when the server ends it, it says so with the result.
+- Stateful: a session that is initialized hears of changed lists where it is; of resources, those it subscribed to.
+- What is told is a hint: *look again*. Changes of one turn of the loop are told once, and what a slow reader has
+  not taken waits, each change once; a session that takes nothing for long loses it. Both are counted.
+- A resource below one that was subscribed to (its URI goes on after a slash) is told too.
+- Every event comes in at `publish`, from any thread. Where several servers serve the same (`spread`), it goes to the
+  others too, and what they publish comes in at `hear`; a session that all of them know is told by number, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable
+from threading import Lock
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from ...channel import Caller
+from ...jsonrpc.codec import Call
+from ...jsonrpc.errors import InternalError, InvalidParams, Refusal, too_large
+from ...rpc.context import Context
+from ..protocol.admission import Admitted, SessionState
+from ..protocol.dialect import MCP
+from ..protocol.params import SubscriptionFilter, SubscriptionsListenResult
+from ..protocol.results import Stamp, finish
+from ..protocol.revisions import Revision
+from ..protocol.types import SUBSCRIPTION_ID, ServerCapabilities
+from ..protocol.uri_template import above
+
+Kind: TypeAlias = Literal["tools", "prompts", "resources", "updated"]
+
+FIRST_DELAY = 0.05
+LAST_DELAY = 2.0
+"""Seconds between two tries to tell a reader that takes nothing."""
+TRIES = 10
+"""Tries for a session, which may have no reader; a listener is told for as long as it lasts."""
+
+_encode = msgspec.json.Encoder().encode
+_METHODS: dict[Kind, str] = {
+    "tools": "notifications/tools/list_changed",
+    "prompts": "notifications/prompts/list_changed",
+    "resources": "notifications/resources/list_changed",
+    "updated": "notifications/resources/updated",
+}
+
+
+class Event(Struct, frozen=True):
+    """Something changed: a list, or (`updated`) the resource at `uri`."""
+
+    kind: Kind
+    uri: str = ""
+
+
+class Telling(Protocol):
+    """What the hub needs of a server."""
+
+    @property
+    def stamp(self) -> Stamp: ...
+    @property
+    def catalog(self) -> Any:
+        """`resource(uri, revision, caller)` raises for a URI that is no resource."""
+
+    def capabilities(self, revision: Revision) -> ServerCapabilities: ...
+
+
+class Subscriptions:
+    """The hub. `limit`: listeners in all, `per_peer`: of one channel; `uris`: of one listener or session; `size`: bytes
+    of a listener's params, which are kept while it listens."""
+
+    def __init__(
+        self, server: Telling, *, limit: int = 10_000, per_peer: int = 64, uris: int = 1_000, size: int = 262_144
+    ) -> None:
+        self._server = server
+        self.limit, self.per_peer, self.uris, self.size = limit, per_peer, uris, size
+        self.held = 0
+        """Times that something had to wait for a slow reader."""
+        self.dropped = 0
+        """Notifications that a session never got."""
+        self._listeners: set[_Listener] = set()
+        self._of_peer: Counter[Any] = Counter()
+        """How many of the listeners each peer has."""
+        self._sessions: weakref.WeakKeyDictionary[Any, _Hearer] = weakref.WeakKeyDictionary()
+        self._by_kind: dict[Kind, set[_Reader]] = {kind: set() for kind in _METHODS}
+        self._by_uri: dict[str, set[_Reader]] = {}
+        self._lock = Lock()
+        self._events: dict[Event, None] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._awake = False
+        self._spread: Callable[[Event], None] | None = None
+
+    def __len__(self) -> int:
+        """Listeners and sessions."""
+        return len(self._listeners) + len(self._sessions)
+
+    # -- what changed
+
+    def changed(self, kind: Literal["tools", "prompts", "resources"]) -> None:
+        """A list has changed. From any thread."""
+        self.publish(Event(kind))
+
+    def updated(self, uri: str) -> None:
+        """A resource has changed. From any thread."""
+        self.publish(Event("updated", uri))
+
+    def publish(self, event: Event) -> None:
+        """Take an event, and tell it in the loop's next turn, once however often it comes until then."""
+        with self._lock:
+            loop = self._loop
+            if loop is None or not (self._listeners or self._sessions or self._spread is not None):
+                return
+            self._events[event] = None
+            if self._awake:
+                return
+            self._awake = True
+        try:
+            loop.call_soon_threadsafe(self._tell)
+        except RuntimeError:  # the loop is closed, and with it every reader
+            self._awake = False
+
+    def _tell(self) -> None:
+        with self._lock:
+            events, self._events = self._events, {}
+            self._awake = False
+        for event in events:
+            if self._spread is not None:
+                self._spread(event)
+            for reader in self._readers(event):
+                if reader.hint is None:
+                    reader.put(event)
+
+    # -- several servers that serve the same
+
+    def spread(self, tell: Callable[[Event], None] | None) -> None:
+        """From now on, tell the others of every event; None: there are none."""
+        self._spread = tell
+        if tell is not None:
+            self._here()
+
+    def hear(self, kind: str, uri: str, number: int, *, own: bool) -> None:
+        """An event that all of them heard of. `number`: of the event, where that is counted; `own`: it was ours."""
+        event = Event(kind, uri)  # type: ignore[arg-type]
+        message = b""
+        for reader in self._readers(event):
+            if reader.hint is None:
+                if not own:
+                    reader.put(event)
+            elif number:
+                message = message or self.written(kind, uri)
+                reader.hint(message, number)
+
+    def written(self, kind: str, uri: str) -> bytes:
+        """What a session is told of an event."""
+        return _encode(Call(_METHODS[kind], {"uri": uri} if kind == "updated" else UNSET))  # type: ignore[index]
+
+    def restore(self, peer: Any, session: SessionState) -> None:
+        """Tell a session of what it is subscribed to, here or elsewhere, and of nothing else."""
+        if not (session.initialized or session.subscriptions or peer in self._sessions):
+            return
+        reader = self._session(peer).reader
+        for uri in reader.uris - session.subscriptions:
+            self._forget(reader, uri)
+        kinds: tuple[Kind, ...] = ("tools", "prompts", "resources") if session.initialized else ()
+        self._add(reader, kinds, session.subscriptions - reader.uris)
+
+    def _readers(self, event: Event) -> set[_Reader]:
+        if event.kind != "updated":
+            return set(self._by_kind[event.kind])
+        found: set[_Reader] = set()
+        for uri in above(event.uri):
+            found |= self._by_uri.get(uri, set())
+        return found
+
+    def _here(self) -> None:
+        """Events are told on this loop."""
+        with self._lock:
+            loop = asyncio.get_running_loop()
+            if loop is not self._loop:
+                self._loop, self._awake = loop, False
+
+    def _add(self, reader: _Reader, kinds: Iterable[Kind], uris: Iterable[str] = ()) -> None:
+        self._here()
+        for kind in kinds:
+            self._by_kind[kind].add(reader)
+        for uri in uris:
+            reader.uris.add(uri)
+            self._by_uri.setdefault(uri, set()).add(reader)
+
+    def drop(self, reader: _Reader) -> None:
+        """Tell this reader nothing more."""
+        for readers in self._by_kind.values():
+            readers.discard(reader)
+        for uri in tuple(reader.uris):
+            self._forget(reader, uri)
+        reader.end()
+
+    def _forget(self, reader: _Reader, uri: str) -> None:
+        reader.uris.discard(uri)
+        readers = self._by_uri.get(uri)
+        if readers is not None:
+            readers.discard(reader)
+            if not readers:
+                del self._by_uri[uri]
+
+    # -- the stateless era
+
+    async def listen(self, admitted: Admitted, context: Context) -> Raw:
+        """Serve `subscriptions/listen` until the client cancels it (CancelledError) or `close`: the result's JSON.
+
+        Raises RpcError: busy, too many URIs, or a wire that carries nothing ahead of an answer.
+        """
+        agreed = self._agreed(admitted)
+        self._admit(context.peer)
+        listener = _Listener(self, context, agreed)
+        self._listeners.add(listener)
+        self._of_peer[context.peer] += 1
+        try:
+            kinds: dict[Kind, Any] = {
+                "tools": agreed.tools_list_changed,
+                "prompts": agreed.prompts_list_changed,
+                "resources": agreed.resources_list_changed,
+            }
+            uris = agreed.resource_subscriptions
+            wanted = [kind for kind, agreed_to in kinds.items() if agreed_to is True]
+            self._add(listener.reader, wanted, () if uris is UNSET else uris)
+            # "MUST NOT send any notification on the subscription before it" (basic/patterns/subscriptions)
+            listener.reader.put(_ACKNOWLEDGED)
+            if context.peer is None and listener.reader.pending:
+                raise InternalError("subscriptions/listen: this wire carries nothing ahead of an answer")
+            await listener.over
+        finally:
+            self._listeners.discard(listener)
+            self._of_peer[context.peer] -= 1
+            if not self._of_peer[context.peer]:
+                del self._of_peer[context.peer]
+            self.drop(listener.reader)
+            listener.gone.set_result(None)
+        result = SubscriptionsListenResult(meta={SUBSCRIPTION_ID: context.id})
+        return finish(result, admitted.revision, self._server.stamp)
+
+    def _agreed(self, admitted: Admitted) -> SubscriptionFilter:
+        """What was asked for, without what this server does not have."""
+        asked: SubscriptionFilter = admitted.params.notifications
+        can = self._server.capabilities(admitted.revision)
+        uris = asked.resource_subscriptions
+        if uris is not UNSET and len(uris) > self.uris:
+            raise _too_many_uris(self.uris)
+        if admitted.raw is not UNSET and len(admitted.raw) > self.size:
+            raise MCP.error(too_large("subscription_size", self.size, len(admitted.raw)))
+        return SubscriptionFilter(
+            tools_list_changed=_both(asked.tools_list_changed, can.tools, "list_changed"),
+            prompts_list_changed=_both(asked.prompts_list_changed, can.prompts, "list_changed"),
+            resources_list_changed=_both(asked.resources_list_changed, can.resources, "list_changed"),
+            resource_subscriptions=uris if _both(True, can.resources, "subscribe") is True else UNSET,
+        )
+
+    def _admit(self, peer: Any) -> None:
+        mine = 0 if peer is None else self._of_peer[peer]
+        for count, allowed, name in ((len(self._listeners), self.limit, "in all"), (mine, self.per_peer, "here")):
+            if count >= allowed:
+                data = {"limit": "subscriptions", "allowed": allowed, "retry_after": 60}
+                raise MCP.error(Refusal("busy", f"Busy: {allowed} subscriptions are open {name}", data))
+
+    async def close(self) -> None:
+        """End every listener in good order; returns when their results are on their way."""
+        listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener.close()
+        if listeners:
+            await asyncio.wait([listener.gone for listener in listeners])
+
+    # -- the stateful era
+
+    def join(self, peer: Any) -> None:
+        """A session is initialized: its peer hears of changed lists from now on."""
+        self._add(self._session(peer).reader, ("tools", "prompts", "resources"))
+
+    def leave(self, peer: Any) -> None:
+        """A session is over; one whose peer is forgotten leaves by itself."""
+        hearer = None if peer is None else self._sessions.pop(peer, None)
+        if hearer is not None:
+            self.drop(hearer.reader)
+
+    def subscribe(self, admitted: Admitted, peer: Any, uri: str, caller: Caller) -> None:
+        """`resources/subscribe`: RpcError for what is no resource, and for too many."""
+        session = _session_of(admitted)
+        self._server.catalog.resource(uri, admitted.revision, caller)
+        if uri not in session.subscriptions and len(session.subscriptions) >= self.uris:
+            raise _too_many_uris(self.uris)
+        session.subscriptions.add(uri)
+        self._add(self._session(peer).reader, (), (uri,))
+
+    def unsubscribe(self, admitted: Admitted, peer: Any, uri: str) -> None:
+        """`resources/unsubscribe`; nothing when it was not subscribed."""
+        _session_of(admitted).subscriptions.discard(uri)
+        if (hearer := self._sessions.get(peer)) is not None:
+            self._forget(hearer.reader, uri)
+
+    def _session(self, peer: Any) -> _Hearer:
+        hearer = self._sessions.get(peer)
+        if hearer is None:
+            hearer = self._sessions[peer] = _Hearer(self, peer)
+        return hearer
+
+
+def _both(asked: Any, can: Any, name: str) -> Any:
+    return True if asked is True and can is not UNSET and getattr(can, name) is True else UNSET
+
+
+def _too_many_uris(allowed: int) -> InvalidParams:
+    return InvalidParams(
+        f"Too many resources are subscribed to: {allowed} are allowed", {"limit": "uris", "allowed": allowed}
+    )
+
+
+def _session_of(admitted: Admitted) -> SessionState:
+    if admitted.session is None:
+        raise InvalidParams("there is no session to subscribe in")
+    return admitted.session
+
+
+# -- readers --------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """A subscriber. `pending`: what it has not been told yet, the oldest first; `say` sends one message,
+    and is False when it was not taken. `hint`: takes messages with the numbers of their events instead."""
+
+    __slots__ = ("_timer", "hint", "hub", "loop", "pending", "say", "tries", "uris")
+
+    def __init__(self, hub: Subscriptions, say: Callable[[Event], bool]) -> None:
+        self.hub = hub
+        self.say = say
+        self.loop = asyncio.get_running_loop()
+        self.pending: dict[Event, None] = {}
+        self.uris: set[str] = set()
+        self.tries = 0
+        self.hint: Callable[[bytes, int], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def put(self, event: Event) -> None:
+        """Tell it, after what waits already."""
+        self.pending[event] = None
+        if self._timer is None:
+            self.flush()
+
+    def flush(self) -> None:
+        """Tell what waits, as far as it is taken."""
+        self._timer = None
+        while self.pending:
+            event = next(iter(self.pending))
+            if not self.say(event):
+                self.hub.held += not self.tries
+                self._timer = self.loop.call_later(min(FIRST_DELAY * 2**self.tries, LAST_DELAY), self.flush)
+                self.tries += 1
+                return
+            self.tries = 0
+            self.pending.pop(event, None)
+
+    def end(self) -> None:
+        """Nothing more is told."""
+        self.pending.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+_ACKNOWLEDGED = Event("updated", "notifications/subscriptions/acknowledged")
+"""Stands for the acknowledgment among what is pending."""
+
+
+class _Listener:
+    """A call of `subscriptions/listen`."""
+
+    __slots__ = ("_agreed", "_meta", "context", "gone", "over", "reader")
+
+    def __init__(self, hub: Subscriptions, context: Context, agreed: SubscriptionFilter) -> None:
+        self.reader = _Reader(hub, self._say)
+        self.context = context
+        self.over: asyncio.Future[None] = self.reader.loop.create_future()
+        """Done when the server ends it."""
+        self.gone: asyncio.Future[None] = self.reader.loop.create_future()
+        """Done when it has ended, for whatever reason."""
+        self._agreed = agreed
+        self._meta = {SUBSCRIPTION_ID: context.id}
+
+    def _say(self, event: Event) -> bool:
+        if event is _ACKNOWLEDGED:
+            return self._speak(event.uri, {"notifications": self._agreed})
+        return self._speak(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else {})
+
+    def _speak(self, method: str, params: dict[str, Any]) -> bool:
+        # "All notifications delivered on the stream carry [it] in `_meta`" (basic/patterns/subscriptions)
+        return self.context.speak(_encode(Call(method, {"_meta": self._meta, **params})))
+
+    def close(self) -> None:
+        """The server ends it."""
+        if self.over.done():
+            return
+        if self.context.peer is not None:
+            # "A server MUST send `notifications/cancelled` referencing a `subscriptions/listen` request ID when it
+            # tears down that subscription stream" (basic/patterns/cancellation); over HTTP the stream itself ends
+            self._speak("notifications/cancelled", {"requestId": self.context.id})
+        self.over.set_result(None)
+
+
+class _Hearer:
+    """A session of the stateful era. It does not keep its peer alive."""
+
+    __slots__ = ("_hub", "_peer", "reader")
+
+    def __init__(self, hub: Subscriptions, peer: Any) -> None:
+        self.reader = reader = _Reader(hub, self._say)
+        self._hub = hub
+        self._peer = weakref.ref(peer, lambda _: hub.drop(reader))
+        reader.hint = getattr(getattr(peer, "channel", None), "hint", None)
+
+    def _say(self, event: Event) -> bool:
+        peer = self._peer()
+        if peer is None or peer.closed:
+            self._hub.leave(peer)
+            return True
+        if peer.inbox.tell(self._hub.written(event.kind, event.uri)):
+            return True
+        if self.reader.tries < TRIES:
+            return False
+        self._hub.dropped += 1
+        return True

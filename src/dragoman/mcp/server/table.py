@@ -1,0 +1,54 @@
+"""The methods of one server: what answers each, and how that is found.
+
+The rows are the protocol's, and those of the server's extensions. A row without an answer is a method that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from ...channel import Caller
+from ...jsonrpc.errors import LocalError
+from ...rpc.method import Method
+from ..protocol.admission import Admitted
+from ..protocol.methods import Row
+
+Lookup: TypeAlias = Callable[[Admitted, Caller], Method | None]
+"""What answers this call of this caller; None: the row's own method. Raises RpcError for what is not there."""
+
+
+class Answered(Struct, frozen=True, eq=False):
+    """One method of the server."""
+
+    row: Row
+    method: Method | None
+    """What answers every call for which `find` finds nothing else."""
+    find: Lookup | None = None
+    """How the answer to one call is found, by what its params name."""
+
+
+class MethodTable:
+    """A server's methods by name; `rows` are those that it may have."""
+
+    def __init__(self, rows: Mapping[str, Row], methods: Mapping[str, Method], lookups: Mapping[str, Lookup]) -> None:
+        self.rows = rows
+        self._answered: dict[str, Answered] = {}
+        self.get = self._answered.get
+        for name in dict.fromkeys((*methods, *lookups)):
+            self.add(name, methods.get(name), lookups.get(name))
+
+    def add(self, name: str, method: Method | None, find: Lookup | None = None) -> None:
+        """LocalError for a method that has no row here, or is answered already."""
+        row = self.rows.get(name)
+        if row is None or row.direction == "server":
+            raise LocalError(f"{name} is no method of this server: an Extension in `extensions` has to declare it")
+        if name in self._answered:
+            raise LocalError(f"{name} is answered by a function already")
+        self._answered[name] = Answered(row, method, find)
+
+    def methods(self) -> Iterator[Method]:
+        """Every method that answers by itself."""
+        return (one.method for one in self._answered.values() if one.method is not None)

@@ -1,0 +1,149 @@
+"""A function as the `Method` behind a tool: its arguments come straight from the text of `params.arguments`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...jsonrpc.errors import InvalidParams, LocalError, ParseError
+from ...rpc.binding.binding import Binding
+from ...rpc.binding.json_schema import Validate, validator
+from ...rpc.method import Method, Passed
+from ...rpc.middleware import Call, Next
+from ..protocol.admission import Admitted
+from ..protocol.headers import HeaderParam
+from .errors import Failed, Malformed, of_tool
+from .handlers import (
+    PLAIN,
+    Making,
+    Options,
+    Reader,
+    bound,
+    giver,
+    handler_of,
+    leaving,
+    method_of,
+    rpc_context,
+)
+from .outcomes import Finished, answers_of
+from .output import Returned, result_encoder, returned
+from .schema import Schema, input_schema, marks
+
+_encode = msgspec.json.Encoder().encode
+
+
+class MadeTool(Struct, frozen=True, eq=False):
+    """A tool that was made: its method and what its listing says."""
+
+    method: Method
+    input: Schema
+    output: Returned
+    marked: tuple[HeaderParam, ...]
+    documentation: str
+
+
+def tool_method(
+    name: str,
+    function: Callable[..., Any],
+    server: Making,
+    options: Options = PLAIN,
+    *,
+    input: Mapping[str, Any] | None = None,
+    output: Mapping[str, Any] | None = None,
+) -> MadeTool:
+    """The method behind a tool. `input`: the function takes one dict, which this schema checks. `output`: this schema
+    checks what it returns. Raises LocalError, naming the tool, for what cannot be one."""
+    binding = bound(function)
+    if input is None:
+        shape, marked = input_schema(binding, name)
+        read = _reader(binding)
+    else:
+        shape = dict(input)
+        if shape.get("type") != "object":
+            raise LocalError(f'{name}: an input schema has "type": "object" at its root')
+        if len(binding.parameters) != 1 or binding.parameters[0].kind not in ("either", "named"):
+            raise LocalError(f"{name}: with an input schema the function takes one dict, and a Context if it wants one")
+        marked = marks(shape, name)
+        read = _checked_reader(binding, validator(shape, where=f"{name}, input schema"))
+    result = returned(name, answers_of(binding.result_type, server.outcomes), output)
+    finished, failed = leaving(binding, result_encoder(name, server.stamp, result)), of_tool(name, server)
+    handler = handler_of(binding, read, finished, failed, giver(binding, server), server.outcomes)
+    return MadeTool(method_of(name, binding, handler, options), shape, result, marked, binding.documentation)
+
+
+def included_method(name: str, method: Method, server: Making) -> MadeTool:
+    """The method behind a tool that is a JSON-RPC method of a service: its function, kind, limits and middleware.
+
+    The errors it declares are for the model to read (`isError`). Raises LocalError for arguments without names.
+    """
+    binding = method.signature
+    shape, marked = input_schema(binding, name)
+    result = returned(name, binding.result_type, None)
+    finished = leaving(binding, result_encoder(name, server.stamp, result))
+    failed = of_tool(name, server, method.errors)
+    give = rpc_context if binding.wants_context else None
+    handler = handler_of(binding, _reader(binding), finished, failed, give, server.outcomes)
+    made = Method(
+        name,
+        Passed(handler, binding.kind, wants_context=binding.wants_context),
+        method.kind,
+        timeout=method.timeout,
+        concurrency=method.concurrency,
+        queue=method.queue,
+        middleware=() if method.handler is None else (_bridge(method, method.handler, finished, failed),),
+        quick=method.quick,
+    )
+    return MadeTool(made, shape, result, marked, method.description)
+
+
+def _bridge(method: Method, handler: Next, finished: Finished, failed: Failed) -> Any:
+    """Middleware that goes no further than the included service's own chain, whose calls look as they do there."""
+
+    async def bridge(call: Call, next: Next) -> Any:
+        admitted: Admitted = cast(Any, call.params)
+        try:
+            given = _object(admitted)
+            return finished(await handler(Call(method.name, given, call.id, call.context)), admitted)
+        except BaseException as error:
+            return failed(error, admitted, False)
+
+    return bridge
+
+
+def _object(admitted: Admitted) -> Raw | UnsetType:
+    given: Raw | UnsetType = admitted.params.arguments
+    if given is not UNSET and memoryview(given)[0] != 123:  # "{"
+        # "Malformed requests (requests that fail to satisfy CallToolRequest schema)" are protocol errors
+        raise Malformed("Invalid params: `arguments` must be an object")
+    return given
+
+
+def _reader(binding: Binding) -> Reader:
+    decode = binding.arguments
+
+    def arguments(admitted: Admitted, context: Any) -> tuple[Any, ...]:
+        return decode(_object(admitted), context)
+
+    return arguments
+
+
+def _checked_reader(binding: Binding, validate: Validate) -> Reader:
+    """For a function that takes the arguments as one dict."""
+    decode, name = binding.arguments, binding.parameters[0].name
+
+    def arguments(admitted: Admitted, context: Any) -> tuple[Any, ...]:
+        given = _object(admitted)
+        if given is UNSET:
+            given = Raw(b"{}")
+        try:
+            wrong = validate(msgspec.json.decode(given))
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise ParseError from error
+        if wrong:
+            raise InvalidParams(data={"errors": msgspec.to_builtins(wrong)})
+        return decode(Raw(_encode({name: given})), context)
+
+    return arguments

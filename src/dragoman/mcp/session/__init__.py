@@ -1,0 +1,1 @@
+"""Sessions of the stateful era, their streams, and who keeps them."""

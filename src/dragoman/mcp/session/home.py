@@ -1,0 +1,183 @@
+"""The home of a session: one log of unrequested messages, read by the clients' GETs in turn.
+
+Each message is in it once, though several processes may hear of it. It is sent to the reader that came last ("MUST NOT
+broadcast the same message across multiple streams", basic/transports), from behind what the readers before have had;
+when that one leaves, an older one has its turn again. Each turn is a *leg* with a number, which is in the ids of its
+events: a reader that comes back is sent the rest of its leg, nothing of the others', and what is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ...bus.contract import BusLost
+from .log import StreamLog
+from .stream import Cursor, Kind, Run, StreamReader, StreamWriter
+
+HOME: Final = "h"
+"""The name of this stream, in event ids."""
+
+
+class Owner(Protocol):
+    """The session of a home."""
+
+    run: Run
+
+    @property
+    def primed(self) -> bool: ...
+    @property
+    def resumable(self) -> bool: ...
+    @property
+    def ended(self) -> bool: ...
+
+    def rest(self) -> None:
+        """It was in use until now."""
+
+
+class Home:
+    """See the module. `took` tells other processes of a turn that was taken here, `freed` that it is over."""
+
+    def __init__(
+        self, owner: Owner, log: StreamLog, turns: StreamLog, took: Callable[[int], None], freed: Callable[[], None]
+    ) -> None:
+        self.cursors: list[Cursor] = []
+        """Readers that are here, the newest last."""
+        self.leg = 0
+        """The number of the last turn, here or elsewhere."""
+        self._owner = owner
+        self._turns = turns
+        self._took = took
+        self._freed = freed
+        self._writer = StreamWriter(owner.run, log, self._said)
+        self._had = 0
+        self._saving = False
+
+    @property
+    def busy(self) -> bool:
+        """A reader is here, or a message on its way."""
+        return bool(self.cursors or self._writer)
+
+    def say(self, message: bytes, mark: str = "") -> bool:
+        """Say something; False when it was dropped. `mark`: of several who say it, one does."""
+        return bool(self._writer.put("message", message, mark))
+
+    async def open(self, reader: StreamReader, back: tuple[int, int] | None = None) -> bool:
+        """A reader; False when the session is over. `back`: the last event that it had, by number and leg. BusLost."""
+        log = self._writer.log
+        start = max(await log.furthest(), self._had)
+        leg = await self._take_turn(start)
+        passed: range | None = None
+        sent = start
+        if back is not None:
+            sent, mine = back
+            # "MUST NOT replay messages that would have been delivered on a different stream" (basic/transports)
+            passed = range(max(await self._end_of(mine, start), sent) + 1, start + 1)
+        if self._owner.ended:
+            return False
+        name = HOME if self._owner.resumable else ""
+        cursor = Cursor(self._owner.run, log, reader, name=name, sent=sent, left=self._left)
+        cursor.leg, cursor.passed, cursor.on_sent = leg, passed, self._sent
+        for other in self.cursors:
+            other.active = False
+        self.cursors.append(cursor)
+        if leg > self.leg:
+            self.leg = leg
+        else:
+            cursor.active = False  # another was opened meanwhile
+        self._took(leg)
+        cursor.begin(primed=back is None and self._owner.primed)
+        cursor.wake()
+        return True
+
+    async def _take_turn(self, start: int) -> int:
+        """The number of a new leg that begins behind this number."""
+        position = self._turns.append(str(start).encode())
+        try:
+            return await self._turns.stored(position)
+        except BusLost:
+            self._turns.withdraw(position)
+            raise
+
+    async def _end_of(self, leg: int, start: int) -> int:
+        """The number that a leg ended with; 0 for one that is too old to be known."""
+        after = await self._turns.read(leg)
+        if not after:
+            return start
+        return int(after[0].message) if after[0].number == leg + 1 else 0
+
+    def _said(self, number: int, kind: Kind, message: bytes) -> bool:
+        cursor = self.cursors[-1] if self.cursors else None
+        if cursor is None or not cursor.active:
+            return False
+        cursor.push(number, message, False)
+        return cursor.reader is not None
+
+    def _sent(self, number: int) -> None:
+        """Remember it for the readers to come."""
+        self._had = max(number, self._had)
+        if not self._saving:
+            self._saving = True
+            self._owner.run(self._save())
+
+    async def _save(self) -> None:
+        try:
+            number = 0
+            while number != self._had:
+                number = self._had
+                await self._writer.log.had(number)
+        except BusLost:
+            return  # what was sent may be sent again
+        finally:
+            self._saving = False
+
+    def _left(self, cursor: Cursor) -> None:
+        """A reader has gone: an older one has its turn again."""
+        self.cursors.remove(cursor)
+        self._owner.rest()
+        if not cursor.active or self._owner.ended:
+            return
+        if self.cursors:
+            self._owner.run(self._again(self.cursors[-1], cursor.sent, here=True))
+        else:
+            self._freed()
+
+    async def _again(self, cursor: Cursor, had: int, *, here: bool) -> None:
+        """Give an older reader its turn again, behind what another had. `here`: that one was of this process."""
+        leg = 0
+        try:
+            had = max(had, await self._writer.log.furthest(), self._had)
+            leg = await self._take_turn(had)
+        except BusLost:
+            if not here:
+                return
+        if cursor.reader is None or self.cursors[-1] is not cursor or (leg and leg <= self.leg):
+            return
+        cursor.sent = max(cursor.sent, had)
+        cursor.active = True
+        if leg:
+            self.leg = cursor.leg = leg
+            self._took(leg)
+        cursor.wake()
+
+    def look(self) -> None:
+        """The log may have grown."""
+        if self.cursors:
+            self.cursors[-1].wake()
+
+    def taken(self, leg: int) -> None:
+        """A reader was opened elsewhere."""
+        if leg > self.leg:
+            self.leg = leg
+            for cursor in self.cursors:
+                cursor.active = False
+
+    def free(self) -> None:
+        """The reader that had its turn is gone, elsewhere."""
+        if self.cursors:
+            self._owner.run(self._again(self.cursors[-1], 0, here=False))
+
+    def release(self) -> None:
+        """Let all readers go."""
+        for cursor in tuple(self.cursors):
+            cursor.release()

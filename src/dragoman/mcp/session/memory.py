@@ -1,0 +1,174 @@
+"""Sessions that this process alone keeps. Nothing here waits, so what may have to wait elsewhere runs at once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Coroutine
+from time import monotonic
+from typing import Any
+
+from ...channel import Caller, Closed
+from ...jsonrpc.messages import Single
+from ...rpc.runner import Runner
+from ..protocol.options import HttpOptions
+from .home import Home
+from .log import MemoryLog, StreamLog
+from .record import Delta
+from .responder import Refused, full
+from .session import Session
+from .stream import Cursor, Stream
+
+TURNS = 64
+"""Turns of a home that are remembered: a reader that comes back to an older one is sent what is new."""
+
+
+class _Rest:
+    """The log of a stream that is over, for as long as its client may come back."""
+
+    __slots__ = ("log", "logs", "name")
+
+    def __init__(self, logs: dict[str, _Rest], name: str, log: MemoryLog) -> None:
+        self.logs, self.name, self.log = logs, name, log
+
+    def expired(self) -> None:
+        """The client did not come back in time."""
+        self.logs.pop(self.name, None)
+
+
+class MemorySessions:
+    """All sessions of one server, in the order of their last use. It is their `Keeper`."""
+
+    shares = False
+
+    def __init__(self, host: Runner, options: HttpOptions) -> None:
+        self.host = host
+        self.options = options
+        self._found: OrderedDict[str, Session] = OrderedDict()
+        self._unused: dict[str, Session] = {}
+        """Those whose client has sent nothing after `initialize`."""
+        self._logs: dict[Session, dict[str, _Rest]] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it now: there is nothing in it that waits."""
+        try:
+            work.send(None)
+        except StopIteration:
+            return
+        work.close()
+        raise AssertionError("a session that is kept in memory waited for something")
+
+    @property
+    def draining(self) -> bool:
+        """False: what is not answered here is answered nowhere."""
+        return False
+
+    def first_id(self) -> int:
+        return 0
+
+    # -- sessions
+
+    async def keep(self, session: Session) -> Refused | None:
+        if len(self._found) >= self.options.sessions and not self._make_room():
+            return full(self.options.sessions)
+        if not self._found:
+            self.host.clock.set(self, self.options.session_idle)
+        session.used = monotonic()
+        self._found[session.id] = self._unused[session.id] = session
+        return None
+
+    async def find(self, id: str, principal: str | None, caller: Caller) -> Session | None:
+        """The session of this id, if it is this principal's. It is used from when it is done with what it was given."""
+        session = self._found.get(id)
+        if session is None or session.principal != principal:
+            return None
+        self._unused.pop(id, None)
+        return session
+
+    async def erase(self, session: Session) -> None:
+        """Nothing that outlives it."""
+
+    async def save(self, session: Session, change: Delta) -> None:
+        """There is no other process that would have to know."""
+
+    async def hand_on(self, session: Session, message: Single, raw: bytes) -> None:
+        """There is no other process."""
+
+    def restore(self, session: Session) -> None:
+        """Nothing was changed elsewhere."""
+
+    def closed(self, session: Session) -> None:
+        """It ends with its peer."""
+
+    def touch(self, session: Session) -> None:
+        if session.id in self._found:
+            session.used = monotonic()
+            self._found.move_to_end(session.id)
+
+    def forget(self, session: Session) -> None:
+        if self._found.pop(session.id, None) is None:
+            return
+        self._unused.pop(session.id, None)
+        for rest in self._logs.pop(session, {}).values():
+            self.host.clock.drop(rest)
+        if not self._found:
+            self.host.clock.drop(self)
+
+    def expired(self) -> None:
+        """The oldest may have been idle for too long."""
+        idle, now = self.options.session_idle, monotonic()
+        while self._found:
+            session = next(iter(self._found.values()))
+            left = session.used + idle - now
+            if left > 0:
+                self.host.clock.set(self, left)
+                return
+            if session.busy:
+                self.touch(session)
+            else:
+                session.end(Closed("the session was idle for too long"))
+
+    def _make_room(self) -> bool:
+        """End the oldest session that its client has done nothing with."""
+        session = next(iter(self._unused.values()), None)
+        if session is None:
+            return False
+        session.end(Closed("the session gave way to a new one"))
+        return True
+
+    # -- streams
+
+    def log(self, session: Session, id: bytes, resumable: bool) -> tuple[str, StreamLog]:
+        return f"{session.streamed:x}", MemoryLog(self.options.log_messages, self.options.log_bytes)
+
+    def home(self, session: Session) -> Home:
+        log = MemoryLog(self.options.log_messages, self.options.log_bytes)
+        return Home(session, log, MemoryLog(TURNS, TURNS * 16), _nothing, _nothing)
+
+    def over(self, session: Session, stream: Stream) -> None:
+        log = stream.log
+        assert isinstance(log, MemoryLog)
+        logs = self._logs.setdefault(session, {})
+        rest = logs[stream.name] = _Rest(logs, stream.name, log)
+        self.host.clock.set(rest, self.options.resume)
+
+    def drop(self, session: Session, name: str) -> None:
+        rest = self._logs.get(session, {}).pop(name, None)
+        if rest is not None:
+            self.host.clock.drop(rest)
+
+    async def kept(self, session: Session, name: str) -> StreamLog | None:
+        rest = self._logs.get(session, {}).get(name)
+        return None if rest is None else rest.log
+
+    async def reads(self, session: Session, cursor: Cursor) -> None:
+        """No other process writes it."""
+
+    def unread(self, session: Session, cursor: Cursor) -> None:
+        """Nor has one to know."""
+
+
+def _nothing(*args: object) -> None:
+    pass

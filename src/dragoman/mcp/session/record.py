@@ -1,0 +1,146 @@
+"""What the store knows of a session: a log of what happened to it, from `initialize` on. Pure.
+
+Rules:
+
+- It begins with a `Snapshot`, its state at that time; each `Delta` says what became of it since. Replicas add to it
+  without asking one another, and every reader comes to the same state.
+- Before its beginning falls off the end of the log somebody adds a new `Snapshot`, which says up to which number it
+  counts everything.
+- A log without a `Snapshot` is no session: a late change came after its end.
+- `heard` is the number of the last change of lists and resources that was known then: older ones are not its.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct, field
+
+from ..protocol.admission import SessionState
+from ..protocol.revisions import REVISIONS
+from ..protocol.types import ClientCapabilities, Implementation
+
+MESSAGES = 256
+"""Entries that the log keeps."""
+SIZE = 32 * 1024 * 1024
+"""Bytes that it keeps."""
+ANEW = 64
+"""So many entries after one another begin with a `Snapshot`."""
+
+
+class Snapshot(Struct, tag="whole", omit_defaults=True):
+    """All of it, as it was after the entry number `upto`."""
+
+    revision: str
+    client: Implementation
+    capabilities: ClientCapabilities
+    principal: str | None = None
+    log_level: str | None = None
+    slot: int = -1
+    """Its place among all sessions that there may be at once."""
+    uris: dict[str, int] = field(default_factory=dict)
+    """The resources that are subscribed to, each with `heard` of that time."""
+    initialized: int | None = None
+    """`heard` when the client was ready; None: it is not."""
+    upto: int = 0
+
+
+class Delta(Struct, tag="change", omit_defaults=True):
+    """What changed; empty members did not."""
+
+    log_level: str | None = None
+    subscribed: list[str] = field(default_factory=list)
+    unsubscribed: list[str] = field(default_factory=list)
+    initialized: bool = False
+    heard: int = 0
+
+    def __bool__(self) -> bool:
+        return self.log_level is not None or bool(self.subscribed) or bool(self.unsubscribed) or self.initialized
+
+
+Entry: TypeAlias = Snapshot | Delta
+
+_read = msgspec.json.Decoder(Entry).decode
+written = msgspec.json.Encoder().encode
+"""An entry as the log has it."""
+
+
+class Record:
+    """One replica's copy. `number`: of the last entry that is in it."""
+
+    __slots__ = ("number", "whole")
+
+    def __init__(self, whole: Snapshot, number: int) -> None:
+        self.whole = whole
+        self.number = number
+
+    def change(self, change: Delta) -> None:
+        """Take in a change."""
+        whole = self.whole
+        if change.log_level is not None:
+            whole.log_level = change.log_level
+        for uri in change.subscribed:
+            whole.uris.setdefault(uri, change.heard)
+        for uri in change.unsubscribed:
+            whole.uris.pop(uri, None)
+        if change.initialized and whole.initialized is None:
+            whole.initialized = change.heard
+
+    def take(self, entries: Sequence[tuple[int, bytes]]) -> bool:
+        """Take in what was read from `number - 1` on; False where something is missing in between: read all of it."""
+        if not entries or entries[0][0] > self.number + 1:
+            return False
+        for number, raw in entries:
+            if number > self.number:
+                self.number = number
+                entry = _read(raw)
+                if isinstance(entry, Delta):
+                    self.change(entry)
+        return True
+
+    def changed(self, session: SessionState) -> Delta:
+        """What a session has become beyond what is known here."""
+        whole = self.whole
+        change = Delta()
+        if session.log_level != whole.log_level:
+            change.log_level = session.log_level
+        known = whole.uris.keys()
+        if session.subscriptions != known:
+            change.subscribed = [uri for uri in session.subscriptions if uri not in known]
+            change.unsubscribed = [uri for uri in known if uri not in session.subscriptions]
+        return change
+
+
+def begun(session: SessionState) -> Snapshot:
+    """The first entry."""
+    return Snapshot(session.revision.date, session.client, session.capabilities, session.principal)
+
+
+def record(entries: Sequence[tuple[int, bytes]]) -> Record | None:
+    """The record that a whole log makes; None where that is no session."""
+    read = [(number, _read(raw)) for number, raw in entries]
+    wholes = [(number, one) for number, one in read if isinstance(one, Snapshot)]
+    if not wholes or wholes[-1][1].revision not in REVISIONS:
+        return None
+    at, whole = wholes[-1]
+    found = Record(whole, read[-1][0])
+    upto = whole.upto or at
+    for number, one in read:
+        if number > upto and isinstance(one, Delta):
+            found.change(one)
+    return found
+
+
+def session(whole: Snapshot) -> SessionState:
+    """The session that a record tells of."""
+    return SessionState(
+        REVISIONS[whole.revision],
+        whole.client,
+        whole.capabilities,
+        whole.log_level,
+        set(whole.uris),
+        whole.initialized is not None,
+        whole.principal,
+    )

@@ -1,0 +1,224 @@
+"""How what answers one request of a session leaves: whole, or, from the first message sent ahead of the answer on, as a
+stream of the session, which outlives its connection.
+
+What a request has changed of the session is kept before it is answered, so that a client never knows of something that
+another process does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from ...bus.contract import BusLost
+from ...channel import ChannelError, Closed, busy
+from ...jsonrpc.errors import INVALID_REQUEST, InternalError, RpcError
+from ...jsonrpc.messages import Malformed, Request
+from ..protocol.dialect import MCP
+from ..protocol.options import HttpOptions
+from .record import Delta
+from .stream import Run, Stream, StreamReader
+
+CHANGING: Final = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
+"""Requests that change the session."""
+FAILED: Final = b'{"jsonrpc":"2.0","error":'
+
+_json = msgspec.json.Encoder().encode
+
+
+class Refused(Struct, frozen=True):
+    """Why a session does not serve something; the wire says it in its own way."""
+
+    why: Literal["no session", "no stream", "ended", "full", "away", "no batches"]
+    error: RpcError
+
+
+def _invalid(why: Any, text: str) -> Refused:
+    return Refused(why, RpcError.of(INVALID_REQUEST, text))
+
+
+NO_SESSION: Final = _invalid("no session", "There is no such session: `initialize` begins a new one")
+NO_STREAM: Final = _invalid("no stream", "Last-Event-ID names no stream of this session that could be resumed")
+ENDED: Final = _invalid("ended", "The session ended before the call was done")
+NO_BATCHES: Final = _invalid("no batches", "Invalid Request: this revision has no batches, send one message at a time")
+AWAY: Final = Refused("away", InternalError("Busy: what the replicas of this server share is away", {"retry_after": 1}))
+
+
+def full(sessions: int) -> Refused:
+    """There are as many sessions as may be."""
+    return Refused("full", MCP.error(busy("sessions", sessions)))
+
+
+def failed(answer: bytes) -> bool:
+    """Whether an answer of ours is an error."""
+    return answer.startswith(FAILED)
+
+
+class Answering(StreamReader, Protocol):
+    """What carries the answer to one message: whole, or as a stream."""
+
+    whole: bool
+    """The caller takes an answer that is no stream."""
+    streams: bool
+    """It takes a stream."""
+
+    def answer(self, answer: bytes, session: str = "") -> None:
+        """The answer, whole. `session`: the id of a session that begins with it."""
+
+    def accepted(self) -> None:
+        """Nothing is owed."""
+
+    def nothing(self) -> None:
+        """The call was cancelled: it has no answer."""
+
+    def refused(self, refusal: Refused, id: Any = UNSET) -> None:
+        """It is not served; `id`: of the request."""
+
+    def unfit(self, message: Malformed) -> None:
+        """It is no message."""
+
+
+class Owner(Protocol):
+    """The session of a responder."""
+
+    id: str
+    options: HttpOptions
+    responders: dict[Responder, None]
+    run: Run
+
+    @property
+    def primed(self) -> bool: ...
+
+    def say(self, message: bytes) -> bool: ...
+    def stream(self, id: bytes) -> Stream: ...
+    def rest(self) -> None: ...
+    def end(self, why: ChannelError) -> None: ...
+    def changed(self) -> Delta | None: ...
+    async def save(self, change: Delta) -> None: ...
+    async def keep(self) -> Refused | None: ...
+
+
+class Responder:
+    """The answer to one request, or to several at once. Called with a message it sends that ahead of the answer."""
+
+    __slots__ = ("_begins", "_id", "_reader", "_saves", "_session", "_stream", "over")
+
+    def __init__(
+        self, session: Owner, reader: Answering, message: Request | None = None, *, begins: bool = False
+    ) -> None:
+        """`message`: the request; None: several at once. `begins`: it is the `initialize` that begins the session."""
+        self.over = False
+        self._session = session
+        self._reader = reader
+        self._begins = begins
+        self._saves = message is None or message.method in CHANGING
+        self._id: Any = UNSET if message is None else message.id
+        self._stream: Stream | None = None
+
+    def __call__(self, message: bytes) -> bool:
+        if self.over:
+            return False
+        if self._stream is None and not self._open():
+            return self._session.say(message)
+        assert self._stream is not None
+        return self._stream.say(message)
+
+    def _open(self) -> bool:
+        """Turn the answer into a stream; False where the caller takes none."""
+        if not self._reader.streams or self._begins:
+            return False
+        self._stream = self._session.stream(b"" if self._id is UNSET else _json(self._id))
+        self._stream.begin(self._reader)
+        self._session.responders.pop(self, None)  # from now on the stream stands for it
+        return True
+
+    def disconnect(self, retry: float | None = None) -> bool:
+        """Close the connection and not the stream, so that the client polls for the rest, `retry` seconds later.
+
+        False where the revision does not know that ("server-initiated close", basic/transports).
+        """
+        session = self._session
+        if self.over or not session.primed or (self._stream is None and not self._open()):
+            return False
+        assert self._stream is not None
+        self._stream.pause(session.options.retry if retry is None else int(retry * 1000))
+        return True
+
+    def wait(self, *, owed: bool) -> None:
+        """It is not answered yet. "Disconnection SHOULD NOT be interpreted as the client cancelling its request"."""
+        if self._stream is not None:  # an eager handler has said something, and the stream knows its reader
+            return
+        session = self._session
+        session.responders[self] = None
+        if owed and not (session.options.json and self._reader.whole):
+            self._open()
+
+    def deliver(self, answer: bytes | None) -> None:
+        """The answer; None when nothing is owed, or the call was cancelled."""
+        if self.over:
+            return
+        self.over = True
+        session = self._session
+        session.responders.pop(self, None)
+        if self._begins:
+            if answer is None or failed(answer):
+                self._answer(answer)
+                session.end(Closed("initialize was refused"))
+            else:
+                session.run(self._keep(answer))
+            return
+        if self._stream is None:  # else the session is in use until the stream is over
+            session.rest()
+        if self._saves and (change := session.changed()) is not None:
+            session.run(self._save(change, answer))
+        else:
+            self._answer(answer)
+
+    async def _keep(self, answer: bytes) -> None:
+        """Answer `initialize`, once the session is there for every process."""
+        try:
+            refusal = await self._session.keep()
+        except BusLost:
+            refusal = AWAY
+        if refusal is None:
+            self._reader.answer(answer, self._session.id)
+        else:
+            self._session.end(Closed("the session could not be kept"))
+            self._reader.refused(refusal, self._id)
+
+    async def _save(self, change: Delta, answer: bytes | None) -> None:
+        """Answer what changed the session, once every process can know."""
+        try:
+            await self._session.save(change)
+        except BusLost:
+            if self._stream is None:
+                self._reader.refused(AWAY, self._id)
+                return
+        self._answer(answer)
+
+    def _answer(self, answer: bytes | None) -> None:
+        stream, reader = self._stream, self._reader
+        if stream is not None:
+            stream.finish(answer)
+        elif answer is None:
+            reader.nothing()
+        elif reader.whole and (self._session.options.json or not reader.streams or failed(answer)):
+            reader.answer(answer)
+        elif self._open():
+            assert self._stream is not None
+            self._stream.finish(answer)
+        else:
+            reader.answer(answer)
+
+    def accept(self) -> None:
+        """Nothing that is owed was in it after all."""
+        self.over = True
+        self._session.rest()
+        self._reader.accepted()
+
+    def ended(self) -> None:
+        """The session ended before the answer."""
+        self.over = True
+        self._reader.refused(ENDED, self._id)

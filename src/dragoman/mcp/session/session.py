@@ -1,0 +1,444 @@
+"""A session of the stateful era: one peer, what answers its client's requests, its streams.
+
+A `Session` is the channel of its peer for what is not said inside a call: that goes to its home. It knows no HTTP: what
+it is given to answer on is an `Answering`, what it does not serve is a `Refused`. Who keeps it is its `Keeper`: this
+process alone (`memory`), or a store that replicas share (`replica`), of which each has a copy of the session. Rules
+(basic/transports, "Session Management"):
+
+- An id has 192 random bits in visible ASCII, and is good for the principal alone that got it.
+- There are at most `HttpOptions.sessions`: those that were begun and never used give way to new ones, the oldest
+  first; where there are none, a new one is refused.
+- A session ends by DELETE, after its idle time, or with the server; from then on it is unknown.
+- At most so many streams that are over wait for a client that comes back; beyond, the oldest go.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ...channel import Caller, ChannelError, Closed, Outgoing, Receiver
+from ...jsonrpc.errors import RpcError
+from ...jsonrpc.messages import Batch, Malformed, Message, Notification, Request, Single
+from ...rpc.dispatch import BatchResponder, Deliver
+from ...rpc.peer import Peer
+from ...rpc.runner import Runner
+from ..protocol.admission import SessionState
+from ..protocol.dialect import MCP, of
+from ..protocol.options import HttpOptions
+from ..protocol.revisions import Revision
+from .home import HOME, Home
+from .log import StreamLog
+from .record import Delta, Record
+from .record import session as restored
+from .responder import NO_BATCHES, NO_SESSION, NO_STREAM, Answering, Refused, Responder
+from .stream import Cursor, Run, Stream
+
+_EVENT = re.compile(r"([0-9a-z.]{1,64})-([0-9]{1,15})(?:\.([0-9]{1,15}))?")
+"""The id of an event: its stream, its number there, and the leg of the home."""
+
+
+class Keeper(Protocol):
+    """Where sessions are kept."""
+
+    @property
+    def host(self) -> Runner: ...
+    @property
+    def options(self) -> HttpOptions: ...
+    @property
+    def draining(self) -> bool: ...
+    @property
+    def run(self) -> Run: ...
+    @property
+    def shares(self) -> bool:
+        """Whether other processes have copies of a session."""
+
+    def first_id(self) -> int:
+        """What the ids of a session's questions follow on."""
+
+    def log(self, session: Session, id: bytes, resumable: bool) -> tuple[str, StreamLog]:
+        """The name of a new stream, unlike any other of the session, and its log; `id` as in `StreamWriter`."""
+
+    def home(self, session: Session) -> Home:
+        """The home of a session."""
+
+    def over(self, session: Session, stream: Stream) -> None:
+        """A stream is over: its log stays for a while."""
+
+    def drop(self, session: Session, name: str) -> None:
+        """The log of a stream is not needed any more."""
+
+    async def keep(self, session: Session) -> Refused | None:
+        """`initialize` was accepted: from now on the session can be found, unless it is refused. Raises BusLost."""
+
+    async def kept(self, session: Session, name: str) -> StreamLog | None:
+        """The log of a stream that is not written here, or is over; None where there is none. Raises BusLost."""
+
+    async def reads(self, session: Session, cursor: Cursor) -> None:
+        """Such a log, which may grow, is read here now. Raises BusLost."""
+
+    def unread(self, session: Session, cursor: Cursor) -> None:
+        """It is not read any more."""
+
+    async def save(self, session: Session, change: Delta) -> None:
+        """Keep a change of the session. Raises BusLost."""
+
+    async def hand_on(self, session: Session, message: Single, raw: bytes) -> None:
+        """Let other processes have what may be theirs: answers, what cancels calls. Returns when it cannot be lost
+        any more. Raises BusLost."""
+
+    def closed(self, session: Session) -> None:
+        """Its peer was closed."""
+
+    def touch(self, session: Session) -> None:
+        """It is in use."""
+
+    def forget(self, session: Session) -> None:
+        """It is over, here at least."""
+
+    def restore(self, session: Session) -> None:
+        """Tell it of what it is subscribed to, and of nothing else."""
+
+
+class Session:
+    """One session, or one process's copy of it."""
+
+    __slots__ = (
+        "_cursors",
+        "_ended",
+        "_home",
+        "_receiver",
+        "_resting",
+        "caller",
+        "heard",
+        "hint",
+        "id",
+        "keeper",
+        "options",
+        "peer",
+        "principal",
+        "record",
+        "responders",
+        "run",
+        "streamed",
+        "streams",
+        "touched",
+        "used",
+    )
+
+    duplex = True
+    writable = True  # what has no reader waits in a bounded log
+
+    def __init__(self, keeper: Keeper, principal: str | None, caller: Caller, id: str = "") -> None:
+        """`id`: of a session that others have; "": it begins here."""
+        self.keeper = keeper
+        self.options = keeper.options
+        self.run: Run = keeper.run
+        # "SHOULD be globally unique and cryptographically secure", "MUST only contain visible ASCII characters"
+        self.id = id or secrets.token_urlsafe(24)
+        self.principal = principal
+        self.caller = Caller(scheme=caller.scheme, remote=caller.remote, path=caller.path, tls=caller.tls)
+        self.record: Record | None = None
+        """What others know of it; None where there are none, and until `initialize` was accepted."""
+        self.used = 0.0
+        """When it was last used here, on the monotonic clock."""
+        self.touched = float("-inf")
+        """When it was last kept alive in the store."""
+        self.hint: Callable[[bytes, int], None] | None = self._hint if keeper.shares else None
+        """Takes what is told of a change that every process hears of, with the change's number, in place of `send`."""
+        self.heard = 0
+        """The number of the last message that another process handed on."""
+        self.responders: dict[Responder, None] = {}
+        """Those that wait for their answers without a stream."""
+        self.streams: dict[str, Stream] = {}
+        """Those that are written or read here."""
+        self.streamed = 0
+        """How many streams it has had here."""
+        self._cursors: dict[Cursor, None] = {}
+        """Readers here of streams that are over, or written elsewhere."""
+        self._resting: dict[str, None] = {}
+        self._receiver: Receiver | None = None
+        self._ended = False
+        self._home: Home | None = None
+        self.peer = Peer(keeper.host, dialect=MCP)
+        self.peer.attach(self)
+        self.peer.conversation.last_id = keeper.first_id()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    @property
+    def home(self) -> Home:
+        """Unrequested messages."""
+        if self._home is None:
+            self._home = self.keeper.home(self)
+        return self._home
+
+    @property
+    def revision(self) -> Revision | None:
+        """What was agreed on; None before."""
+        state: SessionState | None = self.peer.state
+        return None if state is None else state.revision
+
+    @property
+    def primed(self) -> bool:
+        """Whether its streams begin with an event that names their beginning."""
+        revision = self.revision
+        return revision is not None and revision.primed
+
+    @property
+    def resumable(self) -> bool:
+        """Whether its streams can be taken up again."""
+        revision = self.revision
+        return revision is not None and revision.resumable
+
+    @property
+    def busy(self) -> bool:
+        """Something goes on here."""
+        reading = self._cursors or (self._home is not None and self._home.busy)
+        return bool(self.responders or self.streams or reading or self.peer.conversation.inbound)
+
+    # -- its state
+
+    def adopt(self, record: Record) -> None:
+        """Become the copy of what the store has."""
+        self.record = record
+        state = restored(record.whole)
+        self.peer.state = state
+        self.peer.dialect = self.peer.inbox.dialect = of(state.revision)
+        self.keeper.restore(self)
+
+    def catch_up(self, entries: Sequence[tuple[int, bytes]]) -> bool:
+        """Take in what became of it elsewhere; False where that is not the whole of it."""
+        record, state = self.record, self.peer.state
+        if record is None:
+            return False
+        before = record.number
+        if not record.take(entries):
+            return False
+        if record.number == before:
+            return True
+        whole = record.whole
+        state.log_level = whole.log_level
+        state.initialized = state.initialized or whole.initialized is not None
+        if state.subscriptions != whole.uris.keys():
+            state.subscriptions = set(whole.uris)
+        self.keeper.restore(self)
+        return True
+
+    def changed(self) -> Delta | None:
+        """What others do not know of it yet; None where that is nothing, or there are none."""
+        change = None if self.record is None else self.record.changed(self.peer.state)
+        return change or None
+
+    async def save(self, change: Delta) -> None:
+        """Let other processes know of a change. Raises BusLost."""
+        await self.keeper.save(self, change)
+
+    async def keep(self) -> Refused | None:
+        return await self.keeper.keep(self)
+
+    # -- the peer's channel
+
+    def open(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    def send(self, message: bytes, call: Outgoing | None = None) -> None:
+        """Unrequested messages."""
+        if self._ended:
+            raise Closed("the session is over")
+        self.home.say(message)
+
+    def say(self, message: bytes) -> bool:
+        """`send`, for what is said inside a call that has no stream of its own."""
+        return not self._ended and self.home.say(message)
+
+    def _hint(self, message: bytes, number: int) -> None:
+        if not self._ended and self.record is not None:
+            self.home.say(message, str(number))
+
+    async def flush(self) -> None:
+        """Nothing to wait for."""
+
+    async def close(self) -> None:
+        """The peer was closed."""
+        self.keeper.closed(self)
+        self.end(Closed("the session was closed"))
+
+    def abort(self, why: ChannelError) -> None:
+        self.end(why)
+
+    def end(self, why: ChannelError) -> None:
+        """Forget it: its calls are dropped, readers and callers are let go."""
+        if self._ended:
+            return
+        self._ended = True
+        self.keeper.forget(self)
+        if self._receiver is not None:
+            self._receiver.ended(why)
+        responders, self.responders = self.responders, {}
+        for responder in responders:
+            responder.ended()
+        for stream in tuple(self.streams.values()):
+            if self.keeper.draining:  # who comes back elsewhere is told that its call is over
+                stream.finish(None)
+            if not (self.keeper.draining and stream.unsaid):
+                self.streams.pop(stream.name, None)
+                stream.release()
+        for cursor in tuple(self._cursors):
+            cursor.release()
+        if self._home is not None:
+            self._home.release()
+
+    def rest(self) -> None:
+        """It was in use until now."""
+        self.keeper.touch(self)
+
+    # -- its streams
+
+    def stream(self, id: bytes) -> Stream:
+        """A new stream, for the answer to the request with this id."""
+        self.streamed += 1
+        revision = self.revision
+        resumable = revision is not None and revision.resumable
+        primed = resumable and revision is not None and revision.primed
+        name, log = self.keeper.log(self, id, resumable)
+        stream = self.streams[name] = Stream(self, name, log, id=id, resumable=resumable, primed=primed)
+        return stream
+
+    def left(self, stream: Stream) -> None:
+        self.rest()
+
+    def over(self, stream: Stream) -> None:
+        self.streams.pop(stream.name, None)
+        self.rest()
+        if stream.resumable and not self._ended:
+            self.keeper.over(self, stream)
+            self._resting[stream.name] = None
+            if len(self._resting) > self.options.streams:
+                oldest = next(iter(self._resting))
+                del self._resting[oldest]
+                self.keeper.drop(self, oldest)
+
+    async def listen(self, reader: Answering, event: str | None) -> None:
+        """A reader of unrequested messages, or of the stream that broke after this event. Raises BusLost."""
+        if event is None or not self.resumable:
+            if not await self.home.open(reader):
+                reader.refused(NO_SESSION)
+            return
+        found = _EVENT.fullmatch(event)
+        if found is None:
+            reader.refused(NO_STREAM)
+        elif found[1] == HOME and found[3]:
+            if not await self.home.open(reader, (int(found[2]), int(found[3]))):
+                reader.refused(NO_SESSION)
+        elif not await self._resume(reader, found[1], int(found[2])):
+            reader.refused(NO_STREAM)
+
+    async def _resume(self, reader: Answering, name: str, sent: int) -> bool:
+        """Take up a stream again behind this number, wherever it is written; False when there is none."""
+        stream = self.streams.get(name)
+        log = await self.keeper.kept(self, name) if stream is None else stream.log
+        # "MUST NOT replay messages that would have been delivered on a different stream" (basic/transports): the log
+        # has this stream's alone, and is found by the session's id
+        entries = () if log is None else await log.read(max(sent - 1, 0))
+        if log is None or not entries or self._ended:
+            return False
+        stream = self.streams.get(name)
+        if stream is not None:
+            stream.resume(reader, sent)
+            return True
+        cursor = Cursor(self.run, log, reader, name=name, sent=sent, left=self._read)
+        self._cursors[cursor] = None
+        cursor.begin()
+        if entries[-1].last and entries[-1].number <= sent:
+            cursor.release()  # the client had all of it
+            return True
+        cursor.wake()
+        if not entries[-1].last:
+            await self.keeper.reads(self, cursor)
+        return True
+
+    def _read(self, cursor: Cursor) -> None:
+        """The reader of a stream that is over, or written elsewhere, has all of it or is gone."""
+        self._cursors.pop(cursor, None)
+        self.keeper.unread(self, cursor)
+        self.rest()
+
+    # -- its messages
+
+    async def take(self, message: Message, raw: bytes, reader: Answering, caller: Caller) -> None:
+        """One message of the client. Raises BusLost where it needs the engine that is away."""
+        inbox = self.peer.inbox
+        if type(message) is Request:
+            responder = Responder(self, reader, message)
+            inbox.take(message, responder.deliver, responder, caller)
+            if not responder.over:
+                responder.wait(owed=True)
+        elif isinstance(message, Batch):
+            if not inbox.dialect.batches:
+                reader.refused(NO_BATCHES)
+                return
+            for one in message.messages if self.keeper.shares else ():
+                await self._tell(one, b"")
+            self._batch(message, Responder(self, reader), caller)
+        else:
+            if self.keeper.shares:
+                await self._tell(message, raw)
+            inbox.take(message, _nothing, self.say, caller)
+            self.rest()
+            reader.unfit(message) if isinstance(message, Malformed) else reader.accepted()
+
+    def begin(self, message: Request, reader: Answering, caller: Caller) -> None:
+        """The `initialize` that begins it; refused, it ends the session."""
+        responder = Responder(self, reader, message, begins=True)
+        self.peer.inbox.take(message, responder.deliver, responder, caller)
+        if not responder.over:
+            responder.wait(owed=False)
+
+    async def _tell(self, message: Single, raw: bytes) -> None:
+        """What other processes must know before the message is accepted."""
+        if isinstance(message, Request):
+            return
+        state = self.peer.state
+        ready = isinstance(message, Notification) and message.method == "notifications/initialized"
+        if ready and self.record is not None and not state.initialized:
+            await self.save(Delta(initialized=True))
+            state.initialized = True
+            self.keeper.restore(self)
+        await self.keeper.hand_on(self, message, raw)
+
+    def _batch(self, batch: Batch, responder: Responder, caller: Caller) -> None:
+        """Several messages at once: their answers leave together, and nothing where none is owed."""
+        inbox = self.peer.inbox
+        service = self.keeper.host.service
+        asks = any(
+            isinstance(one, Request) or (isinstance(one, Malformed) and one.answerable) for one in batch.messages
+        )
+
+        def start(message: Single, deliver: Deliver) -> None:
+            if type(message) is Request and message.method == "initialize":
+                # "The initialize request MUST NOT be part of a JSON-RPC batch" (basic/lifecycle)
+                wrong = RpcError.of(-32600, "Invalid Request: initialize stands alone")
+                deliver(service.answers.failed(message, wrong))
+            else:
+                inbox.take(message, deliver, responder, caller)
+
+        def done(found: list[bytes], size: int) -> None:
+            if found or asks:
+                responder.deliver(service.answers.batch(found, size) if found else None)
+            else:
+                responder.accept()
+
+        limits = service.limits
+        width, allowed = limits.batch_concurrency, limits.response_size
+        BatchResponder(batch.messages, start, done, service.answers.fault, width=width, allowed=allowed).step()
+        if not responder.over:
+            responder.wait(owed=asks)
+
+
+def _nothing(answer: Any) -> None:
+    pass

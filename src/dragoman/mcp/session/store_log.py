@@ -1,0 +1,111 @@
+"""The log of a stream in a store that replicas share: any of them can read it, wherever it is written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ..protocol.options import HttpOptions
+from .log import Entry, Position
+from .shared import Shared
+
+AGAIN: Final = 0.1
+"""Seconds between two tries to keep a message."""
+TOLD: Final = "told"
+HAD: Final = "had"
+PARTS: Final = (TOLD, HAD)
+"""What stands beside a log in the store, below its key: the marks that were set, and how far its readers have read."""
+
+
+def written(message: bytes, last: bool, id: bytes) -> bytes:
+    """An entry of a log. `id`: JSON text of the id of the request that the stream answers."""
+    return (b"." if last else b"+") + id + b"\n" + message
+
+
+def parts(raw: bytes) -> tuple[bytes, bool, bytes]:
+    """Its message, whether it is the last, and the id."""
+    head, _, message = raw.partition(b"\n")
+    return message, head[:1] == b".", head[1:]
+
+
+class StoreLog:
+    """A `StreamLog`. `grew` is called with the number of each message that was stored here."""
+
+    __slots__ = ("_grew", "_id", "_options", "_pending", "_position", "_shared", "key", "reader_at", "release_at")
+
+    immediate = False
+
+    def __init__(
+        self,
+        shared: Shared,
+        key: str,
+        options: HttpOptions,
+        *,
+        id: bytes = b"",
+        grew: Callable[[StoreLog, int], None] | None = None,
+        release: Callable[[StoreLog, int], None] | None = None,
+    ) -> None:
+        """`id`: as in `written`. `release`: told when the reader of another replica has to go."""
+        self.key = key
+        self.reader_at: int | None = None
+        """The number of the replica where it is read; None: of none but this."""
+        self._shared = shared
+        self._options = options
+        self._id = id
+        self._grew = grew
+        self.release_at = release
+        self._position = 0
+        self._pending: dict[Position, tuple[bytes, bool, str]] = {}
+
+    def append(self, message: bytes, *, last: bool = False, mark: str = "") -> Position:
+        self._position += 1
+        self._pending[self._position] = message, last, mark
+        return self._position
+
+    async def stored(self, position: Position) -> int:
+        message, last, mark = self._pending[position]
+        options, shared = self._options, self._shared
+        ttl = options.resume if last else options.session_idle
+        if mark:
+            if not await shared.first(f"{self.key}/{TOLD}", mark, ttl):
+                del self._pending[position]
+                return 0
+            self._pending[position] = message, last, ""
+        entry = written(message, last, self._id)
+        number = await shared.append(self.key, entry, ttl, options.log_messages, options.log_bytes)
+        del self._pending[position]
+        if self._grew is not None:
+            self._grew(self, number)
+        return number
+
+    def withdraw(self, position: Position) -> None:
+        self._pending.pop(position, None)
+
+    async def reachable(self) -> bool:
+        if not await self._shared.back(self._options.resume):
+            return False
+        await asyncio.sleep(AGAIN)
+        return True
+
+    def read_here(self) -> None:
+        self.read_at(None)
+
+    def read_at(self, number: int | None) -> None:
+        """It is read at the replica with this number from now on; None: at this one."""
+        before, self.reader_at = self.reader_at, number
+        if before is not None and before != number and self.release_at is not None:
+            self.release_at(self, before)
+
+    async def read(self, after: int = 0) -> Sequence[Entry]:
+        found = []
+        for number, raw in await self._shared.read(self.key, after):
+            message, last, _ = parts(raw)
+            found.append(Entry(number, message, last))
+        return found
+
+    async def furthest(self) -> int:
+        return int(await self._shared.get(f"{self.key}/{HAD}") or 0)
+
+    async def had(self, number: int) -> None:
+        await self._shared.put(f"{self.key}/{HAD}", str(number).encode(), self._options.session_idle)

@@ -1,0 +1,392 @@
+"""Streams of a session: what is said on one, in its order, and its readers.
+
+A `StreamWriter` puts messages into a log and hands them on once they are there; a `Cursor` sends a log to one reader,
+wherever it grows; a `Stream` is the writer and the reader of what answers one request. Rules (basic/transports,
+"Resumability and Redelivery"):
+
+- What a stream said is never said on another one.
+- A message has its number in the log before it is sent with it. While the engine is away it goes to the reader that is
+  here, without an id, and what has no reader here waits.
+- What a slow reader has not been sent stays in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+from msgspec import Raw
+
+from ...bus.contract import BusLost
+from ...jsonrpc.codec import failure
+from ...jsonrpc.errors import InternalError, LocalError, RpcError
+from .log import SPARE, StreamLog
+
+logger = logging.getLogger("dragoman.mcp")
+
+HEADROOM: Final = 1_000
+"""Messages that may be on their way into a log; beyond, what the far end can do without is dropped."""
+
+Kind: TypeAlias = Literal["open", "message", "last", "pause"]
+"""What happens on a stream. "open": it begins, for a reader that could come back to its beginning. "pause": its reader
+is sent away for a while (the message says for how many milliseconds), and nothing of that is in the log."""
+Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
+"""Runs what may have to wait for an engine: at once, where nothing waits, or beside everything else."""
+
+
+def failing(id: bytes, error: RpcError) -> bytes:
+    """The error that ends a stream, in its answer's place; `id`: JSON text of its request's, b"": none."""
+    return b"" if id in (b"", b"null") else failure(Raw(id), error)
+
+
+class StreamReader(Protocol):
+    """What carries a stream to the far end. An `id` is None where a reader could not come back to it."""
+
+    gone: Callable[[], None] | None
+    """Set by the stream: called once when the far end went away."""
+    resumed: Callable[[], None] | None
+    """Set by the stream: called when `writable` is True again."""
+
+    @property
+    def writable(self) -> bool:
+        """False while much is unsent."""
+
+    def begin(self, id: str | None = None) -> None:
+        """Begin. `id`: the far end can come back to this before it was sent anything."""
+
+    def send(self, message: bytes, id: str | None) -> None:
+        """Send one message."""
+
+    def pause(self, id: str | None, retry: int) -> None:
+        """End, and say that there is more after this many milliseconds."""
+
+    def finish(self, message: bytes = b"", id: str | None = None) -> None:
+        """End, with this message if there is one."""
+
+    def missing(self) -> None:
+        """End before it began: what was to be read is not there."""
+
+
+class Cursor:
+    """Sends one log to one reader. `left` is called once, when the reader has gone or all of it is sent."""
+
+    __slots__ = (
+        "_begun",
+        "_left",
+        "_pulling",
+        "_run",
+        "_woken",
+        "active",
+        "leg",
+        "log",
+        "name",
+        "on_sent",
+        "passed",
+        "reader",
+        "sent",
+    )
+
+    def __init__(
+        self, run: Run, log: StreamLog, reader: StreamReader, *, name: str, sent: int, left: Callable[[Cursor], None]
+    ) -> None:
+        """`name`: of the stream, in event ids; "": they have none. `sent`: what the reader has had already."""
+        self.log = log
+        self.reader: StreamReader | None = reader
+        self.name = name
+        self.leg = 0
+        """Of a stream that is read by several in turn: whose turn it is; 0 elsewhere."""
+        self.sent = sent
+        """The number of the last message that was sent."""
+        self.passed: range | None = None
+        """Numbers of messages that other readers had."""
+        self.active = True
+        """Whether it is its turn to be sent what comes."""
+        self.on_sent: Callable[[int], None] | None = None
+        self._run = run
+        self._left = left
+        self._begun = False
+        self._woken = False
+        self._pulling = False
+        reader.gone = self._gone
+
+    def begin(self, *, primed: bool = False) -> None:
+        """Begin the answer. `primed`: with an event that names where it begins."""
+        reader = self.reader
+        if reader is None or self._begun:
+            return
+        self._begun = True
+        reader.resumed = self.wake
+        reader.begin(self.id(self.sent) if primed else None)
+
+    def id(self, number: int) -> str | None:
+        """The id of the event with this number, 0 for the beginning; None where there are none."""
+        if not self.name:
+            return None
+        return f"{self.name}-{number}.{self.leg}" if self.leg else f"{self.name}-{number}"
+
+    def push(self, number: int, message: bytes, last: bool) -> None:
+        """Something was said here. `number` 0: it is not in the log."""
+        reader = self.reader
+        if reader is None or (number and number <= self.sent):
+            return
+        if not number or (number == self.sent + 1 and self.active and not self._pulling and reader.writable):
+            self._send(reader, number, message, last)
+        else:
+            self.wake()
+
+    def wake(self) -> None:
+        """The log has grown, or the reader takes more."""
+        if self.reader is None or not self.active or not self._begun:
+            return
+        self._woken = True
+        if not self._pulling:
+            self._pulling = True
+            self._run(self._pull())
+
+    async def _pull(self) -> None:
+        try:
+            while self._woken and self.reader is not None and self.active:
+                self._woken = False
+                for entry in await self.log.read(self.sent):
+                    reader = self.reader
+                    if reader is None or not self.active or not reader.writable:
+                        break  # it is woken when it is resumed, or has its turn
+                    if entry.number > self.sent:
+                        self._send(reader, entry.number, entry.message, entry.last)
+        except BusLost as lost:
+            logger.debug("a stream waits until the store is back: %s", lost)
+        finally:
+            self._pulling = False
+
+    def _send(self, reader: StreamReader, number: int, message: bytes, last: bool) -> None:
+        if number:
+            self.sent = number
+            if self.passed is not None and number in self.passed:
+                return
+        id = self.id(number) if number else None
+        if last:
+            self._end()
+            reader.finish(message, id)
+            self._left(self)
+        elif message:
+            reader.send(message, id)
+        if number and self.on_sent is not None:
+            self.on_sent(number)
+
+    def pause(self, retry: int) -> None:
+        """Send the reader away for so many milliseconds.
+
+        "If the server does close the connection prior to terminating the SSE stream, it SHOULD send an SSE event with a
+        standard `retry` field before closing" (basic/transports)
+        """
+        reader = self.reader
+        if reader is not None:
+            self._end()
+            reader.pause(self.id(self.sent), retry)
+            self._left(self)
+
+    def release(self) -> None:
+        """End the answer."""
+        reader = self.reader
+        if reader is not None:
+            self._end()
+            reader.finish() if self._begun else reader.missing()
+            self._left(self)
+
+    def _end(self) -> None:
+        reader, self.reader = self.reader, None
+        if reader is not None:
+            reader.gone = reader.resumed = None
+
+    def _gone(self) -> None:
+        self.reader = None
+        self._left(self)
+
+
+Said: TypeAlias = Callable[[int, Kind, bytes], bool]
+"""Told of each message, in order, with its number in the log (0: it is not there): whether a reader here has it now."""
+
+
+class StreamWriter:
+    """Puts what is said on one stream into its log, in order, and hands it on."""
+
+    __slots__ = ("_flowing", "_id", "_over", "_run", "_said", "_unsaid", "dropped", "log")
+
+    def __init__(
+        self, run: Run, log: StreamLog, said: Said, *, id: bytes = b"", over: Callable[[], None] | None = None
+    ) -> None:
+        """`id`: JSON text of the id of the request that the stream answers, b"" for none. `over`: called when its last
+        message is dealt with."""
+        self.log = log
+        self.dropped = 0
+        """Messages that did not come into the log because too many were on their way."""
+        self._run = run
+        self._said = said
+        self._over = over
+        self._id = id
+        self._unsaid: deque[tuple[int, Kind, bytes]] = deque()
+        self._flowing = False
+
+    def __len__(self) -> int:
+        return len(self._unsaid)
+
+    def put(self, kind: Kind, message: bytes = b"", mark: str = "") -> bool:
+        """Say something; False when it was dropped. `mark`: see `StreamLog.append`."""
+        if len(self._unsaid) >= HEADROOM and message.startswith(SPARE):
+            self.dropped += 1
+            return False
+        position = 0 if kind == "pause" else self.log.append(message, last=kind == "last", mark=mark)
+        if position and self.log.immediate and not self._unsaid:
+            if kind == "last" and self._over is not None:
+                self._over()
+            self._said(position, kind, message)
+            return True
+        self._unsaid.append((position, kind, message))
+        if not self._flowing:
+            self._flowing = True
+            self._run(self._flow())
+        return True
+
+    async def _flow(self) -> None:
+        try:
+            while self._unsaid:
+                position, kind, message = self._unsaid[0]
+                number = await self._stored(position, kind, message) if position else 0
+                _, kind, message = self._unsaid.popleft()
+                if kind == "last" and self._over is not None:
+                    self._over()
+                if number >= 0:
+                    self._said(number, kind, message)
+        finally:
+            self._flowing = False
+
+    async def _stored(self, position: int, kind: Kind, message: bytes) -> int:
+        """The number of a message in the log; -1 where it is not there and need not be handed on."""
+        while True:
+            try:
+                return await self.log.stored(position) or -1
+            except BusLost as lost:
+                if self._said(0, kind, message):
+                    break  # the reader that is here has it
+                logger.debug("what has no reader here waits until the store is back: %s", lost)
+                if not await self.log.reachable():
+                    break
+            except LocalError as error:  # it is larger than the engine takes
+                if self._said(0, kind, message):
+                    break
+                logger.error("a message of %s bytes that has no reader here cannot be kept: %s", len(message), error)
+                instead = failing(self._id, InternalError(f"Too large: {error}", {"limit": "bus"}))
+                if kind != "last" or not instead or len(message) <= len(instead):
+                    break
+                # the client that comes back for the answer is told what became of it
+                self.log.withdraw(position)
+                message = instead
+                position = self.log.append(message, last=True)
+                self._unsaid[0] = position, kind, message
+        self.log.withdraw(position)
+        return -1
+
+
+class Owner(Protocol):
+    """The session of a stream."""
+
+    run: Run
+
+    def left(self, stream: Stream) -> None:
+        """The reader of this stream has gone."""
+
+    def over(self, stream: Stream) -> None:
+        """All of it is in the log, or was sent, and it has no reader here."""
+
+
+class Stream:
+    """What answers one request, and the reader that it is sent to here."""
+
+    __slots__ = ("_owner", "_primed", "_writer", "_written", "cursor", "finished", "log", "name", "resumable")
+
+    def __init__(self, owner: Owner, name: str, log: StreamLog, *, id: bytes, resumable: bool, primed: bool) -> None:
+        """`primed`: it begins with an event that names its beginning."""
+        self.name = name
+        self.log = log
+        self.resumable = resumable
+        self._primed = primed
+        self.finished = False
+        """Nothing more is said on it."""
+        self.cursor: Cursor | None = None
+        self._owner = owner
+        self._written = False
+        self._writer = StreamWriter(owner.run, log, self._said, id=id, over=self._over)
+
+    @property
+    def unsaid(self) -> int:
+        """Messages that are not in the log yet."""
+        return len(self._writer)
+
+    def begin(self, reader: StreamReader) -> None:
+        """Be carried by this reader, from the beginning on."""
+        self.cursor = self._cursor(reader, 0)
+        if self._primed:
+            self._writer.put("open")  # what the priming event names must be there
+        else:
+            self.cursor.begin()
+
+    def resume(self, reader: StreamReader, sent: int) -> None:
+        """Be carried by this reader from behind this number on; the one before is let go."""
+        self.release()
+        self.cursor = self._cursor(reader, sent)
+        self.log.read_here()
+        self.cursor.begin()
+        self.cursor.wake()
+
+    def _cursor(self, reader: StreamReader, sent: int) -> Cursor:
+        name = self.name if self.resumable else ""
+        return Cursor(self._owner.run, self.log, reader, name=name, sent=sent, left=self._left)
+
+    def release(self) -> None:
+        """Let go of the reader that is here."""
+        if self.cursor is not None:
+            self.cursor.release()
+
+    def wake(self) -> None:
+        """Let the reader that is here look."""
+        if self.cursor is not None:
+            self.cursor.wake()
+
+    def say(self, message: bytes) -> bool:
+        """Say something ahead of the answer."""
+        return not self.finished and self._writer.put("message", message)
+
+    def finish(self, answer: bytes | None) -> None:
+        """The answer, and the end."""
+        if not self.finished:
+            self.finished = True
+            self._writer.put("last", answer or b"")
+
+    def pause(self, retry: int) -> None:
+        """Send the reader away for so many milliseconds, after what was said until now."""
+        self._writer.put("pause", str(retry).encode())
+
+    def _said(self, number: int, kind: Kind, message: bytes) -> bool:
+        cursor = self.cursor
+        if cursor is None:
+            pass
+        elif kind == "open":
+            cursor.sent = number
+            cursor.begin(primed=number > 0)
+        elif kind == "pause":
+            cursor.pause(int(message))
+        else:
+            cursor.push(number, message, kind == "last")
+        return cursor is not None
+
+    def _over(self) -> None:
+        self._written = True
+        if self.cursor is None:
+            self._owner.over(self)
+
+    def _left(self, cursor: Cursor) -> None:
+        if self.cursor is cursor:
+            self.cursor = None
+            self._owner.over(self) if self._written else self._owner.left(self)

@@ -1,0 +1,1 @@
+"""What all wires share: URLs, sockets, accepting, reconnecting, replies."""

@@ -1,0 +1,125 @@
+"""The one table of schemes: a row says what a URL of that scheme looks like, and which functions speak it.
+
+`urls` reads how a URL is written, `connect`, `serve` and `open_bus` whom to ask, workers what they share, the command and
+the documentation the rest. The functions stand here as dotted names, because they are above this module; they are
+imported when their scheme is used, so that a wire that is not used costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from ..jsonrpc.errors import LocalError
+
+
+class Scheme(Struct, frozen=True, kw_only=True):
+    """One row."""
+
+    place: Literal["host", "path", "name", ""]
+    """What a URL names: a host and a port; these, a path, and perhaps a user with a password; a name or a file; nothing."""
+    port: int | None = None
+    """The port that goes without saying; None: it must be said, or there is none."""
+    query_of_server: bool = False
+    """The URL's query is sent to the server as it is; else it holds options of ours."""
+    plain: str = ""
+    """Of a scheme with TLS: the same without."""
+    dial: str = ""
+    """`async (url, Options) -> Channel`: who connects."""
+    listen: str = ""
+    """`async (url, {path: Servable}, Options) -> Listener`: who serves."""
+    open_bus: str = ""
+    """`async (url, tls) -> Bus`: who shares a bus; "" where it carries none."""
+    guarded: bool = False
+    """A guard (`Options.guard`) stands at its door; elsewhere one that is given is refused."""
+    socket: Literal["stream", "datagram", "unix", ""] = ""
+    """What several processes that serve it take callers from, once it is bound."""
+    alone: str = ""
+    """Why several processes cannot serve it; "" where they can."""
+    packages: Mapping[str, str] = MappingProxyType({})
+    """Third-party packages that it needs, with the extra of ours that brings each."""
+
+
+_HTTP = {"httptools": "http"}
+_WEBSOCKET = {"websockets": "websocket", **_HTTP}
+_ONE_MEMORY = "what is in one process's memory cannot be shared by several"
+
+
+def _pair(plain: str, secure: str, port: int | None, tls_port: int | None, **row: Any) -> dict[str, Scheme]:
+    """Two rows: without TLS and with it."""
+    return {plain: Scheme(port=port, **row), secure: Scheme(port=tls_port, plain=plain, **row)}
+
+
+def _web(plain: str, secure: str, dial: str, packages: Mapping[str, str]) -> dict[str, Scheme]:
+    wire: dict[str, Any] = {
+        "dial": dial,
+        "listen": "transports.http.listener.listen",
+        "guarded": True,
+        "socket": "stream",
+        "packages": packages,
+    }
+    return _pair(plain, secure, 80, 443, place="path", query_of_server=True, **wire)
+
+
+def _broker(engine: str, secure: str, port: int, tls_port: int, package: str, bus: str = "") -> dict[str, Scheme]:
+    at = f"engines.{engine}"
+    wire = {"dial": f"{at}.wire.dial", "listen": f"{at}.wire.listen", "open_bus": f"{at}.{bus}.open" if bus else ""}
+    return _pair(engine, secure, port, tls_port, place="path", guarded=True, packages={package: engine}, **wire)
+
+
+def _both(module: str) -> dict[str, Any]:
+    return {"dial": f"transports.{module}.dial", "listen": f"transports.{module}.listen"}
+
+
+SCHEMES: Mapping[str, Scheme] = MappingProxyType(
+    {
+        **_web("http", "https", "transports.http.client.channel.dial", _HTTP),
+        **_web("ws", "wss", "transports.http.websocket.dial", _WEBSOCKET),
+        **_pair("tcp", "tls", None, None, place="host", socket="stream", **_both("stream.listener")),
+        "unix": Scheme(place="name", socket="unix", open_bus="bus.unix.open", **_both("stream.listener")),
+        "udp": Scheme(place="host", socket="datagram", **_both("udp")),
+        "memory": Scheme(place="name", alone=_ONE_MEMORY, open_bus="bus.memory.open", **_both("memory")),
+        "memory+broker": Scheme(place="name", alone=_ONE_MEMORY, guarded=True, **_both("broker.memory")),
+        "stdio": Scheme(
+            place="", alone="a process has one standard input, which workers cannot share", **_both("stream.stdio")
+        ),
+        **_broker("amqp", "amqps", 5672, 5671, "aiormq", "bus"),
+        **_broker("mqtt", "mqtts", 1883, 8883, "paho"),
+        **_broker("nats", "natss", 4222, 4222, "nats", "bus"),
+        **_broker("redis", "rediss", 6379, 6379, "redis", "bus"),
+    }
+)
+"""Scheme -> its row."""
+
+
+def located(scheme: str) -> bool:
+    """Whether its URLs have a host and a port."""
+    return (row := SCHEMES.get(scheme)) is not None and row.place in ("host", "path")
+
+
+def with_path(scheme: str) -> bool:
+    """Whether its URLs may have a path, and a user with a password."""
+    return (row := SCHEMES.get(scheme)) is not None and row.place == "path"
+
+
+def load(scheme: str, dotted: str) -> Callable[..., Any]:
+    """The function that a row names. LocalError, with the extra to install, where a package is missing."""
+    module, _, name = dotted.rpartition(".")
+    try:
+        found: Callable[..., Any] = getattr(import_module(f"..{module}", __package__), name)
+    except ModuleNotFoundError as missing:
+        raise lacking(scheme, missing) from missing
+    return found
+
+
+def lacking(scheme: str, missing: ModuleNotFoundError) -> Exception:
+    """What to say of a package that is not there: which extra brings it; the same error where none does."""
+    package = (missing.name or "").partition(".")[0]
+    extra = SCHEMES[scheme].packages.get(package)
+    if extra is None:
+        return missing
+    return LocalError(f"{scheme}:// needs {package}: pip install 'dragoman[{extra}]'")

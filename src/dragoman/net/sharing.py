@@ -1,0 +1,142 @@
+"""Connections that several parts of one program use: a wire and a bus at the same place go over one.
+
+Rules:
+
+- A connection has at most one user of each role ("wire", "bus"), so two callers of one broker stay two connections, each
+  with its own flow. It belongs to an event loop.
+- The first user opens it, the last one closes it. What a user has subscribed to ends with the user.
+- Every user hears of an outage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import Generic, Protocol, TypeVar
+from weakref import WeakKeyDictionary
+
+OnState = Callable[[bool, str], None]
+"""Called with False and why when a connection is lost and after each try to come back that failed, with True when it is
+back."""
+
+
+class Shareable(Protocol):
+    """What can be shared: it comes back by itself once it is open."""
+
+    states: list[OnState]
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be spoken to now."""
+
+    async def open(self) -> None:
+        """Connect. Raises ConnectionError."""
+
+    async def close(self) -> None:
+        """Leave, for good."""
+
+    def lost(self) -> ConnectionError:
+        """What to raise while it is away."""
+
+
+class Closable(Protocol):
+    """A subscription."""
+
+    async def close(self) -> None:
+        """Hear no more."""
+
+
+C = TypeVar("C", bound=Shareable)
+S = TypeVar("S", bound=Closable)
+
+
+class _Shared(Generic[C]):
+    """One connection, and the roles of those who use it."""
+
+    __slots__ = ("connection", "fault", "key", "lock", "open", "roles")
+
+    def __init__(self, key: Hashable, connection: C) -> None:
+        self.key = key
+        self.connection = connection
+        self.roles: set[str] = set()
+        self.lock = asyncio.Lock()
+        self.open = False
+        self.fault: BaseException | None = None
+
+
+class Sharing(Generic[C]):
+    """The connections of one kind, by event loop and key."""
+
+    def __init__(self) -> None:
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Shared[C]]] = WeakKeyDictionary()
+
+    def part(self, key: Hashable, role: str, make: Callable[[], C]) -> Part[C]:
+        """A part in a connection that has no user of this role yet; `make` gives one where there is none."""
+        known = self._loops.setdefault(asyncio.get_running_loop(), [])
+        shared = next((one for one in known if one.key == key and role not in one.roles), None)
+        if shared is None:
+            shared = _Shared(key, make())
+            known.append(shared)
+        shared.roles.add(role)
+        return Part(known, shared, role)
+
+
+class Part(Generic[C]):
+    """One user's part in a connection."""
+
+    def __init__(self, known: list[_Shared[C]], shared: _Shared[C], role: str) -> None:
+        self.connection = shared.connection
+        self._known = known
+        self._shared = shared
+        self._role = role
+        self._on_state: OnState | None = None
+        self._subscriptions: list[Closable] = []
+        self._closed = False
+
+    def watch(self, on_state: OnState | None) -> None:
+        """Have one's own callback called from now on, in place of the one before."""
+        if self._on_state is not None:
+            self.connection.states.remove(self._on_state)
+        self._on_state = on_state
+        if on_state is not None:
+            self.connection.states.append(on_state)
+
+    def keep(self, subscription: S) -> S:
+        """A subscription that ends with this part."""
+        self._subscriptions.append(subscription)
+        return subscription
+
+    async def open(self) -> None:
+        """Connect, unless another user did. Raises ConnectionError; then no other user is given the connection."""
+        shared = self._shared
+        async with shared.lock:
+            if shared.fault is not None:
+                raise shared.fault
+            if not shared.open:
+                try:
+                    await shared.connection.open()
+                except BaseException as fault:
+                    shared.fault = fault
+                    self._forget()
+                    raise
+                shared.open = True
+            elif not shared.connection.alive:
+                raise shared.connection.lost()
+
+    async def close(self) -> None:
+        """Leave; the last user closes the connection."""
+        if self._closed:
+            return
+        self._closed = True
+        self.watch(None)
+        self._shared.roles.discard(self._role)
+        if self._shared.roles:
+            for one in self._subscriptions:
+                await one.close()
+        else:
+            self._forget()
+            await self.connection.close()
+
+    def _forget(self) -> None:
+        if self._shared in self._known:
+            self._known.remove(self._shared)

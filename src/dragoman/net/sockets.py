@@ -1,0 +1,294 @@
+"""What the wires on sockets share: opening doors, and saying in one clear sentence why it did not work.
+
+Rules:
+
+- A door is bound and listening when it is handed out, so the first caller is never refused.
+- A socket file left behind by a dead process is replaced; a live one, and whatever is no socket, never.
+- The permissions of a socket file hold from its first moment on.
+- A socket that other processes have too (`Options.sockets`) is taken as it is; its file stays when we close it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import socket
+import ssl
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
+from urllib.parse import urlencode
+
+from ..channel import Broken, Options, Servable
+from ..jsonrpc.errors import LocalError
+from .urls import Url, masked, printable
+
+BACKLOG = 1024
+ACCEPTS = 16
+"""Channels accepted at one wake-up. asyncio takes its `backlog` for that too and, out of descriptors, logs a traceback
+for each: so its servers get this one, and the socket listens with `BACKLOG` afterwards."""
+_RESOLVED = 1.0
+_LONGEST_PATH = 107
+"""Bytes of a socket's path: `sun_path` has 108, one of which is the final NUL."""
+
+
+class CannotListen(LocalError, OSError):
+    """A door could not be opened; the text says where and why. `errno` is the system's, where it has one."""
+
+
+def in_words(fault: BaseException) -> str:
+    """Why a connection failed, for people: no numbers, no Python, one line."""
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        return printable(f"the certificate is not trusted: {fault.verify_message}")
+    if isinstance(fault, ssl.SSLError):
+        return printable(f"TLS failed: {(fault.reason or str(fault)).replace('_', ' ').lower()}")
+    if isinstance(fault, socket.gaierror):
+        return "its name cannot be resolved"
+    number = fault.errno if isinstance(fault, OSError) else None
+    if number is None:  # of several addresses asyncio gives only the texts of the errors
+        numbers = {int(text) for text in re.findall(r"\[Errno (\d+)\]", str(fault))}
+        number = numbers.pop() if len(numbers) == 1 else None
+    known = {
+        errno.ECONNREFUSED: "connection refused",
+        errno.ECONNRESET: "connection reset by the far end",
+        errno.EPIPE: "the far end reads no more",
+        errno.EADDRINUSE: "the address is in use",
+        errno.EADDRNOTAVAIL: "that is no address of this machine",
+        errno.ENOENT: "there is no such file",
+        errno.EACCES: "permission denied",
+    }
+    if number is None and isinstance(fault, ConnectionResetError | ConnectionAbortedError):
+        number = errno.ECONNRESET
+    if number is not None:
+        return known.get(number) or os.strerror(number).lower()
+    if isinstance(fault, TimeoutError):
+        return "no answer in time"
+    return printable(str(fault) or type(fault).__name__)
+
+
+def cannot_dial(url: Url, fault: BaseException) -> Broken:
+    """The ending of a channel that did not come about."""
+    return Broken(f"Cannot connect to {url.shown}: {in_words(fault)}")
+
+
+def cannot_listen(url: Url, why: BaseException | str) -> CannotListen:
+    """The error of a door that cannot be opened."""
+    words = why if isinstance(why, str) else in_words(why)
+    error = CannotListen(f"Cannot listen on {url.shown}: {words}")
+    error.errno = why.errno if isinstance(why, OSError) else None
+    return error
+
+
+def sole(url: Url, served: Mapping[str, Servable]) -> Servable:
+    """The one served object of a wire without paths."""
+    if len(served) != 1:
+        names = ", ".join(served) or "none"
+        raise LocalError(f"{url.shown}: this wire has no paths, so it serves one object, not {len(served)} ({names})")
+    return next(iter(served.values()))
+
+
+async def bind(url: Url, kind: socket.SocketKind) -> list[socket.socket]:
+    """The bound sockets (TCP: listening) for a URL's host, one for each of its addresses, all on the same port.
+    Port 0 is any free one."""
+    loop = asyncio.get_running_loop()
+    bound: list[socket.socket] = []
+    port = url.port
+    try:
+        found = await loop.getaddrinfo(url.host or None, port, type=kind, flags=socket.AI_PASSIVE)
+        for family, _, protocol, _, address in sorted(set(found), key=lambda row: row[0]):
+            try:
+                bound.append(_bind_one(family, kind, protocol, (address[0], port, *address[2:])))
+            except OSError as fault:
+                absent = fault.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+                if not (absent and (bound or len(found) > 1)):  # "localhost" may name an address that is switched off
+                    raise
+            else:
+                port = bound[0].getsockname()[1]
+        if not bound:
+            raise OSError(errno.EADDRNOTAVAIL, "")
+    except (OSError, UnicodeError) as fault:
+        for door in bound:
+            door.close()
+        raise cannot_listen(url, fault) from fault
+    return bound
+
+
+async def names_of_this_machine() -> frozenset[str]:
+    """What this machine is called, by itself and by the resolver where that knows within `_RESOLVED` seconds."""
+    name = socket.gethostname()
+    loop = asyncio.get_running_loop()
+    found = {name}
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_RESOLVED):
+            found.add(await loop.run_in_executor(None, socket.getfqdn, name))
+    short = name.partition(".")[0]
+    return frozenset(one for one in (*found, short, f"{short}.local") if one)
+
+
+def door_of(url: str) -> str:
+    """The part of a URL that names its door: without path and query, where it has a host."""
+    head, mark, rest = url.partition("://")
+    if not mark or not rest or rest.startswith("/"):
+        return url.partition("?")[0]
+    return f"{head}://{rest.partition('?')[0].partition('/')[0]}"
+
+
+def inherited(url: str, options: Options) -> list[socket.socket]:
+    """The sockets for a URL that somebody bound for us; none when there are none. LocalError when they are gone."""
+    taken: list[socket.socket] = []
+    try:
+        for number in options.sockets.get(door_of(url), ()):
+            taken.append(socket.socket(fileno=number))
+            taken[-1].setblocking(False)
+    except OSError as fault:
+        for one in taken:
+            one.detach()
+        raise CannotListen(f"Cannot listen on {masked(url)}: the socket that was handed down is gone") from fault
+    return taken
+
+
+def _bind_one(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:
+    door = socket.socket(family, kind, protocol)
+    try:
+        door.setblocking(False)
+        if family == socket.AF_INET6:
+            door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if kind == socket.SOCK_STREAM:
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            keep_alive(door)  # what is accepted inherits it
+        door.bind(address)
+        if kind == socket.SOCK_STREAM:
+            door.listen(BACKLOG)
+    except BaseException:
+        door.close()
+        raise
+    return door
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Notice within about two minutes that the far end's machine is gone (the system's default is two hours)."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def remote_name(name: object) -> str:
+    """A peer's address in words, from what the socket says."""
+    if isinstance(name, tuple) and len(name) >= 2:
+        host = str(name[0])
+        return f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"
+    return str(name) if name else "an unknown peer"
+
+
+def place(url: Url, doors: Sequence[socket.socket]) -> str:
+    """The URL where the doors really are."""
+    host = f"[{url.host}]" if ":" in url.host else url.host or "0.0.0.0"
+    query = f"?{urlencode(url.query)}" if url.query else ""
+    return f"{url.scheme}://{host}:{doors[0].getsockname()[1]}{query}"
+
+
+def bind_unix(url: Url, mode: int) -> tuple[socket.socket, Callable[[], None]]:
+    """The listening socket at a path, and what removes its file again if it is still that one."""
+    path = os.path.abspath(url.path)
+    size = len(os.fsencode(url.path))
+    if size > _LONGEST_PATH:
+        raise cannot_listen(url, f"a socket's path may be {_LONGEST_PATH} bytes long, this one is {size}")
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        door.setblocking(False)
+        with _alone(os.path.dirname(path)):
+            _clear(url, url.path)
+            before = os.umask(0o777 & ~mode)
+            try:
+                door.bind(url.path)
+            finally:
+                os.umask(before)
+            door.listen(BACKLOG)
+    except CannotListen:
+        door.close()
+        raise
+    except OSError as fault:
+        door.close()
+        raise cannot_listen(url, "there is no such folder" if fault.errno == errno.ENOENT else fault) from fault
+    ours = _identity(path)
+
+    def remove() -> None:
+        if ours is not None and _identity(path) == ours:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+    return door, remove
+
+
+@contextlib.contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """Hold the folder's lock where it can be had, so that two processes never both replace one stale file."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield  # bind will say what is wrong, if anything
+        return
+    try:
+        for _ in range(50):  # ours is held for microseconds; somebody else's lock on the folder is not waited for
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.01)
+            except OSError:  # a file system without locks
+                break
+        yield
+    finally:
+        os.close(lock)
+
+
+def _clear(url: Url, path: str) -> None:
+    """Remove a socket file on which no process listens any more. CannotListen for what else is there."""
+    found = clear_socket(path)
+    if found == "no socket":
+        raise cannot_listen(url, "a file is there that is no socket")
+    if found == "in use":
+        raise _in_use(url)
+
+
+def clear_socket(path: str) -> Literal["free", "no socket", "in use"]:
+    """Remove a socket file on which no process listens any more: what is at the path then."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return "no socket"
+    except FileNotFoundError:
+        return "free"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except BlockingIOError:  # its queue is full: somebody listens
+            return "in use"
+        else:
+            return "in use"
+    return "free"
+
+
+def _in_use(url: Url) -> CannotListen:
+    error = cannot_listen(url, "the socket is in use")
+    error.errno = errno.EADDRINUSE
+    return error
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """What tells a file from another at the same path later; None when there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,256 @@
+"""One parser for the URLs of every wire.
+
+Rules:
+
+- `scheme://host:port/path?query`, the host of an IPv6 address in brackets; `unix:/abs`, `unix:rel.sock`
+  and `unix:///abs`; `memory:name`; `stdio:`.
+- A port stands where the wire needs one; http, https, ws and wss have their known ones.
+- What cannot be understood is a `LocalError` that says what is wrong and what would be right.
+- A password is never shown: errors and logs print `Url.shown` (`str(url)` and `repr(url)` are the same).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from ipaddress import IPv6Address
+from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct, field
+
+from ..jsonrpc.errors import LocalError
+from .scheme import SCHEMES, located, with_path
+
+
+class Url(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+    """A URL, taken to pieces. `path` is the socket file of `unix:` and the name of `memory:`."""
+
+    scheme: str
+    host: str = ""
+    """Without the brackets of an IPv6 address; "" for every address of this machine (when listening)."""
+    port: int = 0
+    path: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+    target: str = ""
+    """Path and query as they were written, for an HTTP request line; "/" at least on the wires that have paths."""
+    user: str | None = None
+    password: str | None = None
+
+    @property
+    def address(self) -> str:
+        """Host and port in words: "127.0.0.1:9000", "[::1]:9000"; on a wire without them what it has, "memory:name"."""
+        if not located(self.scheme):
+            return self.shown
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def auth(self) -> tuple[str, str] | None:
+        """User and password, where the URL has them."""
+        return None if self.user is None else (self.user, self.password or "")
+
+    @property
+    def shown(self) -> str:
+        """The URL for errors and logs: without the password, and without what the query says."""
+        who = "" if self.user is None else "***@" if self.password is None else f"{self.user}:***@"
+        if located(self.scheme):
+            return printable(f"{self.scheme}://{who}{self.address}{self.path if self.path != '/' else ''}")
+        return printable(f"{self.scheme}:{self.path}")
+
+    @property
+    def bare(self) -> str:
+        """The URL without user, password and query."""
+        return (
+            self.shown
+            if not located(self.scheme)
+            else printable(f"{self.scheme}://{self.address}{self.path.rstrip('/')}")
+        )
+
+    def __str__(self) -> str:
+        return self.shown
+
+    def __repr__(self) -> str:
+        return f"Url({self.shown!r})"
+
+
+def printable(text: str, longest: int = 300) -> str:
+    """One line that is safe to print: control characters and the like escaped, the rest cut off."""
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+    return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def scheme_of(url: str) -> str:
+    """The scheme in lower case, "" where there is none."""
+    head, colon, _ = url.partition(":")
+    plain = head.isascii() and head[:1].isalpha() and all(c.isalnum() or c in "+-." for c in head)
+    return head.lower() if colon and plain else ""
+
+
+def parse(url: str) -> Url:
+    """Take a URL to pieces. LocalError for what is none, or lacks what its wire needs."""
+    scheme = scheme_of(url)
+    if not scheme:
+        raise LocalError(f"{masked(url)!r} is no URL: it has no scheme such as tcp:// or unix:")
+    if "#" in url and located(scheme):
+        raise LocalError(f"{masked(url)}: a fragment (#...) means nothing here; leave it out")
+    if any(c.isspace() or not c.isprintable() for c in url) and located(scheme):
+        raise LocalError(f"{masked(url)}: a URL has no spaces or control characters; write %20")
+    rest = url[len(scheme) + 1 :]
+    body, _, query = rest.partition("?")
+    if located(scheme):
+        return _located(url, scheme, body, query)
+    return _named(url, scheme, body, query)
+
+
+def _named(url: str, scheme: str, body: str, query: str) -> Url:
+    """unix:, memory:, stdio: and whatever else has a name in place of a host."""
+    name = unquote(body)
+    if name.startswith("//"):
+        name = name[2:]
+        if scheme == "unix" and name and not name.startswith("/"):
+            raise LocalError(f"{masked(url)}: write unix:/{name} for an absolute path, unix:{name} for a relative one")
+    if scheme in SCHEMES and SCHEMES[scheme].place == "name" and not name:
+        raise LocalError(f"{masked(url)}: {scheme}: needs a {'path' if scheme == 'unix' else 'name'} after the colon")
+    if "\0" in name:
+        raise LocalError(f"{masked(url)}: a path has no NUL character")
+    if scheme == "stdio" and name:
+        raise LocalError(f"{masked(url)}: stdio: takes no path; it is this process's own standard input and output")
+    return Url(scheme=scheme, path=name, query=_query(url, query))
+
+
+def _located(url: str, scheme: str, body: str, query: str) -> Url:
+    """The wires with a host and a port."""
+    if not body.startswith("//"):
+        raise LocalError(f"{masked(url)}: write {scheme}://host:port")
+    authority, slash, tail = body[2:].partition("/")
+    who, at, place = authority.rpartition("@")
+    user = password = None
+    if at:
+        if not with_path(scheme):
+            raise LocalError(f"{masked(url)}: {scheme}:// has no user and password")
+        name, colon, secret = who.partition(":")
+        user, password = unquote(name), unquote(secret) if colon else None
+    host, port = _place(url, scheme, place)
+    path = slash + tail
+    if not with_path(scheme):
+        if path not in ("", "/"):
+            raise LocalError(f"{masked(url)}: {scheme}:// has no path; leave {printable(path)!r} out")
+        path = ""
+    target = ""
+    if with_path(scheme):
+        path = path or "/"
+        target = f"{path}?{query}" if query else path
+    return Url(
+        scheme=scheme,
+        host=host,
+        port=port,
+        path=unquote(path),
+        query=_query(url, query),
+        target=target,
+        user=user,
+        password=password,
+    )
+
+
+def _place(url: str, scheme: str, place: str) -> tuple[str, int]:
+    """Host and port, checked."""
+    if place.startswith("["):
+        host, bracket, after = place[1:].partition("]")
+        if not bracket or (after and not after.startswith(":")):
+            raise LocalError(f"{masked(url)}: an IPv6 address stands in brackets, as in {scheme}://[::1]:9000")
+        try:
+            IPv6Address(unquote(host))
+        except ValueError:
+            raise LocalError(f"{masked(url)}: [{printable(host)}] is no IPv6 address") from None
+        digits = after[1:]
+    else:
+        if place.count(":") > 1:
+            raise LocalError(f"{masked(url)}: an IPv6 address stands in brackets, as in {scheme}://[::1]:9000")
+        host, _, digits = place.partition(":")
+    known = SCHEMES[scheme].port
+    if not digits:
+        if known is None:
+            raise LocalError(f"{masked(url)}: {scheme}:// needs a port, as in {scheme}://{host or '127.0.0.1'}:9000")
+        return unquote(host), known
+    if not (digits.isascii() and digits.isdigit()) or int(digits[:9]) > 65535:
+        raise LocalError(f"{masked(url)}: {printable(digits)!r} is no port; a port is a number from 0 to 65535")
+    return unquote(host), int(digits)
+
+
+def _query(url: str, query: str) -> dict[str, str]:
+    pairs = parse_qsl(query, keep_blank_values=True)
+    found = dict(pairs)
+    row = SCHEMES.get(scheme_of(url))
+    if len(found) != len(pairs) and not (row is not None and row.query_of_server):
+        twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
+        raise LocalError(f"{masked(url)}: {printable(twice)!r} stands twice in the query")
+    return found
+
+
+def masked(url: str) -> str:
+    """A URL that may not even be one, with whatever could be a secret in it hidden, in one line."""
+    url = url.partition("?")[0]
+    head, mark, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    if "@" in rest:
+        who, _, place = rest.rpartition("@")
+        return printable(
+            f"{head}{mark}{who.partition(':')[0]}:***@{place}" if ":" in who else f"{head}{mark}***@{place}"
+        )
+    return printable(f"{head}{mark}{authority}{slash}{path}")
+
+
+# -- what stands in a URL's query ------------------------------------------------------
+
+
+def asked(where: Url, *known: str) -> Mapping[str, str]:
+    """The URL's query. LocalError for a name that is none of `known`."""
+    for name in where.query:
+        if name not in known:
+            raise LocalError(f"{where.shown}: ?{printable(name)}= means nothing here; known are {', '.join(known)}")
+    return where.query
+
+
+def number(where: Url, name: str, default: int, least: int = 1) -> int:
+    """A number in the URL's query. LocalError for what is none, or below `least`."""
+    text = where.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 16) or int(text) < least:
+        raise LocalError(f"{where.shown}: ?{name}= is a whole number from {least} on, not {printable(text)!r}")
+    return int(text)
+
+
+def address(where: Url, name: str = "queue", *, legal: str = r"[^\s\x00-\x1f]{1,200}") -> tuple[str, str]:
+    """The address that a URL names, and the path before it: `?queue=` with the whole path, else the path's last part
+    with what stands before that. LocalError where there is none, or what does not match `legal`."""
+    path = where.path.strip("/")
+    before, _, last = path.rpartition("/")
+    found = where.query.get(name)
+    if found is not None:
+        before, last = path, found
+    if not last:
+        raise LocalError(f"{where.shown}: name who is called, as in {where.scheme}://{where.address}/calculator")
+    if not re.fullmatch(legal, last):
+        raise LocalError(f"{where.shown}: {printable(last)!r} cannot name who is called on this wire")
+    return last, before
+
+
+def choice(where: Url, name: str, default: str, other: str) -> str:
+    """One of two words in the URL's query. LocalError for another."""
+    chosen = where.query.get(name, default)
+    if chosen not in (default, other):
+        raise LocalError(f"{where.shown}: ?{name}= is {default} or {other}, not {printable(chosen)!r}")
+    return chosen
+
+
+def credentials(where: Url) -> tuple[str, str] | None:
+    """User and password: the URL's, else those in the environment (`DRAGOMAN_AMQP_USER`, `DRAGOMAN_AMQP_PASSWORD`; the
+    middle is the broker's scheme without TLS: AMQP, MQTT, NATS, REDIS)."""
+    if where.user is not None:
+        return where.user, where.password or ""
+    row = SCHEMES.get(where.scheme)
+    kind = (row.plain if row is not None and row.plain else where.scheme).upper()
+    user, password = os.environ.get(f"DRAGOMAN_{kind}_USER"), os.environ.get(f"DRAGOMAN_{kind}_PASSWORD")
+    return None if user is None and password is None else (user or "", password or "")

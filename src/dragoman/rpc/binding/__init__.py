@@ -1,0 +1,1 @@
+"""A function's signature, compiled to the decoder and the schema of its params."""

@@ -1,0 +1,377 @@
+"""From the params of a call to the arguments of its function: one decoder, and the slow way that knows every fault.
+
+Rules:
+
+- One decoder takes params by position *or* by name (a union of an array type and an object type), straight into the
+  arguments; nothing is decoded twice while it fits.
+- Only what does not fit is decoded again, argument by argument (`faults`), and only then is 1.0 taken for 1.
+- Defaults are the function's own objects, evaluated by Python. One that can be changed (a list, a dict, a Struct that
+  is not frozen, ...) is copied for each call, so that no call sees what another did to it.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias, Union
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import astuple
+
+from ...jsonrpc.errors import InvalidParams, LocalError, ParseError
+from .faults import MOST, Fault, below, fault, find, has_fractions, integral, surplus, words
+from .hooks import decoder_of
+from .schema import Parameter
+from .tree import has_fields, is_model
+
+Params: TypeAlias = Raw | UnsetType
+Arguments: TypeAlias = Callable[..., tuple[Any, ...]]
+"""(params, context=None) -> what `Binding.function` takes."""
+
+
+class Plan(Struct, frozen=True):
+    """Who takes what. Values stand in this order: `lead`, `named`, a dict of `members`, the items of `rest`;
+    the context goes in at index `context` in the end. `taken`: its name, where **kwargs must not use it."""
+
+    name: str
+    lead: tuple[Parameter, ...]
+    named: tuple[Parameter, ...]
+    rest: Parameter | None
+    members: Parameter | None
+    context: int | None
+    taken: str | None
+
+
+# -- the quick way --------------------------------------------------------------------------------
+
+
+def owning(plan: Plan, arguments: Arguments) -> Arguments:
+    """The `arguments` of a plan with defaults that are each call's own.
+
+    Raises LocalError for a default that can be changed and cannot be copied.
+    """
+    places: list[Parameter | None] = [*plan.lead, *plan.named]
+    if plan.context is not None:
+        places.insert(plan.context, None)
+    own = [
+        (i, p.default, _copier(plan, p)) for i, p in enumerate(places) if p and not p.required and mutable(p.default)
+    ]
+    if not own:
+        return arguments
+
+    def with_own(params: Params, context: Any = None) -> tuple[Any, ...]:
+        values = list(arguments(params, context))
+        for index, default, copied in own:
+            if values[index] is default:
+                values[index] = copied()
+        return tuple(values)
+
+    return with_own
+
+
+def mutable(value: Any) -> bool:
+    """Whether a default can be changed, or holds what can be."""
+    kind = type(value)
+    if isinstance(value, list | dict | set | bytearray | deque):
+        return True
+    if isinstance(value, tuple | frozenset):
+        return any(mutable(part) for part in value)
+    if isinstance(value, Struct):
+        return not kind.__struct_config__.frozen or any(
+            mutable(getattr(value, name)) for name in kind.__struct_fields__
+        )
+    return has_fields(kind) or is_model(kind)
+
+
+def _copier(plan: Plan, p: Parameter) -> Callable[[], Any]:
+    if type(p.default) in (list, dict, set) and not p.default:
+        return type(p.default)
+    try:
+        copy.deepcopy(p.default)
+    except Exception as error:
+        raise LocalError(
+            f"{plan.name}, parameter {p.name!r}: its default cannot be copied for each call ({error}); "
+            "make it None, and the value in the function"
+        ) from error
+    return functools.partial(copy.deepcopy, p.default)
+
+
+def compiled(plan: Plan, by_position: bool) -> Arguments:
+    """The `arguments` of a plan."""
+    slow = functools.partial(_slowly, plan)
+    either = [p for p in plan.lead if p.kind == "either"]
+    if (plan.rest and plan.lead) or (plan.members and (either or plan.named)):
+        return _compile_mixed(plan, slow)
+    decode, by_name = _decoder(plan, either, by_position)
+    if (
+        plan.context is None
+        and plan.rest is None
+        and plan.members is None
+        and len(either) == len(plan.lead)
+        and not plan.named
+    ):
+        return _compile_plain(decode, by_name, slow, _defaults(plan))
+    return _compile_arranged(plan, decode, by_name, slow)
+
+
+def compiled_later(plan: Plan) -> Arguments:
+    """The `arguments` of a plan, by name, compiled when they are first asked for: a thousand tools are rarely called."""
+    made: Arguments | None = None
+
+    def arguments(params: Params, context: Any = None) -> tuple[Any, ...]:
+        nonlocal made
+        if made is None:
+            made = compiled(plan, False)
+        return made(params, context)
+
+    return arguments
+
+
+def _defaults(plan: Plan) -> tuple[Any, ...] | None:
+    """The values when nothing is given; None where something must be."""
+    parameters = (*plan.lead, *plan.named)
+    return None if any(p.required for p in parameters) else tuple(p.default for p in parameters)
+
+
+def _compile_plain(
+    decode: Callable[[Any], Any], by_name: Any, slow: Arguments, defaults: tuple[Any, ...] | None
+) -> Arguments:
+    """Parameters that are given either way, and nothing else."""
+
+    def arguments(params: Params, context: Any = None) -> tuple[Any, ...]:
+        try:
+            values = decode(params)
+        except Exception:  # all of it is looked at again, slowly
+            return slow(params, context)
+        return astuple(values) if type(values) is by_name else values
+
+    if defaults is None:
+        return arguments
+    none = defaults
+
+    def arguments_or_none(params: Params, context: Any = None) -> tuple[Any, ...]:
+        if params is UNSET:
+            return none
+        try:
+            values = decode(params)
+        except Exception:
+            return slow(params, context)
+        return astuple(values) if type(values) is by_name else values
+
+    return arguments_or_none
+
+
+def _compile_arranged(plan: Plan, decode: Callable[[Any], Any], by_name: Any, slow: Arguments) -> Arguments:
+    """Any other plan that one decoder can do."""
+    before = tuple(p.default for p in plan.lead if p.kind == "positional")
+    named = tuple(p.default for p in plan.named)
+    mapping, rest = plan.members is not None, plan.rest is not None
+    place, none, taken = _placer(plan.context), _defaults(plan), plan.taken
+
+    def arguments(params: Params, context: Any = None) -> tuple[Any, ...]:
+        if params is UNSET and none is not None:
+            return place((*none, {}) if mapping else none, context)
+        try:
+            values = decode(params)
+        except Exception:  # all of it is looked at again, slowly
+            return slow(params, context)
+        if type(values) is by_name:
+            values = before + astuple(values)
+        elif mapping and type(values) is dict:
+            if taken in values:
+                return slow(params, context)
+            values = (*before, values)
+        elif mapping:
+            values = (*values, {}) if not rest else ({}, *values)
+        elif rest:
+            values = named + values
+        else:
+            values += named
+        return place(values, context)
+
+    return arguments
+
+
+def _placer(index: int | None) -> Callable[[tuple[Any, ...], Any], tuple[Any, ...]]:
+    """What puts the context in its place."""
+    if index is None:
+        return lambda values, context: values
+    if index == 0:
+        return lambda values, context: (context, *values)
+    return lambda values, context: (*values[:index], context, *values[index:])
+
+
+def _compile_mixed(plan: Plan, slow: Arguments) -> Arguments:
+    """*args or **kwargs beside other parameters: the items are told apart first, then decoded one by one."""
+    split: Callable[[Any], Any] = msgspec.json.Decoder(tuple[Raw, ...] | dict[str, Raw]).decode
+    place = _placer(plan.context)
+    required = [p.name for p in (*plan.lead, *plan.named) if p.required]
+
+    def arguments(params: Params, context: Any = None) -> tuple[Any, ...]:
+        try:
+            given, rest, members, wrong = _assign(plan, split(params))
+            if not wrong and all(name in given for name in required):
+                values = [p.decode(given[p.name]) if p.name in given else p.default for p in (*plan.lead, *plan.named)]
+                if plan.members is not None:
+                    values.append({name: plan.members.decode(value) for name, value in members.items()})
+                if plan.rest is not None:
+                    values += map(plan.rest.decode, rest)
+                return place(tuple(values), context)
+        except Exception:  # all of it is looked at again, slowly
+            pass
+        return slow(params, context)
+
+    return arguments
+
+
+def _decoder(plan: Plan, either: list[Parameter], by_position: bool) -> tuple[Callable[[Any], Any], Any]:
+    """What decodes params given by position or by name, and the type it makes of the latter."""
+    parameters = [p for p in (*plan.lead, *plan.named, plan.rest, plan.members) if p is not None]
+    by_position = by_position and not any(p.required for p in plan.named)
+    by_name = not any(p.required for p in plan.lead if p.kind == "positional")
+
+    def kinds(of: Callable[[Parameter], Any]) -> list[Any]:
+        return ([_array(plan, of)] if by_position else []) + ([_object(plan, either, of)] if by_name else [])
+
+    whole = kinds(lambda p: p.annotation.type)
+    twinned = any(p.annotation.tree.twinned for p in parameters)
+    check = _union(kinds(lambda p: p.annotation.tree.check)) if twinned else None
+    return decoder_of(_union(whole), check), whole[-1] if by_name else None
+
+
+def _array(plan: Plan, of: Callable[[Parameter], Any]) -> Any:
+    """The type of params by position."""
+    if plan.rest is not None:
+        return _generic(tuple, (of(plan.rest), ...))
+    if all(p.required for p in plan.lead):
+        return _generic(tuple, tuple(of(p) for p in plan.lead))
+    # the one array type with defaults that msgspec makes a tuple of
+    kind: Any = NamedTuple("Positional", [(f"p{index}", of(p)) for index, p in enumerate(plan.lead)])  # type: ignore[misc]
+    kind._field_defaults = {f"p{index}": p.default for index, p in enumerate(plan.lead) if not p.required}
+    kind.__new__.__defaults__ = tuple(kind._field_defaults.values())
+    return kind
+
+
+def _object(plan: Plan, either: list[Parameter], of: Callable[[Parameter], Any]) -> Any:
+    """The type of params by name."""
+    if plan.members is not None:
+        return _generic(dict, (str, of(plan.members)))
+    parameters = [*either, *plan.named]
+    return msgspec.defstruct(
+        "Named",
+        [(f"p{i}", of(p)) if p.required else (f"p{i}", of(p), _itself(p.default)) for i, p in enumerate(parameters)],
+        rename={f"p{i}": p.name for i, p in enumerate(parameters)},
+        kw_only=True,  # required ones may follow optional ones
+        forbid_unknown_fields=True,
+        gc=False,
+    )
+
+
+def _itself(value: Any) -> Any:
+    """A default that msgspec neither copies nor refuses."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    return msgspec.field(default_factory=lambda: value)
+
+
+def _generic(origin: Any, args: Any) -> Any:
+    return origin[args]
+
+
+def _union(kinds: list[Any]) -> Any:
+    return Union[tuple(kinds)]  # noqa: UP007
+
+
+# -- the slow way ---------------------------------------------------------------------------------
+
+
+def _assign(plan: Plan, given: Any) -> tuple[dict[str, Any], Sequence[Any], dict[str, Any], list[Fault]]:
+    """Who gets what: values by parameter, those of *args, those of **kwargs, and what is surplus."""
+    wrong: list[Fault] = []
+    rest: Sequence[Any] = ()
+    members: dict[str, Any] = {}
+    if isinstance(given, dict):
+        mine = {p.name for p in (*plan.lead, *plan.named) if p.kind != "positional"}
+        values = {name: given[name] for name in mine if name in given}
+        others = {name: value for name, value in given.items() if name not in mine}
+        if plan.members is not None:
+            members = others
+            if plan.taken in members:
+                wrong.append(fault(below("", plan.taken), "Unknown argument", members.pop(plan.taken)))
+        else:
+            unseen = {p.name for p in (*plan.lead, plan.rest) if p is not None and p.name not in mine}
+            for name in list(others)[:MOST]:
+                why = "This argument is given only by position" if name in unseen else surplus(name, mine)
+                wrong.append(fault(below("", name), why, others[name]))
+    else:
+        values = {p.name: value for p, value in zip(plan.lead, given, strict=False)}
+        extra = given[len(plan.lead) :]
+        if plan.rest is not None:
+            rest = extra
+        else:
+            many = f"Surplus argument: there are {len(plan.lead) or 'none'} by position"
+            wrong += [fault(f"[{index}]", many, v) for index, v in enumerate(extra[:MOST], len(plan.lead))]
+    return values, rest, members, wrong
+
+
+def _only(p: Parameter, given: Any) -> str:
+    if p.kind == "named" and isinstance(given, list) and given:
+        return "; it is given only by name"
+    return "; it is given only by position" if p.kind == "positional" and isinstance(given, dict) else ""
+
+
+def _slowly(plan: Plan, params: Params, context: Any = None) -> tuple[Any, ...]:
+    """The arguments one by one, with every fault, and with 1.0 for 1."""
+    given = _whole(plan, params)
+    values, rest, members, extra = _assign(plan, given)
+    fractions = params is not UNSET and has_fractions(params)
+    arguments: list[Any] = []
+    wrong: list[Fault] = []
+    for p in (*plan.lead, *plan.named):
+        if p.name not in values and p.required:
+            wrong.append(fault(p.name, f"Missing argument{_only(p, given)}"))
+        arguments.append(_one(p, values[p.name], p.name, fractions, wrong) if p.name in values else p.default)
+    if plan.members is not None:
+        arguments.append(
+            {n: _one(plan.members, v, below("", n), fractions, wrong) for n, v in members.items() if len(wrong) < MOST}
+        )
+    if plan.rest is not None:
+        first = len(plan.lead)
+        arguments += [
+            _one(plan.rest, v, f"[{i}]", fractions, wrong) for i, v in enumerate(rest, first) if len(wrong) < MOST
+        ]
+    wrong += extra
+    if wrong:
+        raise InvalidParams(data={"errors": msgspec.to_builtins(wrong[:MOST])})
+    return _placer(plan.context)(tuple(arguments), context)
+
+
+def _whole(plan: Plan, params: Params) -> Any:
+    if params is UNSET:
+        return {} if any(p.required for p in plan.named) else []
+    try:
+        given = msgspec.json.decode(params)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise ParseError from error  # a number no double holds, say
+    if not isinstance(given, list | dict):
+        raise InvalidParams(data={"errors": msgspec.to_builtins([fault("", "Expected an array or an object", given)])})
+    return given
+
+
+def _one(p: Parameter, value: Any, field: str, fractions: bool, wrong: list[Fault]) -> Any:
+    """One argument; its faults are added to `wrong`."""
+    try:
+        if fractions:
+            value = integral(value, p.annotation.tree)
+        return p.decode(msgspec.json.encode(value))
+    except RecursionError:
+        wrong.append(fault(field, "Nested too deep"))
+    except msgspec.ValidationError as error:
+        text, place = words(str(error))
+        wrong += find(value, p.annotation.tree, field, None if p.annotation.tree.twinned else error) or [
+            fault(f"{field}{place}", text, UNSET if place else value)
+        ]
+    return None

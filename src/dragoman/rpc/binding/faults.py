@@ -1,0 +1,349 @@
+"""Every fault of a value at once, in words, where msgspec stops at the first; and 1.0 where 1 is meant.
+
+Rules:
+
+- Nothing here runs while values fit: it works on what `msgspec.json.decode` made of text that did not.
+- The work is linear in the text: what fits is left to msgspec, in pieces; at most `MOST` faults are looked
+  for, and when the text was read `_AGAIN` times over, or `_DEEPEST` levels down, msgspec's words must do.
+- `received` is the value that came, its JSON shortened to `SHOWN` characters; what is missing has none.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import repeat
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, ValidationError
+
+from .hooks import decode_hook
+from .tree import Node, Shape
+
+MOST = 100
+SHOWN = 200
+_AGAIN = 8
+_DEEPEST = 32
+_PIECE = 256
+_NAME = 64
+"""Longest name that is compared with others, and shown whole."""
+
+
+class Fault(Struct, frozen=True, omit_defaults=True):
+    """One fault, as it stands in `error.data.errors`."""
+
+    field: str
+    message: str
+    received: Any | UnsetType = UNSET
+
+
+def fault(field: str, message: str, received: Any = UNSET) -> Fault:
+    """A fault; `received` is shortened."""
+    if received is not UNSET:
+        text = msgspec.json.encode(received)
+        if len(text) > SHOWN:
+            received = text[: SHOWN - 3].decode("utf-8", "ignore") + "..."
+    return Fault(field, message, received)
+
+
+def find(value: Any, node: Node, field: str, error: Exception | None = None) -> list[Fault]:
+    """Every fault of decoded JSON against an annotation, by its tree; none when it fits.
+
+    `error`: what msgspec said to it, where it was asked already: what a class does when it is made is not done anew.
+    """
+    search = _Search([], _AGAIN * len(msgspec.json.encode(value)) + 65_536)
+    _examine(value, node, field, search, 0, error)
+    return search.found[:MOST]
+
+
+def surplus(name: str, known: Iterable[str], path: str = "") -> str:
+    """The message for a name that is not known."""
+    near = get_close_matches(name, list(known), n=1) if len(name) <= _NAME else []
+    what = "field" if path else "argument"
+    return f"Unknown {what}; did you mean {near[0]!r}?" if near else f"Unknown {what}"
+
+
+def below(path: str, name: str) -> str:
+    """The path of a member."""
+    name = name if len(name) <= _NAME else name[: _NAME - 3] + "..."
+    if name.isidentifier() or name.replace("-", "_").replace("$", "_").isidentifier():
+        return f"{path}.{name}" if path else name
+    quoted = msgspec.json.encode(name).decode()
+    return f"{path}[{quoted}]"
+
+
+# -- words ----------------------------------------------------------------------------------------
+
+_WORDS = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "bool": "true or false",
+    "null": "null",
+    "array": "an array",
+    "object": "an object",
+    "bytes": "a base64 string",
+    "datetime": "a date and time (RFC 3339)",
+    "date": "a date (RFC 3339)",
+    "time": "a time (RFC 3339)",
+    "timedelta": "a duration (ISO 8601)",
+    "duration": "a duration (ISO 8601)",
+    "uuid": "a UUID",
+    "decimal": "a decimal number",
+}
+_TYPES = re.compile(r"`([^`]*)`")
+_PLACE = re.compile(r"^(.*?)(?: - at `key` in `([^`]*)`| - at `([^`]*)`)?$", re.DOTALL)
+
+
+def words(message: str) -> tuple[str, str]:
+    """A message of msgspec's in plain words, and the path it names below the value ("" for the value itself)."""
+    match = _PLACE.match(message)
+    text, place = (match[1], match[2] or match[3] or "") if match else (message, "")
+    expected, got, received = text.partition(", got ")
+    if got:
+        text = f"{_typed(expected)}, got {_typed(received).replace('true or false', 'a boolean')}"
+    elif text.startswith("Object missing required field"):
+        text = "Missing " + text.removeprefix("Object missing required ").replace("`", "")
+    else:
+        text = _typed(text)
+    return text.replace("an integer that's a multiple", "a multiple"), place.removeprefix("$")
+
+
+def _typed(text: str) -> str:
+    return _TYPES.sub(lambda m: " or ".join(_WORDS.get(part, part) for part in m[1].split(" | ")), text)
+
+
+# -- finding --------------------------------------------------------------------------------------
+
+
+class _Search(Struct):
+    """What was found, and how many bytes may still be read for more."""
+
+    found: list[Fault]
+    budget: int
+
+    def add(self, field: str, message: str, received: Any = UNSET) -> None:
+        self.found.append(fault(field, message, received))
+
+    def failure(self, value: Any, hint: Any) -> Exception | None:
+        """What msgspec says to a value; None when it fits."""
+        text = msgspec.json.encode(value)
+        self.budget -= len(text)
+        try:
+            msgspec.json.decode(text, type=hint, dec_hook=decode_hook)
+        except (ValidationError, RecursionError) as error:
+            return error
+        return None
+
+    @property
+    def over(self) -> bool:
+        return len(self.found) >= MOST
+
+
+def _examine(value: Any, node: Node, path: str, search: _Search, depth: int, error: Exception | None = None) -> None:
+    """Add the faults of one value. `error`: what msgspec said to it, where it was asked already."""
+    if search.over or (error := error or search.failure(value, node.check)) is None:
+        return
+    before = len(search.found)
+    if depth < _DEEPEST and search.budget > 0:
+        _descend(value, node, path, search, depth + 1)
+    if len(search.found) > before:
+        return
+    if isinstance(error, RecursionError):
+        search.add(path, "Nested too deep")
+        return
+    text, place = words(str(error))
+    if not place and (choices := _choices(node)):
+        text = f"Expected {choices}"
+    search.add(f"{path}{place}" if path else place.removeprefix("."), text, UNSET if place else value)
+
+
+def _descend(value: Any, node: Node, path: str, search: _Search, depth: int) -> None:
+    """Add the faults of what is inside of one value that does not fit."""
+    before = len(search.found)
+    if node.kind == "union":
+        _member_of(value, node, path, search, depth)
+    elif node.kind == "model":
+        _model(value, node.check, path, search)
+    elif node.kind == "fields":
+        _object(value, node.shape, path, search, depth)
+    elif node.kind == "members" and isinstance(value, dict):
+        _members(value, node, path, search, depth)
+    elif node.kind == "places" and isinstance(value, list) and len(value) == len(node.parts):
+        for index, (item, part) in enumerate(zip(value, node.parts, strict=True)):
+            _examine(item, part, f"{path}[{index}]", search, depth)
+    elif node.kind == "items" and isinstance(value, list):
+        _items(value, node.parts[0], path, search, depth)
+    if node.metas and len(search.found) > before and isinstance(value, list | dict):
+        container = list[Any] if isinstance(value, list) else dict[str, Any]
+        if (error := search.failure(value, Annotated[(container, *node.metas)])) is not None:
+            search.add(path, words(str(error))[0], value)
+
+
+def _member_of(value: Any, union: Node, path: str, search: _Search, depth: int) -> None:
+    model = next((part for part in union.parts if part.kind == "model"), None)  # the only one but None
+    if model is not None:
+        _model(value, model.check, path, search)
+    elif isinstance(value, list | dict) and (member := _member(union, value)) is not None:
+        _descend(value, member, path, search, depth)
+
+
+def _items(value: list[Any], inner: Node, path: str, search: _Search, depth: int) -> None:
+    for start in range(0, len(value), _PIECE):
+        piece = value[start : start + _PIECE]
+        if search.over:
+            return
+        if search.failure(piece, _generic(list, inner.check)) is not None:
+            for index, item in enumerate(piece, start):
+                _examine(item, inner, f"{path}[{index}]", search, depth)
+
+
+def _members(value: dict[str, Any], node: Node, path: str, search: _Search, depth: int) -> None:
+    key, inner = node.parts
+    names, whole = list(value), _generic(dict, (key.check, inner.check))
+    for start in range(0, len(names), _PIECE):
+        piece = {name: value[name] for name in names[start : start + _PIECE]}
+        if search.over:
+            return
+        if search.failure(piece, whole) is None:
+            continue
+        for name, item in piece.items():
+            if (error := search.failure({name: None}, _generic(dict, (key.check, Any)))) is not None:
+                search.add(below(path, name), f"The name does not fit: {words(str(error))[0]}", name)
+            _examine(item, inner, below(path, name), search, depth)
+
+
+def _generic(origin: Any, args: Any) -> Any:
+    return origin[args]
+
+
+def _object(value: Any, shape: Shape, path: str, search: _Search, depth: int) -> None:
+    if shape.array:
+        for index, (part, item) in enumerate(zip(shape.parts, value if isinstance(value, list) else (), strict=False)):
+            _examine(item, part.node, f"{path}[{index}]", search, depth)
+        return
+    if not isinstance(value, dict):
+        return
+    for part in shape.parts:
+        if part.name in value:
+            _examine(value[part.name], part.node, below(path, part.name), search, depth)
+        elif part.required:
+            search.add(below(path, part.name), "Missing field")
+    if shape.closed:
+        known = [part.name for part in shape.parts]
+        for name in value:
+            if name not in known and name != shape.tag_field and not search.over:
+                search.add(below(path, name), surplus(name, known, path), value[name])
+
+
+def _model(value: Any, hint: Any, path: str, search: _Search) -> None:
+    """pydantic's own list."""
+    listed = getattr(getattr(search.failure(value, hint), "__cause__", None), "errors", None)
+    for entry in listed(include_url=False, include_context=False)[:MOST] if callable(listed) else ():
+        place = path
+        for part in entry["loc"]:
+            place = f"{place}[{part}]" if isinstance(part, int) else below(place, str(part))
+        if entry["type"] == "missing":
+            search.add(place, "Missing field")
+        else:
+            search.add(place, entry["msg"], entry["input"])
+
+
+# -- members of unions ----------------------------------------------------------------------------
+
+
+def _member(union: Node, value: list[Any] | dict[str, Any]) -> Node | None:
+    """The member of a union that an array or an object is meant for; None where nothing tells."""
+    meant = [part for part in union.parts if _meant(part, value)]
+    return meant[0] if len(meant) == 1 else None
+
+
+def _meant(part: Node, value: list[Any] | dict[str, Any]) -> bool:
+    """Whether a value may be meant as this member of a union, by its JSON type and its tag."""
+    array = isinstance(value, list)
+    if part.kind == "fields":
+        shape = part.shape
+        return shape.array is array and (shape.tag is None or shape.tag == _tag(value, shape.tag_field))
+    return array if part.kind in ("items", "places") else not array and part.kind in ("members", "model")
+
+
+def _tag(value: list[Any] | dict[str, Any], name: str | None) -> Any:
+    if isinstance(value, dict):
+        return value.get(name or "")
+    return value[0] if value else None
+
+
+def _choices(node: Node) -> str:
+    """The values of a Literal or Enum in words; "" for other types and for long lists."""
+    hint = get_args(node.check)[0] if get_origin(node.check) is Annotated else node.check
+    values: list[Any] = []
+    if get_origin(hint) is Literal:
+        values = list(get_args(hint))
+    elif isinstance(hint, type) and issubclass(hint, enum.Enum):
+        values = [member.value for member in hint]
+    if not values or len(values) > 20:
+        return ""
+    texts = [msgspec.json.encode(value).decode() for value in values]
+    return texts[0] if len(texts) == 1 else f"one of {', '.join(texts)}"
+
+
+# -- integral floats ------------------------------------------------------------------------------
+
+_FRACTION = re.compile(rb"[0-9][.eE]")
+
+
+def integral(value: Any, node: Node) -> Any:
+    """The value with 1.0 made 1 where its annotation wants an integer (as our schema promises).
+
+    Arrays and objects in it are changed in place.
+    """
+    if not node.integers:
+        return value
+    if isinstance(value, list):
+        return _integral_list(value, node)
+    if isinstance(value, dict):
+        return _integral_dict(value, node)
+    if type(value) is not float or not value.is_integer():
+        return value
+    if node.kind == "union":  # where floats are welcome, 1.0 stays
+        whole = any(part.kind == "leaf" and part.integers for part in node.parts)
+        return int(value) if whole and not any(part.floats for part in node.parts) else value
+    return int(value) if node.kind == "leaf" else value
+
+
+def has_fractions(text: Any) -> bool:
+    """Whether this JSON text may hold a number like 1.0 at all; quick."""
+    return _FRACTION.search(text) is not None
+
+
+def _integral_list(value: list[Any], node: Node) -> list[Any]:
+    inner: Iterable[Node] = ()
+    if node.kind == "union":
+        member = _member(node, value)
+        return value if member is None else _integral_list(value, member)
+    if node.kind == "items":
+        inner = repeat(node.parts[0])
+    elif node.kind == "places":
+        inner = node.parts
+    elif node.kind == "fields" and node.shape.array:
+        inner = (part.node for part in node.shape.parts)
+    for index, (item, one) in enumerate(zip(value, inner, strict=False)):
+        value[index] = integral(item, one)
+    return value
+
+
+def _integral_dict(value: dict[str, Any], node: Node) -> dict[str, Any]:
+    if node.kind == "union":
+        member = _member(node, value)
+        return value if member is None else _integral_dict(value, member)
+    if node.kind == "members":
+        for name, item in value.items():
+            value[name] = integral(item, node.parts[1])
+    elif node.kind == "fields" and not node.shape.array:
+        for part in node.shape.parts:
+            if part.name in value:
+                value[part.name] = integral(value[part.name], part.node)
+    return value

@@ -1,0 +1,300 @@
+"""What a Python callable says about itself: parameters, resolved annotations, kind and documentation.
+
+Rules:
+
+- Plain functions and methods are read from their code object. `inspect` (8 ms to import) is loaded
+  only for what has no code object of its own: partials, callable objects, wrapped functions, classes.
+- Annotations are resolved one by one, with the names of the module and of the enclosing functions
+  that are still running, so that a fault names its parameter.
+- What cannot be resolved or served is a `LocalError` that says what would be right.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType, FunctionType, MethodType
+from typing import Any, Literal, TypeAlias, get_type_hints
+
+from msgspec import Struct
+
+from ...jsonrpc.errors import LocalError
+
+Kind: TypeAlias = Literal["positional", "either", "named", "rest", "members"]
+"""How an argument may be given: only by position, by position or by name, only by name, *args, **kwargs."""
+
+_REST, _MEMBERS, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x80, 0x200
+"""CO_* flags of a code object (the `inspect` module documents them)."""
+
+_KINDS: tuple[Kind, ...] = ("positional", "either", "rest", "named", "members")
+"""In the order of inspect's ParameterKind."""
+
+
+_PLAIN = {"str": str, "int": int, "float": float, "bool": bool, "bytes": bytes}
+"""Annotations that are text, as long as nothing else is called so."""
+
+
+class Slot(Struct, frozen=True):
+    """One parameter: its resolved annotation (Any where it has none), and its default where `required` is False."""
+
+    name: str
+    kind: Kind
+    annotation: Any
+    required: bool
+    default: Any = None
+
+
+class Signature(Struct, frozen=True):
+    """A callable as it is called. `result` is Any where nothing is annotated."""
+
+    name: str
+    slots: tuple[Slot, ...]
+    result: Any
+    asynchronous: bool
+
+
+class _Holder:
+    """Something with annotations, for `get_type_hints`."""
+
+    def __init__(self, annotation: Any) -> None:
+        self.__annotations__ = {"it": annotation}
+
+
+def read(function: Callable[..., Any], known: type) -> Signature:
+    """The signature of `function` with every annotation resolved.
+
+    The name of `known` resolves even where it was imported for type checkers only. LocalError for
+    generators, for annotations that cannot be resolved and for what has no signature.
+    """
+    name = name_of(function)
+    if not callable(function):
+        raise LocalError(f"{name}: a method is a function or another callable, not a {type(function).__name__}")
+    flags = _flags(function)
+    if flags & (_GENERATOR | _ASYNC_GENERATOR):
+        raise LocalError(f"{name}: a generator cannot be a method; return a list, or report with Context.progress")
+    try:
+        slots, result = _from_code(function) or _from_inspect(function)
+    except NameError as error:  # Python 3.14 evaluates annotations when they are asked for
+        raise LocalError(f"{name}: {_unresolved(error)}") from error
+    resolve = _resolver(function, known)
+    return Signature(
+        name,
+        tuple(
+            Slot(s.name, s.kind, resolve(s.annotation, f"{name}, parameter {s.name!r}"), s.required, s.default)
+            for s in slots
+        ),
+        resolve(result, f"{name}, result"),
+        bool(flags & _COROUTINE),
+    )
+
+
+def registrable(function: Any, decorator: str) -> Any:
+    """What a decorator was given, if it can be called. LocalError says what to write for what cannot."""
+    if callable(function):
+        return function
+    kind = type(function).__name__
+    if isinstance(function, classmethod | property):
+        inner = function.__func__ if isinstance(function, classmethod) else function.fget
+        name = getattr(inner, "__name__", "f")
+        raise LocalError(
+            f"{name}: @{decorator} stands above a {kind}, which is no function yet; register what it gives after the "
+            f"class: {decorator}(Class.{name}) for a classmethod, a function that reads it for a property"
+        )
+    raise LocalError(f"@{decorator} registers a function or another callable under a name that is text, not a {kind}")
+
+
+def name_of(function: Any) -> str:
+    """How messages call it: `name()`."""
+    core = _core(function)
+    return f"{getattr(core, '__qualname__', None) or type(function).__qualname__}()"
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def _core(function: Any) -> Any:
+    """The function that runs in the end: partials and methods taken off, a callable object's `__call__`."""
+    while True:
+        call = next((vars(kind)["__call__"] for kind in type(function).__mro__ if "__call__" in vars(kind)), None)
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, MethodType):
+            function = function.__func__
+        elif isinstance(function, FunctionType | type) or not isinstance(call, FunctionType | functools.partial):
+            return function
+        else:
+            function = call
+
+
+def _flags(function: Any) -> int:
+    core = _core(function)
+    code = getattr(core, "__code__", None)
+    flags = code.co_flags if isinstance(code, CodeType) else 0
+    # inspect.markcoroutinefunction (3.12) leaves this mark on plain functions that return coroutines
+    return flags | _COROUTINE if getattr(core, "_is_coroutine_marker", None) is not None else flags
+
+
+def _from_code(function: Any) -> tuple[list[Slot], Any] | None:
+    """Slots and result of a function or method with a code object and nothing wrapped; None for others."""
+    bound = isinstance(function, MethodType)
+    plain = function.__func__ if bound else function
+    if not isinstance(plain, FunctionType) or hasattr(plain, "__wrapped__") or hasattr(plain, "__signature__"):
+        return None
+    code, annotations = plain.__code__, plain.__annotations__
+    names, count = code.co_varnames, code.co_argcount
+    defaults = dict(zip(names[:count][::-1], (plain.__defaults__ or ())[::-1], strict=False))
+    defaults |= plain.__kwdefaults__ or {}
+    slots = []
+
+    def add(name: str, kind: Kind) -> None:
+        required = name not in defaults and kind not in ("rest", "members")
+        slots.append(Slot(name, kind, annotations.get(name, Any), required, defaults.get(name)))
+
+    for index in range(1 if bound and count else 0, count):
+        add(names[index], "positional" if index < code.co_posonlyargcount else "either")
+    total = count + code.co_kwonlyargcount
+    if code.co_flags & _REST:
+        add(names[total], "rest")
+    for index in range(count, total):
+        add(names[index], "named")
+    if code.co_flags & _MEMBERS:
+        add(names[total + bool(code.co_flags & _REST)], "members")
+    return slots[1:] if bound and not count else slots, annotations.get("return", Any)
+
+
+def _from_inspect(function: Any) -> tuple[list[Slot], Any]:
+    import inspect  # noqa: PLC0415 - see the rules above
+
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise LocalError(f"{name_of(function)}: it has no signature; wrap it in a function with annotations") from error
+    slots = []
+    for p in signature.parameters.values():
+        kind = _KINDS[p.kind]
+        required = p.default is p.empty and kind not in ("rest", "members")
+        annotation = Any if p.annotation is p.empty else p.annotation
+        slots.append(Slot(p.name, kind, annotation, required, None if p.default is p.empty else p.default))
+    result = Any if signature.return_annotation is signature.empty else signature.return_annotation
+    return slots, result
+
+
+# -- annotations ----------------------------------------------------------------------------------
+
+
+def _resolver(function: Any, known: type) -> Callable[[Any, str], Any]:
+    core = _core(function)
+    while hasattr(core, "__wrapped__"):
+        core = core.__wrapped__
+    if isinstance(core, type):
+        core = vars(core).get("__init__", core)
+    names = getattr(core, "__globals__", {})
+    local = _enclosing(core) if "<locals>" in getattr(core, "__qualname__", "") else {}
+
+    def resolve(annotation: Any, where: str) -> Any:
+        if annotation is Any or (type(annotation) is type and annotation.__module__ == "builtins"):
+            return annotation  # nothing in it to resolve
+        if type(annotation) is str and annotation in _PLAIN and annotation not in names and annotation not in local:
+            return _PLAIN[annotation]
+        try:
+            try:
+                return get_type_hints(_Holder(annotation), names, local, include_extras=True)["it"]
+            except NameError:
+                return get_type_hints(_Holder(annotation), names, {known.__name__: known} | local, include_extras=True)[
+                    "it"
+                ]
+        except NameError as error:
+            raise LocalError(f"{where}: {_unresolved(error)}") from error
+        except Exception as error:
+            raise LocalError(f"{where}: the annotation {annotation!r} cannot be evaluated: {error}") from error
+
+    return resolve
+
+
+def _unresolved(error: NameError) -> str:
+    return f"the annotation names {error.name!r}, which is not known here; import it for real, not under TYPE_CHECKING"
+
+
+def _enclosing(function: Any) -> dict[str, Any]:
+    """Names of the running functions and class bodies whose text holds `function`, and of its closure."""
+    code = getattr(function, "__code__", None)
+    found: dict[str, Any] = {}
+    if not isinstance(code, CodeType):
+        return found
+    for frame in _frames():
+        if _holds(frame.f_code, code):
+            found = dict(frame.f_locals) | found
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return found
+
+
+def _frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _holds(outer: CodeType, inner: CodeType) -> bool:
+    return any(c is inner or _holds(c, inner) for c in outer.co_consts if isinstance(c, CodeType))
+
+
+# -- documentation --------------------------------------------------------------------------------
+
+_FIELD = re.compile(r":param(?:\s+[^:\s]+)*\s+\*{0,2}(\w+):\s*(.*)")
+_SECTION = re.compile(r"(Args|Arguments|Parameters|Params|Returns?|Raises|Yields|Examples?|Notes?):?\s*")
+_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+_RULED_ENTRY = re.compile(r"\*{0,2}(\w+)(?:\s*,\s*\*{0,2}\w+)*\s*(?::.*)?")
+_RULE = re.compile(r"-{3,}")
+
+
+def documentation(function: Any) -> str:
+    """The docstring without its indentation; "" where there is none."""
+    core = _core(function)
+    own = None if isinstance(function, functools.partial) else getattr(function, "__doc__", None)
+    text = own or getattr(core, "__doc__", None)
+    return tidy(text) if isinstance(text, str) else ""
+
+
+def tidy(text: str) -> str:
+    """A docstring without its indentation."""
+    first, _, rest = text.expandtabs().strip().partition("\n")
+    return f"{first}\n{textwrap.dedent(rest)}".strip()
+
+
+def parameter_docs(text: str) -> dict[str, str]:
+    """Descriptions of parameters in a docstring: `:param name: ...` lines, an `Args:` section (Google's style), or
+    one called Parameters with a rule under it (NumPy's)."""
+    found: dict[str, str] = {}
+    section, ruled, name, depth = False, False, "", 0
+    for line in text.splitlines():
+        stripped, indent = line.strip(), len(line) - len(line.lstrip())
+        if match := _FIELD.fullmatch(stripped):
+            section, name, depth = False, match[1], indent
+            found[name] = match[2]
+        elif _SECTION.fullmatch(stripped):
+            section, ruled, name, depth = stripped.startswith(("Arg", "Param")), False, "", -1
+        elif _RULE.fullmatch(stripped) and section:
+            if name:  # it was another section's head
+                del found[name]
+            section, ruled, name = not name, not name, ""
+        elif section and ruled and not indent and (match := _RULED_ENTRY.fullmatch(stripped)):
+            name, depth = match[1], 0
+            found[name] = ""
+        elif not stripped or stripped.startswith(":"):
+            name = ""
+        elif name and indent > depth:
+            found[name] = f"{found[name]} {stripped}".strip()
+        elif section and indent and (match := _ENTRY.fullmatch(stripped)):
+            name, depth = match[1], indent
+            found[name] = match[2]
+        else:
+            section, name = section and bool(indent), ""
+    return found

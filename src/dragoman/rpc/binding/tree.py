@@ -1,0 +1,210 @@
+"""The one compiled tree of an annotation, and the facts about classes that it is made of.
+
+`annotations` grows a tree from an annotation, at registration, and whatever has to know what an annotation means walks
+it: the decoder and the JSON Schema take its types, the fault finder and what makes 1.0 an integer go down its parts
+(`faults`), and so does what keeps back undeclared fields of results (`projection`).
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import NODEFAULT, Meta, Struct
+from msgspec import inspect as mi
+
+from ...jsonrpc.errors import LocalError
+
+UNION = (Union, types.UnionType)
+_WRAPPERS = ("Final", "Required", "NotRequired", "ReadOnly")
+"""Names, as typing_extensions has some of its own."""
+
+# -- nodes ----------------------------------------------------------------------------------------
+
+Kind: TypeAlias = Literal["leaf", "items", "places", "members", "fields", "model", "union"]
+"""What has parts: a list and its like (`items`, one part for all), a tuple with a part for each place (`places`), a
+dict (`members`: the names, the values), a class with fields, a union. A leaf and a pydantic model have none."""
+
+
+class Node(Struct, eq=False):
+    """One annotation. A class that refers to itself is a node that has itself among its parts.
+
+    `type` is what is decoded into, `check` the same with every constraint, `shown` what the JSON Schema is made of.
+    """
+
+    kind: Kind
+    type: Any
+    check: Any
+    shown: Any
+    cls: Any = None
+    """The class: of fields and models, and of a leaf that is one."""
+    parts: tuple[Node, ...] = ()
+    fields: Shape | None = None
+    metas: tuple[Meta, ...] = ()
+    """Constraints on the whole of it."""
+    translated: bool = False
+    """It holds constraints that msgspec would not have read."""
+    twinned: bool = False
+    """A class in it has a twin, so that `check` must be decoded before `type`."""
+    integers: bool = False
+    """A number in it may be meant as an integer; of a leaf: it is."""
+
+    of: Node | None = None
+    """The node whose fields these are, of one with constraints."""
+
+    @property
+    def shape(self) -> Shape:
+        """The fields of a class."""
+        shape = self.fields if self.of is None else self.of.fields
+        assert shape is not None  # read before the tree was whole
+        return shape
+
+    @property
+    def floats(self) -> bool:
+        """Whether it takes any number as it is."""
+        return self.cls is float
+
+
+class Part(Struct, frozen=True):
+    """One field of a class in a tree."""
+
+    attribute: str
+    name: str
+    required: bool
+    node: Node
+
+
+class Shape(Struct, frozen=True):
+    """A class with fields as JSON shows it. `array`: as an array; `closed`: unknown fields are refused; `private`: it has
+    fields that never leave, and are not among these."""
+
+    parts: tuple[Part, ...]
+    array: bool = False
+    closed: bool = False
+    tag: Any = None
+    tag_field: str | None = None
+    private: bool = False
+
+
+def leaf(hint: Any, *, translated: bool = False) -> Node:
+    """The node of what has no parts."""
+    values: Iterable[Any] = ()
+    if get_origin(hint) is Literal:
+        values = get_args(hint)
+    elif isinstance(hint, type) and issubclass(hint, enum.Enum):
+        values = [member.value for member in hint]
+    whole = hint is int or any(type(value) is int for value in values)
+    cls = get_origin(hint) or hint
+    return Node("leaf", hint, hint, hint, cls if isinstance(cls, type) else None, translated=translated, integers=whole)
+
+
+# -- classes with fields --------------------------------------------------------------------------
+
+
+class Field(Struct, frozen=True):
+    """One field of a class with fields. `attribute` of the object, `name` in JSON; `hint` as the class declares it."""
+
+    attribute: str
+    name: str
+    hint: Any
+    required: bool
+    default: Any
+    factory: Any
+    private: bool = False
+    """Its name begins with `_`, also in JSON: it is not meant for others, and never leaves."""
+
+
+def has_fields(cls: Any) -> bool:
+    """Whether it is a Struct, dataclass, attrs class, TypedDict or NamedTuple."""
+    return isinstance(cls, type) and (
+        issubclass(cls, Struct)
+        or hasattr(cls, "__dataclass_fields__")
+        or hasattr(cls, "__attrs_attrs__")
+        or hasattr(cls, "__required_keys__")
+        or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+    )
+
+
+def fields_of(hint: Any, where: str = "") -> tuple[Field, ...]:
+    """The fields of a class for which `has_fields` holds, or of an alias of one, in JSON order."""
+    cls = get_origin(hint) or hint
+    try:
+        return _facts(hint)[1]
+    except NameError as error:
+        raise LocalError(
+            f"{where}: a field of {cls.__qualname__} names {error.name!r}, which its module does not know; "
+            "define or import it at module level"
+        ) from error
+    except Exception as error:
+        raise LocalError(f"{where}: {reason(error)}") from error
+
+
+@functools.lru_cache(1024)
+def _facts(hint: Any) -> tuple[Any, tuple[Field, ...]]:
+    """What msgspec knows of a class with fields, and these."""
+    cls = get_origin(hint) or hint
+    info: Any = mi.type_info(hint)
+    if issubclass(cls, Struct):
+        hints = {field.name: field.type for field in msgspec.structs.fields(hint)}
+    else:
+        hints = get_type_hints(cls, include_extras=True)
+    order = list(hints)
+    keyed = isinstance(info, mi.TypedDictType)  # msgspec sorts its keys
+    return info, tuple(
+        Field(
+            f.name,
+            getattr(f, "encode_name", f.name),
+            unwrapped(hints.get(f.name, Any)),
+            f.required,
+            getattr(f, "default", NODEFAULT),
+            getattr(f, "default_factory", NODEFAULT),
+            not keyed and f.name.startswith("_") and getattr(f, "encode_name", f.name) == f.name,
+        )
+        for f in (sorted(info.fields, key=lambda f: order.index(f.name)) if keyed else info.fields)
+        if get_origin(hints.get(f.name)) is not ClassVar
+    )
+
+
+def unwrapped(hint: Any) -> Any:
+    """The hint without Final, Required and their like."""
+    while getattr(get_origin(hint), "_name", "") in _WRAPPERS:
+        hint = get_args(hint)[0]
+    return hint
+
+
+def is_model(cls: Any) -> bool:
+    """Whether it is a pydantic model, told without importing pydantic."""
+    return isinstance(cls, type) and hasattr(cls, "__pydantic_validator__") and not has_fields(cls)
+
+
+def shape_of(hint: Any, parts: tuple[Part, ...], private: bool) -> Shape:
+    """The shape of a class with these parts."""
+    info = _facts(hint)[0]
+    return Shape(
+        parts,
+        isinstance(info, mi.NamedTupleType) or getattr(info, "array_like", False),
+        getattr(info, "forbid_unknown_fields", False),
+        getattr(info, "tag", None),
+        getattr(info, "tag_field", None),
+        private,
+    )
+
+
+def reason(error: Exception) -> str:
+    """What msgspec says to an annotation, and what would be right."""
+    text = str(error) or type(error).__name__
+    return text + next((f"; {words}" for key, words in _REMEDIES if key in text), "")
+
+
+_REMEDIES = (
+    ("must be tagged", "give each class a tag: class A(Struct, tag=True)"),
+    ("dict-like", "give one object type, or Structs with tags: class A(Struct, tag=True)"),
+    ("array-like", "give one array type"),
+    ("custom type", "give one type, or a pydantic model that is the union"),
+    ("str-like", "give one type that is text in JSON, and convert in the function"),
+    ("int-like", "give one type that is a number in JSON, and convert in the function"),
+)

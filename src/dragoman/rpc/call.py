@@ -1,0 +1,455 @@
+"""A `InboundCall` is one call in flight that takes time: a task, or a worker thread.
+
+It delivers exactly one answer; when time is up or the caller cancels, the error is delivered at once
+and what the handler brings afterwards is dropped, while its place stays taken until the work has
+really ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from msgspec import UNSET, Raw
+
+from ..channel import Caller, Closed, busy
+from ..jsonrpc.codec import failure
+from ..jsonrpc.errors import LocalError, Refusal
+from ..jsonrpc.messages import Notification, Request
+from .binding.results import to_json
+from .context import Context
+from .deadlines import Clock
+from .dispatch import Deliver, MethodTable, Origin
+from .method import Method
+from .thread_pool import ThreadPool
+
+
+class Place(Protocol):
+    """One of the places of a method that has a concurrency of its own."""
+
+    free: int
+    queue: deque[asyncio.Future[None]]
+
+    def take(self) -> None:
+        """Take one; there is one free."""
+
+    def leave(self) -> None:
+        """Give it back, to the next that waits."""
+
+
+class CallRunner(Protocol):
+    """What a call needs of the runner it runs in."""
+
+    runs: set[InboundCall]
+
+    @property
+    def service(self) -> MethodTable:
+        """Whose methods it runs."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop."""
+
+    @property
+    def clock(self) -> Clock:
+        """The deadlines."""
+
+    @property
+    def pool(self) -> ThreadPool:
+        """The worker threads."""
+
+    def places(self, method: Method) -> Place:
+        """The places of a method that has a concurrency of its own."""
+
+
+class CallOrigin(Origin, Protocol):
+    """An origin whose calls take time."""
+
+    def settle(self, call: InboundCall) -> None:
+        """The call has its answer, which is delivered next."""
+
+    def release(self, call: InboundCall) -> None:
+        """The call's work has ended, or need not be counted: its place is free."""
+
+
+logger = logging.getLogger("dragoman")
+
+STEPS = 1_000
+"""Progress of one call on its way from its thread to the loop; what is beyond that is dropped."""
+
+if sys.version_info >= (3, 12):
+
+    def _task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that starts at once, so that a handler that never waits costs no scheduling."""
+        return asyncio.Task(work, loop=loop, eager_start=True)
+
+else:
+
+    def _task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return loop.create_task(work)
+
+
+class InboundCall:
+    """One call in flight. It is the `Site` of its Context."""
+
+    __slots__ = (
+        "_asking",
+        "_begun",
+        "_freed",
+        "_left",
+        "_over",
+        "_place",
+        "_pool",
+        "_questions",
+        "_steps",
+        "_task",
+        "_threads",
+        "_told",
+        "after",
+        "cancelled",
+        "deliver",
+        "key",
+        "loop",
+        "message",
+        "method",
+        "origin",
+        "peer",
+        "runner",
+    )
+
+    def __init__(
+        self,
+        runner: CallRunner,
+        method: Method,
+        message: Request | Notification,
+        origin: CallOrigin,
+        deliver: Deliver,
+        key: Any = None,
+    ) -> None:
+        self.runner = runner
+        self.loop = runner.loop
+        self.method = method
+        self.message = message
+        self.origin = origin
+        self.peer = origin.peer
+        self.key = key
+        """Of its id, where a conversation keeps it; None for a notification."""
+        self.after = 0 if self.peer is None else self.peer.conversation.last_id
+        """The last call that had gone out to the caller when this one came in."""
+        self.deliver = deliver
+        self.cancelled = False
+        self._task: asyncio.Task[None] | None = None
+        self._begun = False
+        self._told = False
+        self._over = False  # the coroutine has ended; its threads may go on
+        self._pool: ThreadPool | None = None  # of its threads
+        self._threads = 0  # those that were given up on and have not returned
+        self._asking = 0
+        self._left: float | None = None  # of its time, when it began to ask
+        self._questions: set[asyncio.Task[Any]] | None = None  # that threads wait for
+        self._steps = 0  # of its progress, on their way from a thread to the loop
+        self._place: Place | None = None  # of its method, taken
+        self._freed = False  # its place among the calls in flight was given back
+
+    @property
+    def reply_stream(self) -> Callable[[bytes], bool] | None:
+        return self.origin.reply_stream
+
+    @property
+    def caller(self) -> Caller:
+        """What the wire knows about the far end."""
+        return self.origin.caller
+
+    # -- its life
+
+    def start(self) -> None:
+        """Begin; a place has been taken for it already. Raises nothing: a fault of ours is the call's answer."""
+        runner, method = self.runner, self.method
+        work: Coroutine[Any, Any, None] | None = None
+        try:
+            timeout = method.timeout if method.timeout is not UNSET else runner.service.limits.handler_timeout
+            if timeout is not None:
+                runner.clock.set(self, timeout)
+            runner.runs.add(self)
+            if method.stream:  # before the task: an eager one may end, and be released, in its first step
+                self._uncount()
+            work = self._work() if method.concurrency is None else self._work_in_turn()
+            self._task = task = _task(self.loop, work)
+            if task.done():  # an eager task that never waited
+                self._task = None
+            elif self._begun and self._told:  # an eager task that was ended while it began
+                task.cancel()
+        except Exception as error:
+            if self._task is not None or self._over:
+                logger.exception("call %r: a fault after its beginning", method.name)
+                return
+            if work is not None:
+                work.close()
+            self._close(runner.service.answers.failed(self.message, error))
+
+    def _uncount(self) -> None:
+        """Give the place of a long-lived call back at once."""
+        self._freed = True
+        self.origin.release(self)
+
+    async def _work(self) -> None:
+        self._begun = True
+        answer: bytes | None = None
+        if self._told:  # ended before it began
+            self._close(None)
+            return
+        try:
+            context = Context(self.message, self, self.method.kind)
+            answer = await self.runner.service.dispatcher.work(self.method, self.message, context)
+        except asyncio.CancelledError:
+            if not self._told:  # it was not we who cancelled: the handler did, or the loop is ending
+                answer = self.runner.service.answers.failed(self.message, LocalError("the handler was cancelled"))
+        except (KeyboardInterrupt, GeneratorExit) as error:
+            if isinstance(error, KeyboardInterrupt) or not self._stepped():  # the end of the program, or of the loop
+                self._told = True
+                raise
+            answer = self.runner.service.answers.failed(self.message, error)
+        except BaseException as error:  # a handler may raise what is no Exception: it owes an answer all the same
+            answer = self.runner.service.answers.failed(self.message, error)
+        finally:
+            self._close(answer)
+
+    def _stepped(self) -> bool:
+        """Whether the loop runs this coroutine now, and it is not being closed."""
+        try:
+            current = asyncio.current_task()
+        except RuntimeError:
+            return False
+        return current is not None and self._task in (None, current)
+
+    def _close(self, answer: bytes | None) -> None:
+        """The coroutine has ended. Its place is given back whatever the wire makes of the answer."""
+        try:
+            self._tell(answer)
+            self.runner.clock.drop(self)
+        except Exception:
+            logger.exception("call %r: its answer could not be given to its wire", self.method.name)
+        self._over = True
+        if self._threads:
+            return
+        try:
+            self._gone()
+        except Exception:
+            logger.exception("call %r: its place could not be given back", self.method.name)
+
+    async def _work_in_turn(self) -> None:
+        self._begun = True
+        places = self.runner.places(self.method)
+        if self._told:  # ended before it began
+            self._close(None)
+            return
+        if not places.free:
+            if self.method.queue is not None and len(places.queue) >= self.method.queue:
+                self._close(self.refused(busy(f"concurrency of {self.method.name}", self.method.concurrency or 0)))
+                return
+            turn: asyncio.Future[None] = self.loop.create_future()
+            places.queue.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():  # its turn had come
+                    places.leave()
+                elif turn in places.queue:
+                    places.queue.remove(turn)
+                self._close(None)
+                return
+        else:
+            places.take()
+        self._place = places
+        await self._work()
+
+    def _tell(self, answer: bytes | None) -> None:
+        if self._told:
+            return
+        self._told = True
+        deliver, self.deliver = self.deliver, _nothing
+        try:
+            self.origin.settle(self)
+            deliver(answer)
+        except Exception as error:  # a fault of ours on the way: the caller still gets an answer
+            self.origin.settle(self)
+            deliver(self.runner.service.answers.failed(self.message, error))
+
+    def _gone(self) -> None:
+        self.runner.runs.discard(self)
+        self._task = None
+        if self._place is not None:
+            self._place.leave()
+        if not self._freed:
+            self._freed = True
+            self.origin.release(self)
+
+    def refused(self, refusal: Refusal) -> bytes | None:
+        """What its caller is told in place of a result; None where the caller waits for none."""
+        if isinstance(self.message, Notification):
+            return None
+        return failure(self.message.id, self.origin.dialect.error(refusal), self.message.version)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the code that asks runs inside this very call."""
+        if self._task is None:  # an eager task is not known before its first step is over
+            return self._begun and not self._over
+        return self._task is asyncio.current_task()
+
+    # -- its ends from outside
+
+    def end(self, refusal: Refusal | None) -> None:
+        """Deliver the refusal (None: no answer at all) now and stop the work as far as it can be stopped."""
+        self.cancelled = True
+        self.runner.clock.drop(self)
+        self._tell(None if refusal is None else self.refused(refusal))
+        if self._task is not None and self._begun:  # before its first step it would end without giving its place back
+            self._task.cancel()
+        for question in tuple(self._questions or ()):
+            question.cancel()
+
+    def drop(self) -> None:
+        """The answer is not waited for: stop the work."""
+        self._told = True
+        self.end(None)
+
+    def expired(self) -> None:
+        timeout = (
+            self.method.timeout if self.method.timeout is not UNSET else self.runner.service.limits.handler_timeout
+        )
+        data = {"limit": "handler_timeout", "allowed": timeout}
+        self.end(Refusal("timed_out", f"Timed out: {self.method.name} took longer than {timeout} s", data))
+
+    # -- what its Context may ask for
+
+    def left(self) -> float | None:
+        return self.runner.clock.left(self)
+
+    def progress(self, message: Request | Notification, value: Any) -> bool:
+        if self._told or isinstance(message, Notification):
+            return False
+        if self.method.kind != "thread":
+            return self._progress(message, value)
+        return self.peer is not None and self._hand_over(self._progress, message, Raw(to_json(value)))
+
+    def _progress(self, message: Request, value: Any) -> bool:
+        if self._told:
+            return False
+        if self.peer is not None and self.origin.reply_stream is None:
+            return bool(self.peer.inbox.tell_progress(message.id, value))
+        return False
+
+    def speak(self, raw: bytes) -> bool:
+        """Send a message ahead of the answer, where the call was asked; from a thread too. False: it was dropped."""
+        if self._told:
+            return False
+        if self.method.kind != "thread":
+            return self._speak(raw)
+        return self._hand_over(self._speak, raw)
+
+    def _speak(self, raw: bytes) -> bool:
+        if self._told:
+            return False
+        if (say := self.origin.reply_stream) is not None:
+            return say(raw)
+        return self.peer is not None and bool(self.peer.inbox.tell(raw))
+
+    def _hand_over(self, say: Callable[..., bool], *words: Any) -> bool:
+        """From a thread to the loop; False when too much is on its way already."""
+        if self._steps >= STEPS:
+            return False
+        self._steps += 1
+        return self._pool is not None and self._pool.call_soon(self._handed_over, say, words)
+
+    def _handed_over(self, say: Callable[..., bool], words: tuple[Any, ...]) -> None:
+        self._steps -= 1
+        say(*words)
+
+    async def thread(self, context: Context, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        self._pool = self.runner.pool
+        work = self._pool.submit(function, arguments)
+        try:
+            return await work.future
+        except asyncio.CancelledError:
+            self.cancelled = True
+            if work.abandon(self._thread_ended):
+                self._threads += 1
+            raise
+
+    def _thread_ended(self) -> None:
+        self._threads -= 1
+        if self._over and not self._threads:
+            self._gone()
+
+    def ask(self, context: Context, method: str, params: Any, result: Any, timeout: Any) -> Any:
+        work = self._ask(method, params, result, timeout)
+        return self._awaited(work) if self.method.kind == "thread" else work
+
+    def ask_all(self, context: Context, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> Any:
+        work = self._ask_all(calls, result, timeout)
+        return self._awaited(work) if self.method.kind == "thread" else work
+
+    async def _ask_all(self, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> list[Any]:
+        asked = [self.loop.create_task(self._ask(method, params, result, timeout)) for method, params in calls]
+        try:
+            return await asyncio.gather(*asked)
+        finally:
+            for one in asked:
+                one.cancel()
+
+    def _awaited(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of a coroutine, for a thread; when the call ends meanwhile, so does the waiting."""
+        asked = self._question(work)
+        try:
+            question = asyncio.run_coroutine_threadsafe(asked, self.loop)
+        except RuntimeError:
+            asked.close()
+            work.close()
+            raise Closed(f"{self.method.name}: the loop that this call came in on is closed") from None
+        return question.result()
+
+    async def _question(self, work: Coroutine[Any, Any, Any]) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        if self._told and not isinstance(self.message, Notification):  # ended while this was on its way to the loop
+            work.close()
+            raise asyncio.CancelledError
+        self._questions = questions = self._questions or set()
+        questions.add(task)
+        try:
+            return await work
+        finally:
+            questions.discard(task)
+
+    async def _ask(self, method: str, params: Any, result: Any, timeout: Any) -> Any:
+        if self.peer is None:
+            raise LocalError(
+                f"{self.method.name}: {self.caller.scheme or 'this wire'} carries no calls back to the caller"
+            )
+        if not self._asking:
+            self._left = self.left()
+        self._asking += 1
+        self.runner.clock.drop(self)
+        try:
+            say = self.origin.reply_stream
+            return await self.peer.call(method, params, result=result, timeout=timeout, reply_stream=say)
+        finally:
+            self._asking -= 1
+            if not self._asking and self._left is not None and not self._told:
+                self.runner.clock.set(self, self._left)
+
+    def tell(self, context: Context, method: str, params: Any) -> Any:
+        if self.peer is None:
+            where = self.caller.scheme or "this wire"
+            raise LocalError(f"{self.method.name}: {where} carries no notifications to the caller")
+        work = self.peer.notify(method, params)
+        return self._awaited(work) if self.method.kind == "thread" else work
+
+
+def _nothing(answer: bytes | None) -> None:
+    pass

@@ -1,0 +1,405 @@
+"""Calls that went out: an `OutboundCall` each, until their answer, their time-out or their channel's end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from ..channel import Channel, ChannelError, Closed
+from ..jsonrpc.codec import Call as WireCall
+from ..jsonrpc.codec import join
+from ..jsonrpc.conversation import Conversation
+from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError
+from ..jsonrpc.limits import Limits
+from ..jsonrpc.scanner import too_deep
+from .binding.results import result_decoder, to_json
+from .deadlines import Clock
+from .dispatch import Speak
+from .middleware import Call, Middleware, chain
+
+logger = logging.getLogger("dragoman")
+
+_anything = msgspec.json.Decoder().decode
+
+
+class CallSender(Protocol):
+    """A peer, as what goes out sees it."""
+
+    conversation: Conversation[Any, Any]
+    channel: Channel | None
+    limits: Limits
+    middleware: tuple[Middleware, ...]
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop."""
+
+    @property
+    def clock(self) -> Clock:
+        """The deadlines."""
+
+    def abandon(self, pending: OutboundCall) -> None:
+        """Tell the far end that this answer is no longer waited for."""
+
+    def encode(self, method: str, params: Any, id: Any) -> bytes:
+        """The text of a call. Raises LocalError."""
+
+    def register(self, pending: OutboundCall, params: Any) -> None:
+        """Give a call its id and its text."""
+
+    async def unchained(self, call: Call) -> Any:
+        """Send a call that is through its middleware."""
+
+    async def ready(self, timeout: float | None) -> Channel:
+        """The channel, once it is there and takes more."""
+
+    def transmit(self, raw: bytes, call: Any) -> None:
+        """Send a text. Raises ChannelError."""
+
+
+class OutboundCall:
+    """One call that went out. It is the `Outgoing` of its message."""
+
+    __slots__ = (
+        "abandon",
+        "decoder",
+        "extra",
+        "future",
+        "group",
+        "id",
+        "message",
+        "method",
+        "on_progress",
+        "peer",
+        "reply_stream",
+        "timeout",
+        "until",
+    )
+
+    def __init__(self, peer: CallSender, method: str, result: Any, timeout: float | None, group: object = None) -> None:
+        self.peer = peer
+        self.method = method
+        self.decoder: Callable[[Raw], Any] | None = (
+            None if result is Raw else _anything if result is Any else result_decoder(result)
+        )
+        """None: the result is wanted as the text that it is, which was read with its answer."""
+        self.timeout = timeout
+        self.until: float | None = None
+        self.on_progress: Callable[[Any], object] | None = None
+        self.abandon: Callable[[], None] | None = None
+        self.extra: Any = None
+        self.reply_stream: Speak | None = None
+        self.message = b""
+        self.id = 0
+        self.group = self if group is None else group
+        self.future: asyncio.Future[Any] = peer.loop.create_future()
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until its time is up."""
+        left = self.peer.clock.left(self)
+        return None if left is None else max(left, 0.0)
+
+    @property
+    def settled(self) -> bool:
+        """An answer is not waited for."""
+        return self.future.done()
+
+    @property
+    def late(self) -> bool:
+        """Whether it timed out."""
+        done = self.future.done() and not self.future.cancelled()
+        return done and isinstance(self.future.exception(), CallTimeout)
+
+    def settle(self, raw: Any) -> None:
+        """The result came."""
+        if self.future.done():
+            return
+        try:
+            self.future.set_result(raw if self.decoder is None else self.decoder(raw))
+        except BadAnswer as error:
+            self.future.set_exception(error)
+        except (msgspec.DecodeError, RecursionError) as error:
+            self.future.set_exception(BadAnswer(f"{self.method}: the result does not fit: {error}"))
+
+    def failed(self, why: Exception) -> None:
+        """No result will come."""
+        self.peer.conversation.forget(self.id)
+        self.fail(why)
+
+    def fail(self, why: Exception) -> None:
+        self.peer.clock.drop(self)
+        if not self.future.done():
+            self.future.set_exception(why)
+
+    # -- its time
+
+    def wait(self, seconds: float | None) -> None:
+        """Its time begins now: so many seconds (None: any number), and in all no longer than until `until`."""
+        if self.until is not None:
+            left = max(self.until - self.peer.loop.time(), 0)
+            seconds = left if seconds is None else min(seconds, left)
+        if seconds is not None:
+            self.peer.clock.set(self, seconds)
+
+    def progressed(self, value: Any) -> None:
+        """The far end says how far it is."""
+        if self.timeout is not None:
+            self.wait(self.timeout)
+        if self.on_progress is not None:
+            try:
+                self.on_progress(value)
+            except Exception:
+                logger.exception("on_progress of %r failed", self.method)
+
+    def expired(self) -> None:
+        """Time is up, unless the far end has asked us something since, which may be about this call: people are slow.
+
+        What it asked before does not count: that may be what waits for this very call.
+        """
+        now = self.peer.loop.time()
+        newest = next(reversed(self.peer.conversation.inbound.values()), None)
+        asked = newest is not None and newest.after >= self.id
+        if (self.until is None or now < self.until) and asked and self.timeout is not None:
+            self.wait(self.timeout)
+            return
+        self.peer.abandon(self)
+        allowed = self.timeout if self.until is None or now < self.until - 0.01 else "its total time"
+        text = f"{allowed} s" if isinstance(allowed, int | float) else allowed
+        self.fail(CallTimeout(f"{self.method}: no answer within {text}"))
+
+
+class BatchHandle:
+    """The calls of one batch, as the `Outgoing` of their one message."""
+
+    __slots__ = ("abandon", "extra", "pendings", "reply_stream")
+
+    def __init__(self, pendings: list[OutboundCall]) -> None:
+        self.abandon: Callable[[], None] | None = None
+        self.extra: Any = None
+        self.reply_stream: Speak | None = None
+        self.pendings = pendings
+
+    @property
+    def left(self) -> float | None:
+        """The time of one is that of all."""
+        return self.pendings[0].left
+
+    @property
+    def settled(self) -> bool:
+        """None of them waits for an answer."""
+        return all(pending.settled for pending in self.pendings)
+
+    def failed(self, why: Exception) -> None:
+        for pending in self.pendings:
+            pending.failed(why)
+
+
+class BatchResult:
+    """What one call of a batch gave: `await` it, or `result()`, once the block has ended.
+
+    LocalError inside the block, which is sent at its end: waiting there would never end.
+    """
+
+    __slots__ = ("_batch", "_future")
+
+    def __init__(self, batch: OutgoingBatch, future: asyncio.Future[Any]) -> None:
+        self._batch = batch
+        self._future = future
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if not self._future.done() and self._batch.is_open_here:
+            raise LocalError("a batch is sent at the end of its block: await its calls behind it")
+        return self._future.__await__()
+
+    def result(self) -> Any:
+        """The result. Raises the call's error; LocalError before it is there."""
+        if not self._future.done():
+            raise LocalError("a batch is sent at the end of its block: its calls have no results yet")
+        return self._future.result()
+
+    def exception(self) -> BaseException | None:
+        """The call's error, None where it has a result. LocalError before either is there."""
+        if not self._future.done():
+            raise LocalError("a batch is sent at the end of its block: its calls have no results yet")
+        return self._future.exception()
+
+    def done(self) -> bool:
+        """Whether the call is over."""
+        return self._future.done()
+
+    def cancelled(self) -> bool:
+        """Whether the block was left by an exception, so that nothing was sent."""
+        return self._future.cancelled()
+
+
+class OutgoingBatch:
+    """As `Peer.batch`. With middleware each call has a task of its own, and the message waits until each is through."""
+
+    def __init__(self, peer: CallSender, timeout: float | None) -> None:
+        self._peer = peer
+        self._timeout = timeout
+        self._messages: list[bytes] = []
+        self._pendings: list[OutboundCall] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._missing: set[int] = set()  # tasks that are still in their middleware, on the way out
+        self._through: asyncio.Future[None] | None = None
+        self._gone = False
+        self._block: asyncio.Task[Any] | None = None  # the task that is inside the block
+
+    @property
+    def is_open_here(self) -> bool:
+        """Whether the running task is inside the block."""
+        return self._block is not None and self._block is asyncio.current_task()
+
+    def call(self, method: str, params: Any = UNSET, *, result: Any = Any) -> BatchResult:
+        """Add a call; its result is there when the block has ended."""
+        if self._peer.middleware:
+            options = (result, self._timeout, None, None, None, None)
+            return BatchResult(self, self._surrounded(Call(method, params, UNSET, self._peer, options)))
+        return BatchResult(self, self._add(method, params, result).future)
+
+    def notify(self, method: str, params: Any = UNSET) -> None:
+        """Add a notification."""
+        if self._peer.middleware:
+            self._surrounded(Call(method, params, UNSET, self._peer))
+        else:
+            self._messages.append(self._peer.encode(method, params, UNSET))
+
+    def _add(self, method: str, params: Any, result: Any) -> OutboundCall:
+        pending = OutboundCall(self._peer, method, result, self._timeout, group=self)
+        self._peer.register(pending, params)
+        self._peer.conversation.forget(pending.id)  # until it is sent, nothing that happens to the channel concerns it
+        self._pendings.append(pending)
+        self._messages.append(pending.message)
+        return pending
+
+    def _surrounded(self, call: Call) -> asyncio.Task[Any]:
+        place = len(self._tasks)
+
+        async def last(call: Call) -> Any:
+            if self._gone:  # a second try
+                return await self._peer.unchained(call)
+            pending = None
+            if call.options is None:
+                self._messages.append(self._peer.encode(call.method, call.params, UNSET))
+            else:
+                pending = self._add(call.method, call.params, call.options[0])
+            self._arrived(place)
+            return None if pending is None else await pending.future
+
+        async def run() -> Any:
+            return await chain(self._peer.middleware, last)(call)
+
+        task = self._peer.loop.create_task(run())
+        self._tasks.append(task)
+        self._missing.add(place)
+        task.add_done_callback(lambda _: self._arrived(place))
+        return task
+
+    def _arrived(self, place: int) -> None:
+        self._missing.discard(place)
+        if not self._missing and self._through is not None and not self._through.done():
+            self._through.set_result(None)
+
+    async def __aenter__(self) -> OutgoingBatch:
+        self._block = asyncio.current_task()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._block = None
+        if kind is not None:
+            await self._dropped()
+            return
+        try:
+            if self._missing:
+                self._through = self._peer.loop.create_future()
+                await self._through
+            if self._messages:
+                await self._send()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+        except BaseException as fault:
+            for pending in self._pendings:
+                pending.fail(fault if isinstance(fault, Exception) else Closed("the batch was cancelled"))
+                pending.future.cancelled() or pending.future.exception()
+            await self._dropped()
+            raise
+
+    async def _dropped(self) -> None:
+        for pending in self._pendings:
+            pending.future.cancel()
+        if not self._tasks:
+            return
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        for task in self._tasks:
+            task.cancelled() or task.exception()
+
+    async def _send(self) -> None:
+        peer = self._peer
+        self._gone = True
+        raw = join(self._messages)
+        if len(raw) > peer.limits.response_size:
+            raise LocalError(f"the batch has {len(raw)} bytes, response_size allows {peer.limits.response_size}")
+        out = BatchHandle(self._pendings)
+        try:
+            if peer.channel is None or not peer.channel.writable:
+                await peer.ready(self._timeout)
+            for pending in self._pendings:
+                peer.conversation.outbound[pending.id] = pending
+                pending.wait(self._timeout)
+            peer.transmit(raw, out if self._pendings else None)
+            if self._pendings:
+                await asyncio.wait([pending.future for pending in self._pendings])
+            elif peer.channel is not None:
+                await peer.channel.flush()
+            if out.abandon is not None and any(pending.late for pending in self._pendings):
+                out.abandon()
+        except BaseException:
+            for pending in self._pendings:
+                peer.abandon(pending)
+            if out.abandon is not None:
+                out.abandon()
+            raise
+
+
+def encode_call(method: str, params: Any, id: Any, *, v1: bool, limits: Limits) -> bytes:
+    """The text of a call, or of a notification where `id` is UNSET; in JSON-RPC 1.0 where `v1` says so.
+
+    Raises LocalError for params that are no array or object, and for what is above a limit.
+    """
+    kind = type(params)
+    if params is not UNSET and kind is not list and kind is not dict and kind is not tuple:
+        params = Raw(params if kind is Raw else to_json(params))
+        if bytes(params[:1] if isinstance(params, bytes) else memoryview(params)[:1]) not in (b"[", b"{"):
+            raise LocalError(
+                f"{method}: params are a list or a dict (JSON: an array or an object); leave them out for none"
+            )
+    if v1:
+        if kind is dict:
+            raise LocalError(f"{method}: JSON-RPC 1.0 knows only positional params: give a list")
+        raw = to_json(
+            {"method": method, "params": [] if params is UNSET else params, "id": None if id is UNSET else id}
+        )
+    else:
+        raw = to_json(WireCall(method, params, id))
+    if len(raw) > limits.response_size:
+        raise LocalError(f"{method}: the message has {len(raw)} bytes, response_size allows {limits.response_size}")
+    if len(raw) > 2 * limits.depth and too_deep(raw, limits.depth):
+        raise LocalError(f"{method}: the message is nested too deep: depth allows {limits.depth} levels")
+    return raw
+
+
+def again(why: ChannelError) -> ChannelError:
+    """The same ending as a fresh exception, so that tracebacks do not pile up on one."""
+    return type(why)(*why.args)

@@ -1,0 +1,172 @@
+"""Answers that are no result: what a service says of failures, of what is no message, and of what does not fit.
+
+What crosses the wire is what the specification prints; what is internal stays in the log, under a
+reference. With `debug` reasons and exceptions cross too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct, field
+
+from ..jsonrpc.codec import failure, join, requests
+from ..jsonrpc.errors import (
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    PLAIN,
+    Dialect,
+    InternalError,
+    LocalError,
+    RpcError,
+    too_large,
+)
+from ..jsonrpc.limits import Limits
+from ..jsonrpc.messages import NULL, Batch, Malformed, Message, Notification, Request, Version
+from ..jsonrpc.scanner import too_deep, unholdable
+
+logger = logging.getLogger("dragoman")
+
+
+def _sendable(id: Any, dialect: Dialect) -> Any:
+    """An id as an error has it: UNSET, which is left out, where this dialect has no null and the id is none."""
+    if dialect.null_id or type(id) is not Raw:
+        return id
+    text = bytes(id)
+    return UNSET if text == b"null" or not text.lstrip(b"-").isdigit() else id
+
+
+class Debug(Struct):
+    """Whether reasons and exceptions cross the wire: one switch for a service and its likes under other limits."""
+
+    on: bool = False
+
+
+class Answers(Struct, frozen=True):
+    """How one service answers where there is no result."""
+
+    limits: Limits
+    switch: Debug = field(default_factory=Debug)
+    dialect: Dialect = PLAIN
+
+    def unknown(self, message: Request | Notification) -> bytes | None:
+        """-32601, or -32700 when the params hold a number that no double holds."""
+        if type(message) is Notification:
+            return None
+        if message.params is not UNSET and (fault := unholdable(message.params)) is not None:
+            error = RpcError.of(PARSE_ERROR, "Parse error", self._reason(fault))
+            return self._error(error, message.version)
+        error = RpcError.of(
+            METHOD_NOT_FOUND, "Method not found", self._reason(f"there is no method {message.method!r}")
+        )
+        return failure(message.id, error, message.version)
+
+    def malformed(self, message: Malformed, dialect: Dialect | None = None) -> bytes | None:
+        """The answer to what is no message; None for a response, which is never answered."""
+        if not message.answerable:
+            return None
+        dialect = dialect or self.dialect
+        if message.refusal is not None:
+            error = dialect.error(message.refusal)
+        elif message.kind == "parse":
+            error = RpcError.of(PARSE_ERROR, "Parse error", self._reason(message.reason))
+        else:
+            error = RpcError.of(INVALID_REQUEST, "Invalid Request", self._reason(message.reason))
+        return failure(_sendable(message.id, dialect), error, message.version)
+
+    def no_batch(self, dialect: Dialect | None = None) -> bytes:
+        """-32600: this dialect has no batches."""
+        error = RpcError.of(INVALID_REQUEST, "Invalid Request: one message at a time; this protocol has no batches")
+        return failure(_sendable(NULL, dialect or self.dialect), error)
+
+    def oversized(self, size: int) -> bytes:
+        """The answer to a message above `limits.message_size`, which was not read."""
+        return self._error(self.dialect.error(too_large("message_size", self.limits.message_size, size)))
+
+    def _error(self, error: RpcError, version: Version = "2.0") -> bytes:
+        """An error for a request whose id could not be read."""
+        return failure(None if self.dialect.null_id else UNSET, error, version)
+
+    def failed(
+        self, message: Request | Notification, error: BaseException, dialect: Dialect | None = None
+    ) -> bytes | None:
+        """The answer when a method raised. What is no RpcError stays here, in the log, under a reference.
+
+        KeyboardInterrupt is nothing of the method's: it goes on.
+        """
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        if not isinstance(error, RpcError):
+            error = self._masked(message.method, error)
+        if type(message) is Notification:
+            logger.debug("notification %r failed: %s", message.method, error)
+            return None
+        id = NULL if error.code == PARSE_ERROR and not error.remote else message.id
+        id = _sendable(id, dialect or self.dialect)
+        try:
+            return self.fitting(message, failure(id, error, message.version))
+        except LocalError as fault:
+            return failure(id, self._masked(message.method, fault), message.version)
+
+    def fault(self, message: Message, error: Exception, dialect: Dialect | None = None) -> bytes | None:
+        """The answer to a message on whose way a step of ours raised; None where nothing is owed."""
+        if isinstance(message, Batch):
+            asked = [one for one in message.messages if isinstance(one, Request)]
+            found = [answer for one in asked if (answer := self.failed(one, error, dialect)) is not None]
+            return join(found) if found else None
+        if isinstance(message, Request | Notification):
+            return self.failed(message, error, dialect)
+        logger.error("a fault on the way of a message", exc_info=error)
+        return None
+
+    def faulty(
+        self,
+        raw: bytes,
+        error: Exception,
+        respond: Callable[[bytes | None], object],
+        dialect: Dialect | None = None,
+    ) -> None:
+        """Answer what a text asks where a step of ours raised before it was known, or after."""
+        batched, asked = requests(raw)
+        found = [answer for message in asked if (answer := self.failed(message, error, dialect)) is not None]
+        if not asked:
+            logger.error("a fault on the way of a message", exc_info=error)
+        respond(join(found) if batched and found else found[0] if found else None)
+
+    def _masked(self, method: str, error: BaseException) -> RpcError:
+        reference = os.urandom(6).hex()
+        logger.error("method %r failed, reference %s", method, reference, exc_info=error)
+        data: dict[str, Any] = {"reference": reference}
+        if self.switch.on:
+            data["exception"] = f"{type(error).__name__}: {error}"
+            data["traceback"] = traceback.format_exception(error)
+        return InternalError(data=data)
+
+    def _reason(self, reason: str) -> Any:
+        """The reason as `error.data` where texts may cross the wire; the specification's examples have none."""
+        return {"reason": reason} if self.switch.on else UNSET
+
+    def fitting(self, message: Request | Notification, answer: bytes) -> bytes:
+        """The answer, or an error when it is above `limits.response_size` or `limits.depth`."""
+        limits = self.limits
+        size = len(answer)
+        if (size <= limits.response_size and size <= 2 * limits.depth) or type(message) is Notification:
+            return answer
+        if size > limits.response_size:
+            refusal = too_large("response_size", limits.response_size, size)
+        elif too_deep(answer, limits.depth):
+            refusal = too_large("depth", limits.depth, None, "levels")
+        else:
+            return answer
+        return failure(message.id, self.dialect.error(refusal), message.version)
+
+    def batch(self, answers: Sequence[bytes], size: int) -> bytes:
+        """Answers as one batch of so many bytes, or one error when that is above `limits.response_size`."""
+        if size <= self.limits.response_size:
+            return join(answers)
+        return self._error(self.dialect.error(too_large("response_size", self.limits.response_size, size)))

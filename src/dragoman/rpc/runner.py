@@ -1,0 +1,283 @@
+"""Where calls that take time run: one loop, its threads, its deadlines and limits, for exchanges and peers alike.
+
+`answer` and `exchange` are given single messages; peers bring theirs through the dispatcher of the same table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..channel import Caller, CallLimit, Exchange
+from ..jsonrpc.codec import failure, read
+from ..jsonrpc.errors import Dialect, Refusal, RpcError
+from ..jsonrpc.limits import Limits
+from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Message, Notification, Request, Result
+from .call import InboundCall
+from .deadlines import Clock
+from .dispatch import Deliver, MethodTable, Speak
+from .method import Method
+from .thread_pool import ThreadPool
+
+_ASKING = (Request, Notification, Batch)
+
+
+class ConcurrencyLimit:
+    """The places of one method with a concurrency of its own, kept while one of them is taken."""
+
+    __slots__ = ("_all", "_method", "free", "queue")
+
+    def __init__(self, method: Method, all: dict[Method, ConcurrencyLimit]) -> None:
+        self._method = method
+        self._all = all
+        self.free = method.concurrency or 1
+        self.queue: deque[asyncio.Future[None]] = deque()
+
+    def take(self) -> None:
+        self.free -= 1
+        self._all[self._method] = self
+
+    def leave(self) -> None:
+        while self.queue:
+            turn = self.queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.free += 1
+        if self.free == self._method.concurrency:
+            self._all.pop(self._method, None)
+
+
+class Table(MethodTable, Protocol):
+    """What a runner runs: a service."""
+
+    name: str
+
+    @property
+    def has_quick(self) -> bool:
+        """Whether `answer_inline` may answer anything."""
+
+    def answer_inline(self, raw: bytes) -> bytes | None:
+        """The answer to what is answered in place; None for all else, of which nothing has run."""
+
+
+class Runner:
+    """Runs the calls of one table: one call limit, one pool of threads, one clock for all its wires."""
+
+    def __init__(self, table: Table) -> None:
+        self.service = table
+        self.gate = CallLimit(table.limits.calls)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._clock: Clock | None = None
+        self.runs: set[InboundCall] = set()
+        self.peers: set[Any] = set()
+        """The `Peer`s whose calls it runs; it ends them when it drains."""
+        self._pool: ThreadPool | None = None
+        self._places: dict[Method, ConcurrencyLimit] = {}
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop, from the first use on; a test client may run one app on several loops, one by one."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop = loop
+            self._clock = Clock(loop)
+            self._pool = None
+        return loop
+
+    @property
+    def clock(self) -> Clock:
+        """The deadlines of everything in flight here."""
+        if self._clock is None:
+            self._clock = Clock(self.loop)
+        return self._clock
+
+    @property
+    def pool(self) -> ThreadPool:
+        """The worker threads, `limits.threads` of them at most."""
+        if self._pool is None:
+            self._pool = ThreadPool(self.loop, self.service.limits.threads, f"dragoman-{self.service.name}")
+        return self._pool
+
+    def places(self, method: Method) -> ConcurrencyLimit:
+        """The places of a method that has a concurrency of its own."""
+        return self._places.get(method) or ConcurrencyLimit(method, self._places)
+
+    # -- exchanges
+
+    def exchange(self, x: Exchange) -> None:
+        """Answer one exchange: in place where the method is quick, else from a task. Raises nothing: a fault of ours is
+        the answer."""
+        try:
+            self._exchange(x)
+        except Exception as error:
+            self.service.answers.faulty(x.request, error, x.respond)
+
+    def _exchange(self, x: Exchange) -> None:
+        service = self.service
+        if service.has_quick and not self.gate.draining:
+            answer = service.answer_inline(x.request)
+            if answer is not None:
+                x.respond(answer)
+                return
+        self.take(x, read(x.request, service.limits, service.lenient))
+
+    def take(self, x: Exchange, message: Message) -> None:
+        """Answer one exchange whose message was read already. Raises nothing, as `exchange`."""
+        try:
+            refusal = self.gate.refusal()
+            if refusal is None or type(message) not in _ASKING:
+                self.service.dispatcher.dispatch(message, ExchangeOrigin(self, x), x.respond)
+            else:
+                self._refuse(x, message, refusal)
+        except Exception as error:
+            self.service.answers.faulty(x.request, error, x.respond)
+
+    def _refuse(self, x: Exchange, message: Message, refusal: Refusal) -> None:
+        error = self.service.answers.dialect.error(refusal)
+        if isinstance(message, Request):
+            x.respond(failure(message.id, error, message.version), refusal)
+        else:
+            x.respond(None if isinstance(message, Notification) else failure(NULL, error), refusal)
+
+    async def answer(self, raw: bytes) -> bytes | None:
+        """One message and its answer."""
+        if len(raw) > self.service.limits.message_size:
+            return self.service.answers.oversized(len(raw))
+        x = _Plain(raw, self.loop.create_future())
+        self.exchange(x)
+        try:
+            return await x.future
+        except asyncio.CancelledError:
+            if x.gone is not None:
+                x.gone()
+            raise
+
+    def release(self) -> None:
+        """Give back timers and threads; for a runner whose one peer is closed."""
+        if self._clock is not None:
+            self._clock.close()
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    async def drain(self, timeout: float) -> None:
+        """Refuse new calls, wait for those in flight, cancel what is left, close every channel."""
+        self.gate.draining = True
+        for peer in tuple(self.peers):
+            peer.drain()
+        if self.gate.in_flight:
+            idle = self.loop.create_future()
+            self.gate.idle = lambda: None if idle.done() else idle.set_result(None)
+            await asyncio.wait([idle], timeout=timeout)
+            self.gate.idle = None
+        refusal = Refusal("draining", "Draining: the server closed before the call was done")
+        for peer in tuple(self.peers):
+            peer.inbox.turn_away(refusal)
+        for run in tuple(self.runs):
+            run.end(refusal)
+        if self.peers:
+            await asyncio.wait([asyncio.ensure_future(peer.close(0)) for peer in tuple(self.peers)])
+        self.release()
+
+
+class ExchangeOrigin:
+    """The origin of what one exchange asks."""
+
+    __slots__ = ("_runner", "_x", "caller", "calls")
+    peer = None
+
+    def __init__(self, runner: Runner, x: Exchange) -> None:
+        self._runner = runner
+        self._x = x
+        self.caller = x.caller
+        self.calls: list[InboundCall] | None = None
+        """Those of the batch that it brought; None where it brought a single message."""
+
+    @property
+    def reply_stream(self) -> Speak | None:
+        return self._x.stream
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._runner.service.answers.dialect
+
+    @property
+    def limits(self) -> Limits:
+        return self._runner.service.limits
+
+    def heard(self, message: Notification) -> bool:
+        return False
+
+    def takes_inline(self, message: Request | Notification) -> bool:
+        return True
+
+    def start(self, method: Method, message: Request | Notification, deliver: Deliver) -> None:
+        runner = self._runner
+        call = InboundCall(runner, method, message, self, deliver)
+        if self.calls is None:
+            self._x.gone = call.drop
+        elif (refusal := runner.gate.full()) is None:  # draining was looked at when the exchange came
+            self.calls.append(call)
+        else:
+            deliver(call.refused(refusal))
+            return
+        runner.gate.enter()
+        call.start()
+
+    def settle(self, call: InboundCall) -> None:
+        """Nothing is kept by id."""
+
+    def release(self, call: InboundCall) -> None:
+        self._runner.gate.leave()
+        if self.calls is not None:
+            self.calls.remove(call)
+        elif not call.method.stream:
+            self._x.gone = None  # what is over holds nothing in a circle
+
+    def turned_away(self, answer: bytes | None, why: Exception | Refusal | None, deliver: Deliver) -> None:
+        if isinstance(why, RpcError):
+            why = Refusal("unfit", why.message)
+        if self.calls is None and isinstance(why, Refusal):
+            self._x.respond(answer, why)
+        else:
+            deliver(answer)
+
+    def responded(self, message: Result | Failure) -> None:
+        """Nothing waits for one on an exchange."""
+
+    def malformed(self, message: Malformed) -> bool:
+        return False
+
+    def batch(self) -> ExchangeOrigin:
+        self.calls = []
+        self._x.gone = self._gone
+        return self
+
+    def _gone(self) -> None:
+        for call in tuple(self.calls or ()):
+            call.drop()
+
+    def deliver_batch(self, answer: bytes | None, count: int, deliver: Deliver) -> None:
+        deliver(answer)
+
+
+class _Plain:
+    """An exchange whose answer somebody awaits."""
+
+    __slots__ = ("caller", "future", "gone", "request")
+
+    def __init__(self, request: bytes, future: asyncio.Future[bytes | None]) -> None:
+        self.request = request
+        self.caller = Caller()
+        self.gone: Callable[[], None] | None = None
+        self.future = future
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        if not self.future.done():
+            self.future.set_result(answer)
+
+    def stream(self, message: bytes) -> bool:
+        return False

@@ -1,0 +1,55 @@
+"""A service as what wires serve: peers for its channels, a runner for its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..channel import Channel, Document, Exchange
+from ..jsonrpc.limits import Limits
+from .peer import Peer
+from .runner import Runner
+from .service import Service
+
+
+class ServableService:
+    """A `Service` on wires; a `Servable`. `limits`: others than the service's own."""
+
+    def __init__(self, service: Service, *, limits: Limits | None = None) -> None:
+        self.service = service = service if limits is None else service.within(limits)
+        self.name = service.name
+        self.runner = Runner(service)
+        self.gate = self.runner.gate
+
+    subprotocol: str | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """The service's."""
+        return self.service.limits
+
+    def restrict(self, limits: Limits) -> None:
+        """Serve under other limits from now on."""
+        self.service = self.runner.service = self.service.within(limits)
+        self.gate.limit = limits.calls
+
+    async def start(self) -> None:
+        """A service has no beginning of its own."""
+
+    async def stop(self) -> None:
+        """Nor an end."""
+
+    def exchange(self, x: Exchange) -> None:
+        """Answer one exchange, now or later."""
+        self.runner.exchange(x)
+
+    def attach(self, channel: Channel) -> None:
+        """Serve a channel until it ends."""
+        Peer(self.runner).attach(channel)
+
+    def routes(self) -> Mapping[str, Document]:
+        """`/openrpc.json`: what `rpc.discover` answers."""
+        return {"/openrpc.json": Document("application/json", method="rpc.discover")}
+
+    async def drain(self, timeout: float) -> None:
+        """Refuse new calls, wait for those in flight, cancel what is left, close every channel."""
+        await self.runner.drain(timeout)

@@ -1,0 +1,243 @@
+"""Worker threads of one event loop, for plain functions that may block.
+
+An executor wakes a thread for each piece of work and the loop for each result; for a quick function under load that is
+most of the price. Here the loop is woken once for all results that are ready, and one thread at a time is on its way to
+the work that waits: it wakes the next one before it begins, so that a function that blocks delays nothing behind it.
+
+Rules:
+
+- What a thread tells the loop (`call_soon`) and the ends of functions reach the loop in the order in which they happened.
+- `Work.abandon` withdraws work that has not begun; work that has begun cannot be stopped, and reports its return.
+- Threads hold no reference to the pool: without one their queue is worked off and they end. At the interpreter's exit
+  functions that have begun are waited for, as the standard library's executors do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextvars
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+
+class Work:
+    """One function on its way through a thread; `future` gets its result or its exception."""
+
+    __slots__ = (
+        "_abandoned",
+        "_arguments",
+        "_begun",
+        "_context",
+        "_error",
+        "_function",
+        "_result",
+        "_returned",
+        "future",
+    )
+
+    def __init__(self, future: asyncio.Future[Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.future = future
+        self._context = contextvars.copy_context()
+        self._function = function
+        self._arguments = arguments
+        self._begun = False
+        self._abandoned = False
+        self._returned: Callable[[], None] | None = None
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def abandon(self, returned: Callable[[], None]) -> bool:
+        """Take no result any more. True while the function runs: `returned` is called on the loop once it has returned.
+
+        On the loop. The thread sets `_begun` before it looks at `_abandoned`; here it is the other way round, so that one
+        of the two sees the other.
+        """
+        if self.future.done() and not self.future.cancelled():  # settled already
+            self.future.exception()
+            return False
+        self._abandoned = True
+        if self._begun:
+            self._returned = returned
+        return self._begun
+
+    def run(self) -> None:
+        """Call the function; in a worker thread."""
+        self._begun = True
+        if self._abandoned:
+            return
+        try:
+            self._result = self._context.run(self._function, *self._arguments)
+        except (StopIteration, GeneratorExit) as error:  # a future, or a coroutine, cannot carry these
+            self._error = RuntimeError(f"the method raised {type(error).__name__}")
+            self._error.__cause__ = error
+        except BaseException as error:
+            self._error = error
+
+    def settle(self) -> None:
+        """Tell the future how the function ended; on the loop, after `run`."""
+        error, self._error = self._error, None  # no reference cycle through its traceback
+        if self._returned is not None:
+            self._returned()
+        elif self.future.done():
+            return
+        elif error is None:
+            self.future.set_result(self._result)
+        else:
+            self.future.set_exception(error)
+
+
+class ThreadPool:
+    """At most `size` threads, each started when there is work and no idle thread for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, size: int, name: str) -> None:
+        self._queue = queue = _Queue(loop, size, name)
+        weakref.finalize(self, queue.close).atexit = False
+
+    def submit(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Work:
+        """Call the function in a thread, in a copy of the current context; on the loop. RuntimeError after `close`."""
+        queue = self._queue
+        if queue.closed:
+            raise RuntimeError("the thread pool is closed")
+        work = Work(queue.loop.create_future(), function, arguments)
+        queue.waiting.append(work)
+        try:
+            queue.wake()
+        except RuntimeError:  # the system has no thread left, and there is none of ours
+            queue.waiting.remove(work)
+            raise
+        return work
+
+    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> bool:
+        """Have the loop call back; from any thread. False where the loop is closed."""
+        return self._queue.tell(callback, *arguments)
+
+    def close(self) -> None:
+        """Cancel what has not begun; idle threads end now, the others when their function returns. On the loop."""
+        queue = self._queue
+        while queue.waiting:
+            work = queue.waiting.popleft()
+            if not queue.loop.is_closed():
+                work.future.cancel()
+        queue.close()
+
+
+class _Queue:
+    """What the threads of a pool share. What is done under `lock` is short and calls nothing foreign."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, size: int, name: str) -> None:
+        self.loop = loop
+        self.size = size
+        self.name = name
+        self.waiting: deque[Work] = deque()
+        self.closed = False
+        self.lock = threading.Lock()
+        self.threads: set[threading.Thread] = set()
+        self.idle: list[threading.Lock] = []  # one a thread that waits, released to wake it
+        self.waking = False  # a thread is on its way to `waiting`
+        self.told: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self.calling = False  # the loop has been asked to look at `told`
+
+    def wake(self) -> None:
+        """Send a thread on its way, where work waits, none is on its way yet and there is one to be had."""
+        with self.lock:
+            if self.waking or not self.waiting:
+                return
+            if self.idle:
+                self.waking = True
+                self.idle.pop().release()
+                return
+            if len(self.threads) == self.size:
+                return
+            thread = threading.Thread(target=self.work, name=f"{self.name}_{len(self.threads)}", daemon=True)
+            self.threads.add(thread)
+            self.waking = True
+        try:
+            thread.start()
+        except RuntimeError:  # "can't start new thread": those that run come to the work in their turn
+            with self.lock:
+                self.threads.discard(thread)
+                self.waking = False
+                alone = not self.threads
+            if alone:
+                raise
+
+    def work(self) -> None:
+        """The life of one thread."""
+        _queues.add(self)
+        parked = threading.Lock()
+        parked.acquire()
+        arrived = True
+        while True:
+            with self.lock:
+                if arrived:
+                    self.waking = False
+                if not self.waiting:
+                    if self.closed:
+                        self.threads.discard(threading.current_thread())
+                        return
+                    self.idle.append(parked)
+                    work = None
+                else:
+                    work = self.waiting.popleft()
+            if work is None:
+                parked.acquire()
+                arrived = True
+                continue
+            arrived = False
+            if self.waiting:
+                self.wake()
+            work.run()
+            self.tell(work.settle)
+            del work  # its arguments must not live until the next one comes
+
+    def tell(self, callback: Callable[..., object], *arguments: Any) -> bool:
+        """Have the loop call back, which is woken once for all that is told until it looks."""
+        self.told.append((callback, arguments))
+        if not self.calling:
+            self.calling = True
+            try:
+                self.loop.call_soon_threadsafe(self.call)
+            except RuntimeError:  # the loop is closed, and with it all who waited
+                self.told.clear()
+                return False
+        return True
+
+    def call(self) -> None:
+        """On the loop: call what was told so far. What is told meanwhile asks anew, so that others get their turn."""
+        self.calling = False
+        for _ in range(len(self.told)):
+            callback, arguments = self.told.popleft()
+            try:
+                callback(*arguments)
+            except Exception as error:
+                self.loop.call_exception_handler({"message": "a callback from a thread failed", "exception": error})
+
+    def close(self) -> None:
+        """End the threads once nothing waits."""
+        with self.lock:
+            self.closed = True
+            idle, self.idle = self.idle, []
+        for parked in idle:
+            parked.release()
+
+
+_queues: weakref.WeakSet[_Queue] = weakref.WeakSet()
+
+
+@atexit.register
+def finish(patience: float | None = None) -> bool:
+    """At exit: what waits never begins, what has begun returns, within `patience` seconds. False: some has not."""
+    until = None if patience is None else time.monotonic() + patience
+    for queue in tuple(_queues):
+        queue.waiting.clear()
+        queue.close()
+        for thread in tuple(queue.threads):
+            thread.join(None if until is None else max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                return False
+    return True

@@ -1,0 +1,86 @@
+"""The wire that a URL names: `dial` and `listen`, found in the table of schemes (`net.scheme`).
+
+Rules:
+
+- A wire's module is imported when its scheme is used.
+- A third-party package that is missing is a `LocalError` that names the extra to install.
+- Wires know `channel.Servable`, never a service; they know `jsonrpc` and never `rpc`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from .channel import Channel, Dial, Listen, Listener, Options, Servable
+from .jsonrpc.errors import LocalError
+from .net.scheme import SCHEMES, lacking, load
+from .net.urls import masked, printable, scheme_of
+
+
+async def dial(target: str | Sequence[str], options: Options) -> Channel:
+    """A channel to a URL, or to a child process: a command as a list, or as a string without a scheme, split as the
+    shell would. Broken when there is no answer; LocalError when `target` makes no sense."""
+    if not isinstance(target, str) or not scheme_of(target):
+        started: Any = load("stdio", "transports.stream.stdio.start")
+        channel: Channel = await started(_command(target), options)
+        return channel
+    scheme = _known(target)
+    with _packages(scheme):
+        reach: Dial = load(scheme, SCHEMES[scheme].dial)
+        return await reach(target, options)
+
+
+async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
+    """An open door at a URL. LocalError, with one clear sentence, when it cannot be opened there."""
+    if not scheme_of(url):
+        raise LocalError(f"Cannot listen on {masked(url)!r}: a URL begins with a scheme: {', '.join(SCHEMES)}")
+    scheme = _known(url)
+    if options.guard is not None and not SCHEMES[scheme].guarded:
+        guarded = ", ".join(name for name, row in SCHEMES.items() if row.guarded)
+        raise LocalError(f"{masked(url)}: no guard stands at this door; guard= is for {guarded}")
+    with _packages(scheme):
+        start: Listen = load(scheme, SCHEMES[scheme].listen)
+        return await start(url, served, options)
+
+
+def _known(url: str) -> str:
+    scheme = scheme_of(url)
+    if scheme not in SCHEMES:
+        raise LocalError(_unknown(url, scheme))
+    return scheme
+
+
+def _unknown(url: str, scheme: str) -> str:
+    text = f"{masked(url)}: nothing is known of {printable(scheme)!r}; the schemes are {', '.join(SCHEMES)}"
+    near = difflib.get_close_matches(scheme, SCHEMES, n=1, cutoff=0.5)
+    port = url.partition(":")[2]
+    if port.isascii() and port.isdigit():  # "localhost:9000"
+        return f"{text}. Did you mean tcp://{masked(url)}?"
+    return f"{text}. Did you mean {near[0]}:?" if near else text
+
+
+def _command(target: str | Sequence[str]) -> list[str]:
+    if isinstance(target, str):
+        text = target
+        try:
+            target = shlex.split(text)
+        except ValueError as fault:
+            raise LocalError(f"{printable(text)!r} is neither a URL nor a command: {fault}") from None
+    if not target or not all(isinstance(word, str) for word in target):
+        raise LocalError(
+            "A command is a list of strings that is not empty, and a URL begins with a scheme such as tcp://"
+        )
+    return list(target)
+
+
+@contextmanager
+def _packages(scheme: str) -> Iterator[None]:
+    """Say which extra brings a package that is missed later than at the import of the wire."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        raise lacking(scheme, missing) from missing

@@ -1,0 +1,160 @@
+"""What was answered lately, so that a request that a broker delivers again is answered and not run again.
+
+In this process's memory, and in a store that workers share where one is given (`Options.store`).
+
+Rules:
+
+- An answer is kept under `bound_key`: the idempotency key together with the caller, the method and the params. So a key
+  that another caller knows, or that is used for another call, is another key; its caller is not told that it is in use.
+- With it stands the correlation that it was an answer to: for another correlation (the caller asked again, with a key
+  of its own) the answer gets the new request's id.
+- `limits.answers_kept` and `limits.answers_kept_size` bound what is kept here and, for what this worker put there, in
+  the store. The oldest go first; an answer longer than all of it is not kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...jsonrpc.limits import Limits
+from .contract import AGAIN, DEADLINE, KEY, KIND, BrokerMessage
+
+log = logging.getLogger("dragoman.wire")
+
+SECONDS = 600.0
+"""How long an answer is kept: much longer than a broker takes to deliver again what was not settled."""
+
+
+class Answer(Struct, frozen=True, array_like=True):
+    """What was answered; an empty body where nothing was owed."""
+
+    correlation: str
+    body: bytes
+    at: float = 0.0
+
+
+class _Head(Struct):
+    id: Raw | UnsetType = UNSET
+    method: Raw = Raw(b"")
+    params: Raw = Raw(b"")
+
+
+class _Response(Struct):
+    jsonrpc: str | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+    id: Raw | UnsetType = UNSET
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Answer).decode
+_head = msgspec.json.Decoder(_Head).decode
+_response = msgspec.json.Decoder(_Response).decode
+
+
+_OURS = frozenset((KEY, DEADLINE, AGAIN, KIND, "traceparent", "tracestate", "baggage"))
+"""Headers that may differ between two attempts at one call; by all others a service may know its caller."""
+
+
+def bound_key(key: str, letter: BrokerMessage) -> str:
+    """Under which the answer to a request with this idempotency key is kept: a digest of the key, the caller (its
+    mailbox and its headers), the method and the params; of the whole body where that is no single request."""
+    try:
+        head = _head(letter.body)
+        call = bytes(head.method), bytes(head.params)
+    except (msgspec.DecodeError, RecursionError):
+        call = letter.body, b""
+    headers = [pair for pair in letter.headers.items() if pair[0] not in _OURS]
+    parts = (key, letter.mailbox or letter.reply_to, sorted(headers) if headers else headers, *call)
+    try:
+        text = _encode(parts)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        text = repr(parts).encode("ascii", "backslashreplace")
+    return blake2b(text, digest_size=20).hexdigest()
+
+
+class _Budget:
+    """What is kept under how many names, in how many bytes; the oldest first."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._sizes: OrderedDict[str, int] = OrderedDict()
+        self._bytes = 0
+
+    def fits(self, size: int) -> bool:
+        """Whether it can be kept at all."""
+        return size <= self._limits.answers_kept_size and self._limits.answers_kept > 0
+
+    def add(self, key: str, size: int) -> list[str]:
+        """Keep one more; what must go for it."""
+        self._bytes += size - self._sizes.pop(key, 0)
+        self._sizes[key] = size
+        gone: list[str] = []
+        while self._bytes > self._limits.answers_kept_size or len(self._sizes) > self._limits.answers_kept:
+            name, size = self._sizes.popitem(last=False)
+            self._bytes -= size
+            gone.append(name)
+        return gone
+
+
+class AnswerCache:
+    """The answers of one listener. `store`: a `bus.Store` or None."""
+
+    def __init__(self, limits: Limits, store: Any = None) -> None:
+        self.store = store
+        self._answers: dict[str, Answer] = {}
+        self._here = _Budget(limits)
+        self._shared = _Budget(limits)
+
+    def keep(self, key: str, correlation: str, body: bytes) -> None:
+        """Remember here."""
+        if self._here.fits(len(body)):
+            self._answers[key] = Answer(correlation, body, time.monotonic())
+            for old in self._here.add(key, len(body)):
+                del self._answers[old]
+
+    def here(self, key: str) -> Answer | None:
+        """What this process answered."""
+        found = self._answers.get(key)
+        return found if found is not None and time.monotonic() - found.at < SECONDS else None
+
+    async def share(self, key: str, correlation: str, body: bytes) -> None:
+        """Remember for every worker. A store that is away is logged: the answer goes out all the same."""
+        if not self._shared.fits(len(body)):
+            return
+        try:
+            await self.store.put(f"answer:{key}", _encode(Answer(correlation, body)), ttl=SECONDS)
+            for old in self._shared.add(key, len(body)):
+                await self.store.delete(f"answer:{old}")
+        except ConnectionError as why:
+            log.warning("an answer could not be stored for the other workers: %s", why)
+
+    async def shared(self, key: str) -> Answer | None:
+        """What any worker answered."""
+        try:
+            found = await self.store.get(f"answer:{key}")
+            return None if found is None else _decode(found)
+        except (ConnectionError, msgspec.DecodeError) as why:
+            log.warning("the store of recent answers is of no use now: %s", why)
+            return None
+
+
+def fitting(answer: Answer, correlation: str, request: bytes) -> bytes | None:
+    """The body that answers this request; None where a recent answer cannot (a batch, asked again)."""
+    if answer.correlation == correlation or not answer.body:
+        return answer.body
+    try:
+        id, response = _head(request).id, _response(answer.body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if id is UNSET:
+        return None
+    response.id = id
+    return msgspec.json.encode(response)

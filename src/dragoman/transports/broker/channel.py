@@ -1,0 +1,381 @@
+"""A caller over a broker: a `Channel` that sends requests to one address and takes answers from a mailbox of its own.
+
+Rules:
+
+- Every message is one letter. `flush` returns when the broker has confirmed the notifications that the current task
+  sent, and raises what became of one that was not taken.
+- While the broker is away messages wait, up to `limits.send_queue` bytes; then `writable` is False. What was not
+  confirmed is sent again, with the same key, when it is back; what was confirmed waits for its answer, where the
+  broker keeps things (`BrokerAdapter.durable`), and fails at once where it does not.
+- An outage is told in the log, and so is a message that the broker does not confirm though it is there.
+- Who stops waiting for a call says so on the control address: the queue would hand a cancel to another worker.
+- An answer that no call waits for (late, or a second one) is dropped. A message that is no answer (`ahead`) goes to
+  the receiver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import cast
+
+from msgspec.structs import replace
+
+from ...channel import Broken, Caller, Channel, ChannelError, Closed, Options, Outgoing, Receiver, again
+from ...jsonrpc.errors import BadAnswer, LocalError
+from ...jsonrpc.limits import Limits
+from ...net.reconnect import BackgroundTasks, OutageLog, backoff
+from ...net.replies import unanswered
+from ...net.sending import Waiters
+from ...net.sockets import cannot_dial
+from ...net.urls import Url
+from . import contract
+from .contract import (
+    AGAIN,
+    AHEAD,
+    BROADCAST,
+    CANCEL,
+    DEADLINE,
+    KEY,
+    KIND,
+    UNROUTABLE,
+    BrokerAdapter,
+    BrokerMessage,
+    NotTaken,
+    Unroutable,
+)
+
+log = logging.getLogger("dragoman.wire")
+
+PAUSES = (0.02, 1.0)
+"""The first and the longest pause before a message is sent again to a broker that has not said that it is lost."""
+UNCONFIRMED = 5.0
+"""Seconds that a broker may take to confirm a message before that is worth a word in the log."""
+SECONDS_FOR_CANCELS = 2.0
+"""How long closing waits until the cancels are out; they are at most once anyway."""
+
+
+async def reach(post: BrokerAdapter, where: Url, options: Options) -> Channel:
+    """The channel of a post: opens it and makes its mailbox. Raises Broken; then the post is closed."""
+    try:
+        await post.open()
+        channel = BrokerChannel(post, where, options.limits)
+        await channel.begin()
+    except BaseException as fault:
+        await post.close()
+        if isinstance(fault, OSError | ValueError) and not isinstance(fault, ChannelError):
+            raise cannot_dial(where, fault) from None
+        raise
+    return channel
+
+
+class _Sent:
+    """One letter on its way, or its call waiting for the answer."""
+
+    __slots__ = ("call", "channel", "confirmed", "letter", "posted_at", "sender", "task", "ttl", "way")
+
+    def __init__(self, channel: BrokerChannel, letter: BrokerMessage, call: Outgoing | None, ttl: float | None) -> None:
+        self.channel = channel
+        self.letter = letter
+        self.call = call
+        self.ttl = ttl
+        self.posted_at: float | None = None
+        """Since when the broker may have it."""
+        self.confirmed = False
+        self.task: asyncio.Task[None] | None = None
+        self.sender: asyncio.Task[object] | None = None
+        self.way: Callable[[BrokerMessage], Awaitable[None]] | None = None
+        """Another way than that of requests."""
+
+    def abandon(self) -> None:
+        self.channel.abandon(self)
+
+    def over(self, task: asyncio.Task[None]) -> None:
+        self.channel.over(self, task)
+
+
+class BrokerChannel:
+    """See the module's rules."""
+
+    duplex = False
+
+    def __init__(self, post: BrokerAdapter, where: Url, limits: Limits) -> None:
+        self.caller = Caller(scheme=where.scheme, remote=where.address, path=where.path, tls=where.scheme[-1] == "s")
+        self.writable = True
+        self._post = post
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._receiver: Receiver | None = None
+        self._ending: ChannelError | None = None
+        self._told = False
+        self._mailbox = ""
+        self._names = uuid.uuid4().hex
+        self._count = 0
+        self._online: asyncio.Future[None] | None = None  # set while the broker is away
+        self._out: dict[str, _Sent] = {}  # calls without an answer
+        self._unsent: dict[_Sent, None] = {}  # what the broker has not confirmed
+        self._notes: dict[asyncio.Task[object] | None, list[asyncio.Task[None]]] = {}
+        self._asides = BackgroundTasks(where.shown)
+        self._away = OutageLog(where.shown)
+        self._slow = OutageLog(where.shown)
+        self._looking: asyncio.TimerHandle | None = None
+        self._bytes = 0
+        self._waiters = Waiters()
+        self._closing: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Make the mailbox."""
+        self._post.on_state = self._state
+        self._mailbox = await self._post.mailbox(self._take)
+
+    # -- the contract -----------------------------------------------------------------------------
+
+    def open(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    def send(self, message: bytes, call: Outgoing | None = None) -> None:
+        """As `Channel.send`. LocalError for a message that the broker does not take. `call.extra`, when it is a
+        mapping, travels in the headers; `{"key": ...}` is the idempotency key."""
+        self._check(message)
+        ttl = None if call is None else call.left
+        headers = {} if call is None else _headers(call, ttl)
+        sent = _Sent(self, self._letter(message, headers), call, ttl)
+        if call is not None:
+            self._out[sent.letter.correlation] = sent
+            call.abandon = sent.abandon
+        self._start(sent)
+
+    def broadcast(self, message: bytes) -> None:
+        """Send a notification to everyone who serves the address. At most once."""
+        self._check(message)
+        sent = _Sent(self, self._letter(message, {KIND: BROADCAST}), None, None)
+        sent.way = self._post.tell
+        self._start(sent)
+
+    async def flush(self) -> None:
+        """As `Channel.flush`; and wait until the broker has the current task's notifications."""
+        while not self.writable and self._ending is None:
+            await self._waiters.wait()
+        mine = self._notes.get(asyncio.current_task())
+        if mine:
+            mine = list(mine)
+            await asyncio.wait(mine)
+            for task in mine:
+                if not task.cancelled() and (why := task.exception()) is not None:
+                    raise cast(Exception, why).with_traceback(None)
+        if self._ending is not None:
+            raise self._again()
+
+    async def close(self) -> None:
+        if self._closing is None:
+            self._ending = Closed(f"The channel to {self.caller.remote} was closed here")
+            self._closing = self._loop.create_task(self._leave(self._limits.write_timeout))
+        await asyncio.shield(self._closing)
+
+    def abort(self, why: ChannelError) -> None:
+        if self._closing is None:
+            self._ending = why
+            self._closing = self._loop.create_task(self._leave(0))
+
+    # -- letters out ------------------------------------------------------------------------------
+
+    def _check(self, message: bytes) -> None:
+        if self._ending is not None:
+            raise self._again()
+        if len(message) > self._post.limit:
+            raise LocalError(
+                f"the message has {len(message)} bytes; {self._post.name} takes {self._post.limit} at {self.caller.remote}"
+            )
+
+    def _again(self) -> ChannelError:
+        assert self._ending is not None
+        return again(self._ending)
+
+    def _letter(self, message: bytes, headers: dict[str, str]) -> BrokerMessage:
+        self._count += 1
+        correlation = f"{self._names}-{self._count}"
+        headers.setdefault(KEY, correlation)
+        return BrokerMessage(body=message, reply_to=self._mailbox, correlation=correlation, headers=headers)
+
+    def _start(self, sent: _Sent) -> None:
+        self._unsent[sent] = None
+        self._bytes += len(sent.letter.body)
+        if self.writable and self._bytes > self._limits.send_queue:
+            self.writable = False
+        sent.task = self._loop.create_task(self._send(sent))
+        sent.task.add_done_callback(sent.over)
+        if self._looking is None:
+            self._looking = self._loop.call_later(UNCONFIRMED, self._look)
+        if sent.call is None:
+            sent.sender = asyncio.current_task()
+            self._notes.setdefault(sent.sender, []).append(sent.task)
+
+    async def _send(self, sent: _Sent) -> None:
+        """Until the broker has it, or says no."""
+        waits = None
+        while True:
+            if self._online is not None:
+                await asyncio.shield(self._online)
+            sent.posted_at = self._loop.time()
+            try:
+                if sent.way is None:
+                    await self._post.request(sent.letter, sent.ttl)
+                else:
+                    await sent.way(sent.letter)
+            except Broken:  # Unroutable, Refused: it will not do so the next time either
+                raise
+            except ConnectionError as why:
+                if not isinstance(why, NotTaken):
+                    count = int(sent.letter.headers.get(AGAIN, "0")) + 1
+                    sent.letter = replace(sent.letter, headers={**sent.letter.headers, AGAIN: str(count)})
+                if self._online is None:  # lost, though we were not told yet
+                    waits = waits or backoff(*PAUSES)
+                    await asyncio.sleep(next(waits))
+                continue
+            sent.confirmed = True
+            return
+
+    def _look(self) -> None:
+        """Say what the broker, though it is there, does not confirm."""
+        self._looking = None
+        if self._ending is not None:
+            return
+        waiting = [sent.posted_at for sent in self._unsent if sent.posted_at is not None]
+        longest = self._loop.time() - min(waiting) if waiting and self._online is None else 0.0
+        if longest >= UNCONFIRMED:
+            what = f"{self._post.name} does not confirm what is sent to {self.caller.path.strip('/')}"
+            self._slow.tell(f"{what}: {len(waiting)} messages wait, the first for {longest:.0f} s")
+        if self._unsent:
+            self._looking = self._loop.call_later(UNCONFIRMED, self._look)
+
+    def over(self, sent: _Sent, task: asyncio.Task[None]) -> None:
+        """The sending of a letter has ended."""
+        self._unsent.pop(sent, None)
+        self._bytes -= len(sent.letter.body)
+        if not self.writable and self._bytes <= self._limits.send_queue:
+            self.writable = True
+            self._waiters.wake()
+            self._loop.call_soon(self._resumed)
+        if sent.call is None:
+            self._loop.call_soon(self._forget_note, sent, task)
+        if task.cancelled():
+            return
+        why = task.exception()
+        if why is None:
+            return
+        if not isinstance(why, ChannelError):
+            log.error("%s: a letter could not be sent", self.caller.remote, exc_info=why)
+            why = Broken(f"{self._post.name} at {self.caller.remote}: the message could not be sent: {why!r}")
+        ending: ChannelError = why
+        if sent.call is not None and self._out.pop(sent.letter.correlation, None) is not None:
+            sent.call.abandon = None
+            sent.call.failed(ending.with_traceback(None))
+
+    def _forget_note(self, sent: _Sent, task: asyncio.Task[None]) -> None:
+        notes = self._notes.get(sent.sender)
+        if notes is not None and task in notes:
+            notes.remove(task)
+            if not notes:
+                del self._notes[sent.sender]
+
+    def _resumed(self) -> None:
+        if self.writable and self._receiver is not None and self._ending is None:
+            self._receiver.resumed()
+
+    def abandon(self, sent: _Sent) -> None:
+        """That answer is not waited for any more: say so to the worker that may be at it."""
+        if self._out.pop(sent.letter.correlation, None) is None:
+            return
+        if sent.task is not None and not sent.task.done():
+            sent.task.cancel()
+        if sent.posted_at is not None and self._online is None and self._told is False:
+            self._asides.begin(self._cancel(sent.letter.correlation))
+
+    async def _cancel(self, correlation: str) -> None:
+        try:
+            await self._post.tell(BrokerMessage(body=b"", correlation=correlation, headers={KIND: CANCEL}))
+        except ConnectionError as why:
+            log.debug("%s: a cancel could not be sent: %s", self.caller.remote, why)
+
+    # -- letters in -------------------------------------------------------------------------------
+
+    def _take(self, letter: BrokerMessage) -> None:
+        if self._told:
+            return
+        if letter.headers and letter.headers.get(KIND) == AHEAD:
+            if len(letter.body) > self._limits.message_size:
+                log.warning("%s: a message of %d bytes came ahead and is dropped", self.caller.remote, len(letter.body))
+            elif self._receiver is not None:
+                self._receiver.received(letter.body)
+        elif (sent := self._out.pop(letter.correlation, None)) is None:
+            log.debug("%s: an answer that no call waits for", self.caller.remote)
+        else:
+            if sent.task is not None and not sent.task.done():  # the answer was quicker than the confirmation
+                sent.confirmed = True
+            call = cast(Outgoing, sent.call)
+            call.abandon = None
+            if letter.headers and letter.headers.get(KIND) == UNROUTABLE:
+                call.failed(Unroutable(f"no worker serves {self.caller.path.strip('/')} at {self.caller.remote}"))
+                letter.settle("answered")
+                return
+            if len(letter.body) > self._limits.message_size:
+                size, allowed = len(letter.body), self._limits.message_size
+                call.failed(BadAnswer(f"the answer has {size} bytes, message_size allows {allowed}"))
+            elif self._receiver is not None:
+                self._receiver.received(letter.body)
+            if not call.settled:
+                call.failed(unanswered(letter.body))
+        letter.settle("answered")
+
+    # -- the broker goes and comes ----------------------------------------------------------------
+
+    def _state(self, online: bool, why: str) -> None:
+        self._away.stands(online, self._post.name, why)
+        if online:
+            waiting, self._online = self._online, None
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
+            return
+        if self._online is None:
+            self._online = self._loop.create_future()
+        if not self._post.durable:
+            for sent in [sent for sent in self._out.values() if sent.confirmed]:
+                del self._out[sent.letter.correlation]
+                call = cast(Outgoing, sent.call)
+                call.abandon = None
+                call.failed(Broken(f"{self._post.name} at {self.caller.remote} was lost during the call: {why}"))
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def _leave(self, patience: float | None) -> None:
+        tasks = [sent.task for sent in self._unsent if sent.task is not None]
+        if patience and tasks and self._online is None:
+            await asyncio.wait(tasks, timeout=patience)
+        await self._asides.end(SECONDS_FOR_CANCELS if patience else 0)
+        rest = [sent.task for sent in self._unsent if sent.task is not None and not sent.task.done()]
+        for task in rest:
+            task.cancel()
+        if rest:
+            await asyncio.wait(rest)
+        if self._looking is not None:
+            self._looking.cancel()
+        await self._post.close()
+        self._told = True
+        self._waiters.wake()
+        why = self._again()
+        out, self._out = self._out, {}
+        for sent in out.values():
+            cast(Outgoing, sent.call).failed(why)
+        if self._receiver is not None:
+            self._receiver.ended(why)
+
+
+def _headers(call: Outgoing, ttl: float | None) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    if isinstance(call.extra, Mapping):
+        headers = {str(name): str(value) for name, value in call.extra.items() if name not in (KIND, DEADLINE, AGAIN)}
+    if ttl is not None:
+        headers[DEADLINE] = str(int((contract.now() + ttl) * 1000))
+    return headers

@@ -1,0 +1,177 @@
+"""One delivery of a broker as an `Exchange`: what is answered, streamed, joined and dropped of it.
+
+It decides nothing about the queue: what is to be answered or put off it gives to its `Worker`, the listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from ...channel import Broken, Caller, Identity
+from ...jsonrpc.errors import Refusal
+from ...net.reconnect import BackgroundTasks
+from .contract import AGAIN, AHEAD, KEY, KIND, BrokerAdapter, BrokerMessage, Outcome
+
+log = logging.getLogger("dragoman.wire")
+
+AHEAD_QUEUE = 1_000
+"""Messages of one exchange that wait to be sent ahead of its answer; what is beyond that is dropped."""
+
+
+class Worker(Protocol):
+    """The listener, as its deliveries see it."""
+
+    scheme: str
+    tls: bool
+    path: str
+    url: str
+    post: BrokerAdapter
+    asides: BackgroundTasks
+
+    def put_off(self, delivery: Delivery, kind: str) -> None:
+        """There is no place for it now."""
+
+    def answer(self, delivery: Delivery, answer: bytes | None) -> None:
+        """The exchange is over: answer, then settle."""
+
+    async def deliver(self, to: str, letter: BrokerMessage) -> None:
+        """Send to a mailbox, until the broker has it. Broken when it will never take it."""
+
+    def settle(self, delivery: Delivery, outcome: Outcome) -> None:
+        """The end of a delivery."""
+
+
+class Delivery:
+    """An `Exchange`: one letter and its answer."""
+
+    __slots__ = (
+        "_ahead",
+        "_letters",
+        "_over",
+        "_pump",
+        "_worker",
+        "caller",
+        "followers",
+        "gone",
+        "key",
+        "letter",
+        "name",
+        "request",
+    )
+
+    def __init__(self, worker: Worker, letter: BrokerMessage, key: str, identity: Identity | None = None) -> None:
+        self.request = letter.body
+        self.caller = Caller(
+            scheme=worker.scheme,
+            remote=letter.mailbox or letter.reply_to,
+            path=worker.path,
+            headers=letter.headers,
+            tls=worker.tls,
+            identity=identity,
+            key=letter.headers.get(KEY, ""),
+            redelivered=letter.count + _sent_before(letter),
+        )
+        self.gone: Callable[[], None] | None = None
+        self.key = key
+        """The `bound_key` of the request; "" where it has no idempotency key."""
+        self.name = key or f" {id(self)}"
+        self.letter = letter
+        self._worker = worker
+        self._letters = [letter]
+        self.followers: list[BrokerMessage] = []
+        self._over = False
+        self._ahead: deque[bytes] = deque()
+        self._pump: asyncio.Task[None] | None = None
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        if self._over:
+            return
+        if refusal is not None and refusal.kind in ("busy", "draining"):
+            self._worker.put_off(self, refusal.kind)
+            return
+        self._over = True
+        self._worker.answer(self, answer)
+
+    def stream(self, message: bytes) -> bool:
+        return not self._over and self.tell(message)
+
+    def tell(self, message: bytes) -> bool:
+        """Send a message to the caller's mailbox, at any time, after the answer too. False: it has none, or too many
+        wait already."""
+        if not self.letter.reply_to or len(self._ahead) >= AHEAD_QUEUE or len(message) > self._worker.post.limit:
+            return False
+        self._ahead.append(message)
+        if self._pump is None or self._pump.done():
+            self._pump = self._worker.asides.begin(self._send_ahead())
+        return True
+
+    async def _send_ahead(self) -> None:
+        correlation = self.letter.correlation
+        while self._ahead:
+            letter = BrokerMessage(body=self._ahead.popleft(), correlation=correlation, headers={KIND: AHEAD})
+            try:
+                await self._worker.deliver(self.letter.reply_to, letter)
+            except Broken as why:
+                log.debug("%s: a message ahead of an answer is dropped: %s", self._worker.url, why)
+
+    async def sent_ahead(self) -> None:
+        """Wait until what goes ahead of the answer is out."""
+        while self._pump is not None and not self._pump.done():
+            await asyncio.wait([self._pump])
+
+    def anew(self) -> Delivery:
+        """The same, as an exchange that was not handed on yet."""
+        again = Delivery(self._worker, self.letter, self.key, self.caller.identity)
+        again.name, again._letters, again.followers = self.name, self._letters, self.followers
+        self._over = True
+        return again
+
+    def join(self, letter: BrokerMessage) -> None:
+        """The same request came again while it runs here: the broker has lost us meanwhile, or the caller asks anew."""
+        if letter.correlation == self.letter.correlation:
+            self._letters.append(letter)
+        else:
+            self.followers.append(letter)
+
+    def drop(self) -> None:
+        """The caller is gone."""
+        if self._over:
+            return
+        self._over = True
+        if self.gone is not None:
+            self.gone()
+        self._worker.settle(self, "nothing_owed")
+
+    def settled(self, outcome: Outcome) -> None:
+        """Tell the broker."""
+        for letter in self._letters:
+            letter.settle(outcome)
+        self._letters.clear()
+
+
+class Broadcast:
+    """An `Exchange` for what everyone hears: nothing is owed."""
+
+    __slots__ = ("caller", "gone", "request")
+
+    def __init__(self, request: bytes, caller: Caller) -> None:
+        self.request = request
+        self.caller = caller
+        self.gone: Callable[[], None] | None = None
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        """It is not waited for."""
+
+    def stream(self, message: bytes) -> bool:
+        """It is not heard."""
+        return False
+
+
+def _sent_before(letter: BrokerMessage) -> int:
+    """How often its caller had sent it before."""
+    text = letter.headers.get(AGAIN, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0

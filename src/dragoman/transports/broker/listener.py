@@ -1,0 +1,419 @@
+"""Who serves over a broker: a `Listener` that makes of every letter an `Exchange`.
+
+Rules:
+
+- A delivery is settled once: after the broker has confirmed its answer, or at once where none is owed. An answer that
+  the broker did not confirm is sent again when it is back.
+- Every delivery is settled, whatever is in it. A letter that is no JSON-RPC is answered where it says whom to answer,
+  else rejected (dead-letter). A request that was delivered `deliveries` times, and whose workers all died, is answered
+  with an error and rejected. One that asks for its answer elsewhere than in a mailbox (`contract.Mailboxes`), or has a
+  correlation above `limits.id_length`, is not run but counted (`refused`) and rejected.
+- Where a guard stands it sees the headers of every request, before anything of it is decoded or answered from memory, and
+  of every broadcast. What it denies is answered where that is possible, and counted (`refused`). A cancel needs no
+  guard: it names a call by a correlation that its caller alone knows.
+- A request whose deadline has passed, or whose cancel came before it, is not run. Deadlines are times of day, so the
+  clocks of the machines must agree.
+- What was answered lately is answered again from memory (or `Options.store`), not run again; what comes again and
+  is not found there runs with `Caller.redelivered`. A second copy of what runs here joins the first.
+- While there is no place for it a letter is kept, and offered again as a new exchange when another of ours has ended, or
+  after a pause; while draining it goes back to the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Coroutine
+from typing import Any
+
+from ...channel import Admitted, Broken, Caller, Guard, Handshake, Identity, Options, Servable, exchanged
+from ...jsonrpc.codec import decode, failure
+from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, PLAIN, Refusal, RpcError, too_large
+from ...jsonrpc.messages import NULL, Batch, Malformed, Request
+from ...net.guarding import decide
+from ...net.reconnect import BackgroundTasks, OutageLog, backoff
+from ...net.sockets import CannotListen, cannot_listen
+from ...net.urls import Url, number, printable
+from . import contract
+from .answers import AnswerCache, bound_key, fitting
+from .contract import AGAIN, BROADCAST, CANCEL, DEADLINE, DELIVERIES, KEY, KIND, BrokerAdapter, BrokerMessage, Outcome
+from .delivery import Broadcast, Delivery
+
+log = logging.getLogger("dragoman.wire")
+
+PAUSES = (0.02, 1.0)
+"""The first and the longest pause before an answer is sent again to a broker that has not said that it is lost."""
+OFFERS = (0.1, 1.0)
+"""The first and the longest pause before requests for which there was no place are offered again, though none of ours
+ended meanwhile: other wires share the place."""
+
+
+async def begin(post: BrokerAdapter, where: Url, served: Servable, options: Options, *, name: str) -> BrokerListener:
+    """Open a post and serve at it. `name`: the address as it is shown. CannotListen; then the post is closed."""
+    try:
+        listener = BrokerListener(post, where, served, options, name)
+        await post.open()
+        await listener.begin()
+    except BaseException as fault:
+        await post.close()
+        if isinstance(fault, OSError | ValueError) and not isinstance(fault, CannotListen):
+            raise cannot_listen(where, fault) from None
+        raise
+    return listener
+
+
+class BrokerListener:
+    """See the module's rules."""
+
+    def __init__(self, post: BrokerAdapter, where: Url, served: Servable, options: Options, name: str) -> None:
+        self.post = post
+        self.scheme = where.scheme
+        self.tls = where.scheme[-1] == "s"
+        self.path = name
+        self.url = where.bare
+        if "queue" in where.query:
+            self.url = f"{self.url}?queue={printable(where.query['queue'])}"
+        self.online = True
+        self._served = served
+        self._guard = options.guard
+        self._limits = options.limits
+        self._loop = asyncio.get_running_loop()
+        self._deliveries = number(where, "deliveries", DELIVERIES)
+        default = min(options.limits.calls, options.limits.calls_per_channel)
+        self._prefetch = number(where, "prefetch", default)
+        self.refused = 0
+        """Requests that were rejected unread, because of their reply address or their correlation."""
+        self._rejecting = OutageLog(self.url)
+        self._recent = AnswerCache(options.limits, options.store)
+        self._running: dict[str, Delivery] = {}
+        self._waiting: deque[Delivery] = deque()  # those of them for which there was no place
+        self._offering: asyncio.TimerHandle | None = None
+        self._offers = backoff(*OFFERS)
+        self._cancelled: OrderedDict[str, None] = OrderedDict()
+        self.asides = BackgroundTasks(self.url)
+        self._trouble = OutageLog(self.url)
+        self._closing = False
+        self._idle: asyncio.Future[None] | None = None
+        self._back = asyncio.Event()
+        self._back.set()
+        self._ended: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Take letters from now on."""
+        self.post.on_state = self._state
+        await self.post.hear(self._heard)
+        await self.post.work(self._take, self._prefetch)
+
+    # -- the contract -----------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._offer()
+            try:
+                await self.post.pause()
+            except ConnectionError as why:
+                log.debug("%s: %s", self.url, why)
+
+    async def closed(self) -> None:
+        await self.close()
+        if self._ended is None:
+            self._ended = self._loop.create_task(self._end())
+        await asyncio.shield(self._ended)
+
+    async def _end(self) -> None:
+        until = self._loop.time() + (self._limits.write_timeout or 30.0)
+        if self._running:  # what is served was drained: only answers are on their way still
+            self._idle = self._loop.create_future()
+            await asyncio.wait([self._idle], timeout=until - self._loop.time() if self.online else PAUSES[0])
+        while self.asides and self._loop.time() < until and self.online:
+            await self.asides.wait(0.5)
+        await self.asides.end()
+        await self.post.close()
+
+    # -- letters in -------------------------------------------------------------------------------
+
+    def _take(self, letter: BrokerMessage) -> None:
+        try:
+            if self._closing:
+                letter.settle("retry")
+            elif (wrong := self._wrong(letter)) is not None:
+                self._refuse(wrong)
+                letter.settle("reject")
+            elif self._guard is None:
+                self._taken(letter, None)
+            else:
+                self.asides.begin(self._admit(letter, self._guard))
+        except Exception:
+            log.exception("%s: a request could not be taken; it is set aside", self.url)
+            letter.settle("reject")
+
+    def _refuse(self, words: str) -> None:
+        self.refused += 1
+        self._rejecting.tell(f"{self.refused} requests rejected unread; the last one {words}")
+
+    async def _admit(self, letter: BrokerMessage, guard: Guard) -> None:
+        """Ask the guard, and do what it says."""
+        try:
+            verdict = await decide(guard, self._handshake(letter), self._limits.guard_timeout, self.url)
+            if self._closing:
+                letter.settle("retry")
+            elif isinstance(verdict, Admitted):
+                self._taken(letter, verdict.identity)
+            else:
+                self._refuse(f"was denied: {printable(verdict.reason)}")
+                if letter.reply_to:
+                    code = INTERNAL_ERROR if verdict.status >= 500 else INVALID_REQUEST
+                    error = RpcError.of(code, verdict.reason, {"status": verdict.status})
+                    answer = BrokerMessage(body=failure(NULL, error), correlation=letter.correlation)
+                    await self.deliver(letter.reply_to, answer)
+                letter.settle("answered" if letter.reply_to else "nothing_owed")
+        except Exception:
+            log.exception("%s: a request could not be judged; it is set aside", self.url)
+            letter.settle("reject")
+
+    def _handshake(self, letter: BrokerMessage) -> Handshake:
+        fields = [
+            (name.lower().encode(errors="backslashreplace"), text.encode(errors="backslashreplace"))
+            for name, text in letter.headers.items()
+        ]
+        return Handshake(scheme=self.scheme, url=self.url, headers=fields, remote=letter.mailbox or letter.reply_to)
+
+    def _taken(self, letter: BrokerMessage, identity: Identity | None) -> None:
+        headers = letter.headers
+        key = bound_key(headers[KEY], letter) if KEY in headers else ""
+        if key and (running := self._running.get(key)) is not None:
+            running.join(letter)
+            return
+        if letter.correlation in self._cancelled:
+            letter.settle("nothing_owed")
+            return
+        if (deadline := headers.get(DEADLINE)) is not None and self._late(deadline):
+            log.info("%s: a request came after its deadline and is not run", self.url)
+            letter.settle("nothing_owed")
+            return
+        delivery = Delivery(self, letter, key, identity)
+        self._running[delivery.name] = delivery
+        if len(letter.body) > self._limits.message_size:
+            refusal = too_large("message_size", self._limits.message_size, len(letter.body))
+            delivery.respond(failure(NULL, PLAIN.error(refusal)), refusal)
+        elif letter.count >= self._deliveries:
+            self._give_up(delivery)
+        elif key and (answer := self._recent.here(key)) is not None and self._again(delivery, answer):
+            return
+        elif key and self._recent.store is not None and self._perhaps_answered(letter):
+            self._aside(delivery, self._look(delivery))
+        else:
+            exchanged(self._served, delivery)
+
+    def _wrong(self, letter: BrokerMessage) -> str | None:
+        """Why a request is rejected unread."""
+        if letter.reply_to and not self.post.answerable(letter):
+            return f"wants its answer at {printable(letter.reply_to)!r}, which is no mailbox (see ?reply_to=)"
+        if len(letter.correlation) > self._limits.id_length:
+            return (
+                f"has a correlation of {len(letter.correlation)} characters, id_length allows {self._limits.id_length}"
+            )
+        return None
+
+    def _perhaps_answered(self, letter: BrokerMessage) -> bool:
+        """Whether another worker may have answered it."""
+        headers = letter.headers
+        return bool(letter.count) or AGAIN in headers or headers[KEY] != letter.correlation
+
+    def _late(self, deadline: str) -> bool:
+        return (
+            deadline.isascii() and deadline.isdigit() and len(deadline) < 20 and int(deadline) < contract.now() * 1000
+        )
+
+    def _again(self, delivery: Delivery, answer: object) -> bool:
+        """Answer with what was answered before, if that can be."""
+        body = fitting(answer, delivery.letter.correlation, delivery.request)  # type: ignore[arg-type]
+        if body is None:
+            return False
+        delivery.respond(body or None)
+        return True
+
+    async def _look(self, delivery: Delivery) -> None:
+        answer = await self._recent.shared(delivery.key)
+        if answer is None or not self._again(delivery, answer):
+            exchanged(self._served, delivery)
+
+    def _give_up(self, delivery: Delivery) -> None:
+        """No worker lived to answer it: say so, and set it aside."""
+        count = delivery.letter.count
+        words = f"Internal error: given up after {count} deliveries, none of which was answered"
+        log.error("%s: a request was delivered %d times and never answered; it is set aside", self.url, count)
+        error = RpcError.of(INTERNAL_ERROR, words, {"limit": "deliveries", "allowed": self._deliveries})
+        delivery._over = True
+        message = decode(delivery.request)
+        id = message.id if isinstance(message, Request) else NULL
+        owed = delivery.letter.reply_to and isinstance(message, Request | Batch)
+        self._aside(delivery, self._finish(delivery, failure(id, error) if owed else None, "reject"))
+
+    def _heard(self, letter: BrokerMessage) -> None:
+        """The control address."""
+        kind, correlation = letter.headers.get(KIND), letter.correlation
+        if kind == CANCEL and correlation and len(correlation) <= self._limits.id_length:
+            self._cancelled[correlation] = None
+            if len(self._cancelled) > self._limits.cancels_kept:
+                self._cancelled.popitem(last=False)
+            for delivery in [one for one in self._running.values() if one.letter.correlation == correlation]:
+                delivery.drop()
+        elif kind == BROADCAST and not self._closing and len(letter.body) <= self._limits.message_size:
+            if self._guard is None:
+                self._broadcast(letter, None)
+            else:
+                self.asides.begin(self._admit_broadcast(letter, self._guard))
+
+    async def _admit_broadcast(self, letter: BrokerMessage, guard: Guard) -> None:
+        verdict = await decide(guard, self._handshake(letter), self._limits.guard_timeout, self.url)
+        if isinstance(verdict, Admitted):
+            self._broadcast(letter, verdict.identity)
+        else:
+            self._refuse(f"was denied: {printable(verdict.reason)}")
+
+    def _broadcast(self, letter: BrokerMessage, identity: Identity | None) -> None:
+        caller = Caller(
+            scheme=self.scheme,
+            remote=letter.reply_to,
+            path=self.path,
+            headers=letter.headers,
+            tls=self.tls,
+            identity=identity,
+        )
+        exchanged(self._served, Broadcast(letter.body, caller))
+
+    # -- answers out ------------------------------------------------------------------------------
+
+    def put_off(self, delivery: Delivery, kind: str) -> None:
+        """There is no place for it now. (A requeue would come back at once, here, and count as a delivery.)"""
+        if kind == "draining" or self._closing:
+            delivery._over = True
+            self.settle(delivery, "retry")
+            return
+        self._running[delivery.name] = again = delivery.anew()
+        self._waiting.append(again)
+        if self._offering is None:
+            self._offering = self._loop.call_later(next(self._offers), self._offer)
+
+    def _offer(self) -> None:
+        """Those that wait, until there is no place for one."""
+        if self._offering is not None:
+            self._offering.cancel()
+            self._offering = None
+        waiting, self._waiting = self._waiting, deque()
+        while waiting and not self._waiting:
+            delivery = waiting.popleft()
+            deadline = delivery.letter.headers.get(DEADLINE)
+            if delivery._over:
+                continue
+            if deadline is not None and self._late(deadline):
+                delivery.drop()
+            elif self._closing:
+                delivery._over = True
+                self.settle(delivery, "retry")
+            else:
+                exchanged(self._served, delivery)
+                if not self._waiting:
+                    self._offers = backoff(*OFFERS)
+        self._waiting.extend(waiting)
+        if self._waiting and self._offering is None:
+            self._offering = self._loop.call_later(next(self._offers), self._offer)
+
+    def answer(self, delivery: Delivery, answer: bytes | None) -> None:
+        """The exchange is over: answer, then settle."""
+        key, letter = delivery.key, delivery.letter
+        if key:
+            self._recent.keep(key, letter.correlation, answer or b"")
+        if answer is not None and not letter.reply_to:
+            poison = isinstance(decode(delivery.request), Malformed)
+            if poison:
+                log.warning(
+                    "%s: a message that is not JSON-RPC, and names no address to answer, is set aside", self.url
+                )
+            self._store(delivery, answer, "reject" if poison else "nothing_owed")
+        elif answer is None:
+            self._store(delivery, None, "nothing_owed")
+        else:
+            if len(answer) > self.post.limit:
+                answer = self._too_large(delivery.request, len(answer))
+            self._aside(delivery, self._finish(delivery, answer, "answered"))
+
+    def _store(self, delivery: Delivery, answer: bytes | None, outcome: Outcome) -> None:
+        """Settle where nothing is sent; where workers share their answers, after it is shared."""
+        if self._recent.store is None or not delivery.key:
+            self.settle(delivery, outcome)
+        else:
+            self._aside(delivery, self._finish(delivery, None, outcome))
+
+    def _aside(self, delivery: Delivery, work: Coroutine[Any, Any, None]) -> None:
+        self.asides.begin(self._surely(delivery, work))
+
+    async def _surely(self, delivery: Delivery, work: Coroutine[Any, Any, None]) -> None:
+        """Whatever goes wrong in it, the delivery is settled."""
+        try:
+            await work
+        except Exception:
+            log.exception("%s: a request could not be dealt with; it is set aside", self.url)
+            self.settle(delivery, "reject")
+
+    async def _finish(self, delivery: Delivery, answer: bytes | None, outcome: Outcome) -> None:
+        letter = delivery.letter
+        if self._recent.store is not None and delivery.key and outcome != "reject":
+            await self._recent.share(delivery.key, letter.correlation, answer or b"")
+        if delivery._pump is not None:
+            await delivery.sent_ahead()
+        if answer is not None:
+            try:
+                await self.deliver(letter.reply_to, BrokerMessage(body=answer, correlation=letter.correlation))
+            except Broken as why:  # it would be refused the next time as well
+                log.error("%s: an answer cannot be sent, the request is set aside: %s", self.url, why)
+                outcome = "reject"
+        self.settle(delivery, outcome)
+
+    async def deliver(self, to: str, letter: BrokerMessage) -> None:
+        """Send to a mailbox, until the broker has it. Broken when it will never take it."""
+        waits = None
+        while True:
+            try:
+                await self.post.answer(to, letter)
+                return
+            except Broken:
+                raise
+            except ConnectionError as why:
+                log.debug("%s: an answer must be sent again: %s", self.url, why)
+            if self.online:
+                waits = waits or backoff(*PAUSES)
+                await asyncio.sleep(next(waits))
+            else:
+                await self._back.wait()
+
+    def settle(self, delivery: Delivery, outcome: Outcome) -> None:
+        """The end of a delivery."""
+        delivery.settled(outcome)
+        self._running.pop(delivery.name, None)
+        for letter in delivery.followers:
+            self._take(letter)
+        if self._waiting:
+            self._loop.call_soon(self._offer)
+        if self._idle is not None and not self._running and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _too_large(self, request: bytes, size: int) -> bytes:
+        message = decode(request)
+        id = message.id if isinstance(message, Request) else NULL
+        data = {"limit": self.post.name, "allowed": self.post.limit, "received": size}
+        words = f"Too large: {self.post.name} takes {self.post.limit} bytes, the answer would have {size}"
+        return failure(id, PLAIN.error(Refusal("too_large", words, data)))
+
+    # -- its life ---------------------------------------------------------------------------------
+
+    def _state(self, online: bool, why: str) -> None:
+        self.online = online
+        self._trouble.stands(online, self.post.name, why)
+        if online:
+            self._back.set()
+        else:
+            self._back.clear()

@@ -1,0 +1,285 @@
+"""A broker within this process: `memory+broker:calculator`, on the contract that RabbitMQ, MQTT, NATS and Redis are on.
+
+For tests of what a service does over a broker, without one that runs: redeliveries, lost workers, dead letters, an
+outage (`broker().stop()`), all in the time that a few callbacks take. Grade of promise: at least once, while the process
+lives.
+
+Rules:
+
+- There is one broker per event loop; the URL's name is the queue. `?prefetch=`, `?deliveries=` and `?reply_to=` as on every
+  broker, `?max=` requests and `?bytes=` bytes are held for a queue (more is `Refused`), `?limit=` is the longest message.
+- The first worker makes the queue, and it stays: without it a call fails at once (`Unroutable`), with it and without a
+  worker calls wait, until their deadline passes.
+- A worker that leaves gives back what it has not settled, with one delivery more on its count. What is rejected is kept in
+  `Queue.dead`, the newest of it.
+- An answer goes to whatever is at its address, as with RabbitMQ's default exchange: a mailbox, or another queue. So the
+  listener alone decides where answers may go.
+- Nothing is delivered from within a call of the post's: the loop delivers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from weakref import WeakKeyDictionary
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...channel import Channel, Listener, Options, Servable
+from ...net.sockets import sole
+from ...net.urls import Url, address, asked, number, parse, printable
+from . import channel as broker_channel
+from . import listener
+from .contract import BrokerMessage, Mailboxes, NotTaken, Outcome, Refused, Take, Unroutable
+
+LIMIT = 16 * 1024 * 1024
+"""The longest message, in bytes: RabbitMQ's default, so that what fits here fits there."""
+MAX = 10_000
+"""Requests that wait for one queue's workers."""
+BYTES = 64 * 1024 * 1024
+"""The same in bytes: they are held in this process's memory."""
+DEAD = 1_000
+"""Dead letters of one queue; the oldest goes."""
+_QUERY = ("queue", "prefetch", "deliveries", "reply_to", "max", "bytes", "limit")
+
+
+# -- the two ends ---------------------------------------------------------------------------------
+
+
+async def dial(url: str, options: Options) -> Channel:
+    """A channel whose requests go to a queue of this event loop's broker. LocalError for a wrong URL."""
+    where = parse(url)
+    return await broker_channel.reach(MemoryPost(where), where, options)
+
+
+async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
+    """A listener that is one more worker of a queue. LocalError for a wrong URL."""
+    where = parse(url)
+    post = MemoryPost(where)
+    return await listener.begin(post, where, sole(where, served), options, name=post.queue)
+
+
+# -- the broker -----------------------------------------------------------------------------------
+
+
+class _Entry(Struct, eq=False):
+    """A request in a queue: until when somebody waits for it, on the loop's clock."""
+
+    letter: BrokerMessage
+    until: float
+
+
+class _Worker:
+    """Takes requests, at most `prefetch` unsettled at a time."""
+
+    __slots__ = ("held", "prefetch", "take", "taking")
+
+    def __init__(self, take: Take, prefetch: int) -> None:
+        self.take = take
+        self.prefetch = prefetch
+        self.taking = True
+        self.held: dict[int, _Entry] = {}
+
+
+class Queue:
+    """One queue: what waits, who works, and what was set aside (`dead`)."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.dead: deque[BrokerMessage] = deque(maxlen=DEAD)
+        self.workers: list[_Worker] = []
+        self.online = True
+        self._loop = loop
+        self._ready: deque[_Entry] = deque()
+        self._size = 0
+        self._due = False
+
+    def __len__(self) -> int:
+        """Requests that wait for a worker."""
+        return len(self._ready)
+
+    def full(self, size: int, most: int, most_bytes: int) -> bool:
+        """Whether a request of so many bytes is one too many."""
+        return len(self._ready) >= most or self._size + size > most_bytes
+
+    def put(self, entry: _Entry, *, first: bool = False) -> None:
+        """Have it delivered; `first`: it was before the others."""
+        (self._ready.appendleft if first else self._ready.append)(entry)
+        self._size += len(entry.letter.body)
+        self.wake()
+
+    def wake(self) -> None:
+        """Deliver, in the loop's next turn."""
+        if not self._due and self.online:
+            self._due = True
+            self._loop.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        self._due = False
+        while self.online and self._ready:
+            worker = next((one for one in self.workers if one.taking and len(one.held) < one.prefetch), None)
+            if worker is None:
+                return
+            self.workers.remove(worker)  # its turn comes again when the others had theirs
+            self.workers.append(worker)
+            entry = self._ready.popleft()
+            self._size -= len(entry.letter.body)
+            if entry.until > self._loop.time():
+                worker.held[id(entry)] = entry
+                worker.take(replace(entry.letter, settle=partial(self._settle, worker, entry)))
+
+    def _settle(self, worker: _Worker, entry: _Entry, outcome: Outcome) -> None:
+        if worker.held.pop(id(entry), None) is None:  # it was given back meanwhile
+            return
+        if outcome == "retry":
+            self.put(entry, first=True)
+        elif outcome == "reject":
+            self.dead.append(entry.letter)
+        self.wake()
+
+    def give_back(self, worker: _Worker) -> None:
+        """What a worker held and did not settle goes to the others."""
+        held = list(worker.held.values())
+        worker.held.clear()
+        for entry in reversed(held):
+            entry.letter = replace(entry.letter, count=entry.letter.count + 1)
+            self.put(entry, first=True)
+
+
+class MemoryBroker:
+    """What the posts of one event loop share. `stop` and `start` make an outage: what was confirmed is kept."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Queue] = {}
+        self.mailboxes: dict[str, Take] = {}
+        self.hearing: dict[str, list[Take]] = {}
+        self.posts: set[MemoryPost] = set()
+        self.online = True
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name, made where it is not there."""
+        if name not in self.queues:
+            self.queues[name] = queue = Queue(asyncio.get_running_loop())
+            queue.online = self.online
+        return self.queues[name]
+
+    def publish(self, to: str, letter: BrokerMessage) -> None:
+        """To the mailbox or the queue at an address; to nowhere where there is none."""
+        if (take := self.mailboxes.get(to)) is not None:
+            asyncio.get_running_loop().call_soon(take, letter)
+        elif (queue := self.queues.get(to)) is not None and not queue.full(len(letter.body), MAX, BYTES):
+            queue.put(_Entry(letter, math.inf))
+
+    def stop(self, why: str = "it was stopped") -> None:
+        """Be away: every post loses it, and what is unsettled will be delivered again."""
+        self.online = False
+        for queue in self.queues.values():
+            queue.online = False
+            for worker in queue.workers:
+                queue.give_back(worker)
+        self._say(why)
+
+    def start(self) -> None:
+        """Be back, with everything that was confirmed."""
+        self.online = True
+        for queue in self.queues.values():
+            queue.online = True
+            queue.wake()
+        self._say("")
+
+    def _say(self, why: str) -> None:
+        for post in tuple(self.posts):
+            if post.on_state is not None:
+                post.on_state(self.online, why)
+
+
+_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, MemoryBroker] = WeakKeyDictionary()
+
+
+def broker() -> MemoryBroker:
+    """The broker of the running event loop."""
+    return _LOOPS.setdefault(asyncio.get_running_loop(), MemoryBroker())
+
+
+class MemoryPost:
+    """A `contract.BrokerAdapter` on it."""
+
+    name = "The broker in memory"
+    durable = True
+
+    def __init__(self, where: Url) -> None:
+        asked(where, *_QUERY)
+        last, before = address(where)
+        self.queue = f"{before}/{last}" if before else last
+        self.limit = number(where, "limit", LIMIT)
+        self._mailboxes = Mailboxes(where, f"{self.queue}:to:*")
+        self.on_state: Callable[[bool, str], None] | None = None
+        self._most = number(where, "max", MAX), number(where, "bytes", BYTES)
+        self._broker = broker()
+        self._loop = asyncio.get_running_loop()
+        self._worker: _Worker | None = None
+        self._heard: Take | None = None
+        self._mailbox = ""
+
+    async def open(self) -> None:
+        self._reach()
+        self._broker.posts.add(self)
+
+    def _reach(self) -> MemoryBroker:
+        if not self._broker.online:
+            raise NotTaken(f"{self.name} is away")
+        return self._broker
+
+    async def work(self, take: Take, prefetch: int) -> None:
+        self._worker = _Worker(take, prefetch)
+        queue = self._reach().queue(self.queue)
+        queue.workers.append(self._worker)
+        queue.wake()
+
+    async def pause(self) -> None:
+        if self._worker is not None:
+            self._worker.taking = False
+
+    async def hear(self, take: Take) -> None:
+        self._heard = take
+        self._reach().hearing.setdefault(self.queue, []).append(take)
+
+    async def mailbox(self, take: Take) -> str:
+        self._mailbox = f"{self.queue}:to:{uuid.uuid4().hex}"
+        self._reach().mailboxes[self._mailbox] = take
+        return self._mailbox
+
+    async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
+        queue = self._reach().queues.get(self.queue)
+        if queue is None:
+            raise Unroutable(f"no worker serves {printable(self.queue)!r} in this event loop: no such queue")
+        if queue.full(len(letter.body), *self._most):
+            raise Refused(f"{self.name} did not take the message: {printable(self.queue)!r} is full")
+        queue.put(_Entry(letter, math.inf if ttl is None else self._loop.time() + ttl))
+
+    async def tell(self, letter: BrokerMessage) -> None:
+        for take in self._reach().hearing.get(self.queue, ()):
+            self._loop.call_soon(take, letter)
+
+    def answerable(self, letter: BrokerMessage) -> bool:
+        return self._mailboxes.hold(letter.reply_to)
+
+    async def answer(self, to: str, letter: BrokerMessage) -> None:
+        self._reach().publish(to, letter)
+
+    async def close(self) -> None:
+        here = self._broker
+        here.posts.discard(self)
+        here.mailboxes.pop(self._mailbox, None)
+        if self._heard is not None:
+            here.hearing[self.queue].remove(self._heard)
+            self._heard = None
+        if self._worker is not None:
+            queue = here.queue(self.queue)
+            queue.workers.remove(self._worker)
+            queue.give_back(self._worker)
+            self._worker = None

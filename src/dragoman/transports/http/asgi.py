@@ -1,0 +1,261 @@
+"""The turns of the ASGI face: what goes out for one request, and who is there to take it.
+
+An answer that is whole goes out as two events; an answer that goes on waits in a list until the
+server in front has taken it, while somebody watches whether the caller leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeAlias
+
+from ...channel import Caller, Identity
+from ...jsonrpc.errors import Refusal
+from .messages import JSON, JSON_LINES, Answer, Head, Lines
+from .refusals import failure, rpc_answer
+
+log = logging.getLogger("dragoman.http")
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Event: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Event]]
+Send: TypeAlias = Callable[[Event], Awaitable[None]]
+
+_JSON_LINE = (b"content-type", JSON.encode())
+
+
+def begin(head: Head, answer: Answer) -> Event:
+    """The event that begins an answer."""
+    lines = [(name.lower().encode(), value.encode("latin-1")) for name, value in (*answer.headers, *head.extra)]
+    return {"type": "http.response.start", "status": answer.status, "headers": lines}
+
+
+async def answered(head: Head, answer: Answer, send: Send) -> None:
+    """Send a whole answer."""
+    length = (b"content-length", b"%d" % len(answer.body))
+    if answer.status == 200 and answer.headers == JSON_LINES and not head.extra:
+        start: Event = {"type": "http.response.start", "status": 200, "headers": [_JSON_LINE, length]}
+    else:
+        start = begin(head, answer)
+        if answer.status not in (204, 304):
+            start["headers"].append(length)
+    await send(start)
+    await send({"type": "http.response.body", "body": b"" if head.method == "HEAD" else answer.body})
+
+
+class Watch:
+    """Sees a caller leave while it is being answered.
+
+    The server is asked once. After the end of the body it has nothing to say but `app.disconnect`; one that says
+    anything else at once would say it again and again, and a loop of such answers starves everything beside it.
+    """
+
+    __slots__ = ("_receive", "_task")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._task: asyncio.Task[bool] | None = None
+
+    async def wait(self, waiter: asyncio.Future[None]) -> bool:
+        """Wait for `waiter`; False when the caller has left."""
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._watch())
+        await asyncio.wait((self._task, waiter), return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done() and self._stays(self._task):
+            await asyncio.wait((waiter,))
+        return not self._task.done() or self._stays(self._task)
+
+    @staticmethod
+    def _stays(task: asyncio.Task[bool]) -> bool:
+        """Was the watch ended by something else than the caller's leaving?"""
+        return not task.cancelled() and task.exception() is None and not task.result()
+
+    async def _watch(self) -> bool:
+        kind: str = (await self._receive())["type"]
+        return kind == "http.disconnect"
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+            if not self._task.cancelled() and (why := self._task.exception()) is not None:
+                log.debug("While waiting for a caller to leave: %.200r", str(why))
+
+
+class RpcExchange:
+    """The exchange of one POST on the ASGI face."""
+
+    __slots__ = ("_caller", "_empty_status", "_identity", "_scope", "_waiter", "answer", "gone", "head", "request")
+
+    def __init__(
+        self, head: Head, request: bytes, scope: Scope, empty_status: int, identity: Identity | None = None
+    ) -> None:
+        self._empty_status = empty_status
+        self._identity = identity
+        self.head, self.request = head, request
+        self.gone: Callable[[], None] | None = None
+        self.answer: Answer | None = None
+        self._scope = scope
+        self._caller: Caller | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """Made when someone asks: most handlers never do."""
+        if self._caller is None:
+            self._caller = who(self.head, self._scope, self._identity)
+        return self._caller
+
+    @caller.setter
+    def caller(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        self.answer = rpc_answer(answer, refusal, self._empty_status)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def stream(self, message: bytes) -> bool:
+        """False: an answer in JSON has nothing ahead of it."""
+        return False
+
+    async def wait(self, receive: Receive) -> Answer | None:
+        """The answer; None when the caller went away before."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        watch = Watch(receive)
+        try:
+            await watch.wait(self._waiter)
+        finally:
+            await watch.stop()
+            if self.answer is None and self.gone is not None:
+                self.gone()
+        return self.answer
+
+
+class ResponseWriter:
+    """The reply of an endpoint on the ASGI face."""
+
+    __slots__ = (
+        "_events",
+        "_head",
+        "_high",
+        "_left",
+        "_over",
+        "_size",
+        "_started",
+        "_waiter",
+        "answer",
+        "doubted",
+        "gone",
+        "resumed",
+    )
+
+    def __init__(self, head: Head, high: int) -> None:
+        self._head, self._high = head, high
+        self.answer: Answer | None = None
+        """The whole of it, where nothing of it was sent before."""
+        self.gone: Callable[[], None] | None = None
+        self.resumed: Callable[[], None] | None = None
+        self.doubted: Callable[[], None] | None = None  # the server in front sees by itself who has gone
+        self._events: list[Event] = []
+        self._size = 0
+        self._started = self._over = self._left = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def writable(self) -> bool:
+        return self._size <= self._high and not self._left
+
+    def respond(self, status: int, headers: Lines = (), body: bytes = b"") -> None:
+        if self._started:
+            self.finish(body)
+        elif not self._over:
+            self.answer = Answer(status, headers, body)
+            self._over = True
+            self._wake()
+
+    def start(self, status: int, headers: Lines = ()) -> None:
+        if not self._started:
+            self._started = True
+            self._put(begin(self._head, Answer(status, headers)))
+
+    def write(self, chunk: bytes) -> None:
+        if chunk and self._head.method != "HEAD":
+            self._size += len(chunk)
+            self._put({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    def finish(self, chunk: bytes = b"") -> None:
+        chunk = b"" if self._head.method == "HEAD" else chunk
+        self._size += len(chunk)
+        self._put({"type": "http.response.body", "body": chunk})
+        self._over = True
+
+    def fail(self) -> None:
+        """The endpoint raised."""
+        if not self._started:
+            answer = failure()
+            self.respond(answer.status, answer.headers, answer.body)
+        elif not self._over:
+            self._over = self._left = True  # the server in front sees an answer without an end, and cuts it off
+
+    def _put(self, event: Event) -> None:
+        if not self._over and not self._left:
+            self._events.append(event)
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def carry(self, receive: Receive, send: Send) -> None:
+        """Send what is queued until the answer is over or the caller has gone."""
+        watch = Watch(receive)
+        try:
+            while True:
+                while self._events:
+                    events, self._events = self._events, []
+                    for event in events:
+                        await send(event)
+                        self._sent(len(event.get("body", b"")))
+                if self.answer is not None:
+                    await answered(self._head, self.answer, send)
+                if self._over:
+                    return
+                self._waiter = asyncio.get_running_loop().create_future()
+                if not await watch.wait(self._waiter):
+                    return
+        except OSError as why:  # how a server may tell that the caller is gone (ASGI 2.4)
+            log.debug("%s: %.200r", self._head.path, str(why))
+        finally:
+            self._events.clear()
+            self._left = True
+            if not self._over and self.gone is not None:
+                self.gone()
+            await watch.stop()
+
+    def _sent(self, length: int) -> None:
+        was_full = self._size > self._high
+        self._size -= length
+        if was_full and self._size <= self._high and self.resumed is not None:
+            self.resumed()
+
+
+def remote(scope: Scope) -> str:
+    """The far end's address in words."""
+    client = scope.get("client")
+    return "" if client is None else f"{client[0]}:{client[1]}"
+
+
+def who(head: Head, scope: Scope, identity: Identity | None = None) -> Caller:
+    """Who sent a request."""
+    scheme: str = scope.get("scheme", "http")
+    return Caller(
+        scheme=scheme,
+        remote=remote(scope),
+        path=head.path,
+        headers=head.told(),
+        tls=scheme in ("https", "wss"),
+        identity=identity,
+    )

@@ -1,0 +1,149 @@
+"""JSON-RPC over HTTP, the calling side: every message is one POST, its answer that POST's body.
+
+Rules:
+
+- The channel is no connection but a pool of them (kept alive, at most `limits.connections` POSTs at once, further
+  ones wait in order). Dialling connects to nothing yet; a refused POST fails its own call, and the next one tries anew.
+- A body that holds JSON-RPC is the answer whatever the HTTP status (400, 413, 500, 503 carry JSON-RPC errors). What
+  holds none fails the call at once, in words: the status, the media type, one line of the body.
+- A POST is never repeated and a redirect never followed: only the caller knows whether a method may run twice.
+- Notifications have no order among themselves but the sender's: `flush` returns when the server has taken those
+  that the current task sent, and raises what became of one that was not taken.
+- Time-outs are the peer's, but for connecting (`pool.CONNECT_TIMEOUT`) and for notifications (`limits.call_timeout`).
+- No cookies, no proxy or netrc from the environment.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ....channel import Broken, Caller, Channel, ChannelError, Options, Outgoing, Receiver
+from ....jsonrpc.errors import BadAnswer
+from ....jsonrpc.limits import Limits
+from ....net.replies import excerpt, holds_response, orphan, unanswered
+from ....net.urls import Url, parse, printable
+from .connection import Reply
+from .pool import Pool
+from .posts import Lane, PendingPost, Posts
+
+log = logging.getLogger(__name__)
+
+
+async def dial(url: str, options: Options) -> Channel:
+    """A channel that POSTs to `url` (http: or https:). Connects when the first message is sent.
+
+    `options`: limits, tls, headers, auth (which goes before the URL's user and password). Raises
+    LocalError for a URL, a header or a secret that cannot be sent.
+    """
+    place = parse(url)
+    return _HttpChannel(place, options.limits, Pool(place, options, "application/json"))
+
+
+class _HttpChannel:
+    """See the module's rules."""
+
+    def __init__(self, place: Url, limits: Limits, pool: Pool) -> None:
+        self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.scheme == "https")
+        self.duplex = False
+        self.writable = True
+        self._place = place
+        self._limits = limits
+        self._pool = pool
+        self._lane = Lane(limits.connections)
+        self._posts = Posts(
+            str(place), limits, (self._lane,), run=self._run, writable=self._set_writable, release=pool.close
+        )
+
+    # -- the contract -----------------------------------------------------------------------------
+
+    def open(self, receiver: Receiver) -> None:
+        """Start delivering to `receiver`."""
+        self._posts.receiver = receiver
+
+    def send(self, message: bytes, call: Outgoing | None = None) -> None:
+        """POST `message`, at once or when one of the POSTs under way has ended."""
+        self._posts.send(message, call, self._lane)
+
+    async def flush(self) -> None:
+        """Wait for room among the waiting, and until the server has taken the current task's notifications.
+
+        Raises what became of one that was refused: Broken, BadAnswer or RpcError.
+        """
+        await self._posts.flush()
+
+    async def close(self) -> None:
+        """Let the POSTs under way and waiting end (within `limits.write_timeout`), then close the pool."""
+        await self._posts.close()
+
+    def abort(self, why: ChannelError) -> None:
+        """Cut off every POST and close the pool."""
+        self._posts.abort(why)
+
+    def _set_writable(self, writable: bool) -> None:
+        self.writable = writable
+
+    # -- one POST ---------------------------------------------------------------------------------
+
+    async def _run(self, post: PendingPost) -> Exception | None:
+        call = post.call
+        why: Exception | None
+        try:
+            reply, body = await self._exchange(post)
+            why = _refused_note(reply, body) if call is None else _unusable(reply, body)
+        except (BadAnswer, Broken) as error:
+            why = error
+        if call is None:
+            if why is not None:
+                log.debug("%s: a notification was not taken: %s", self._place, why)
+            return why
+        call.abandon = None
+        if why is None:
+            if self._posts.receiver is not None:
+                self._posts.receiver.received(body)
+            if call.settled:
+                return None
+            why = unanswered(body)
+        call.failed(why)
+        return None
+
+    async def _exchange(self, post: PendingPost) -> tuple[Reply, bytes]:
+        """POST and read the whole answer; the connection goes back to the pool, or is closed."""
+        limits = self._limits
+        reply = await self._pool.ask("POST", post.message, timeout=limits.call_timeout if post.call is None else None)
+        try:
+            if reply.status < 200 or reply.kind == "text/event-stream":
+                # such a body may have no end
+                raise BadAnswer(f"{reply.line} with {reply.kind}, which is no JSON-RPC answer")
+            return reply, await reply.body(limits.message_size)
+        except BaseException:
+            reply.close()
+            raise
+
+
+# -- what came back -------------------------------------------------------------------------------
+
+
+def _unusable(reply: Reply, body: bytes) -> Broken | BadAnswer | None:
+    """Why a body cannot be the answer to a call; None where it is for the peer to judge."""
+    status = reply.status
+    if 200 <= status < 300:
+        if body[:1] in (b"{", b"[") or body.lstrip(b" \t\r\n")[:1] in (b"{", b"["):
+            return None
+        if not body:
+            return BadAnswer(f"{reply.line} without a body, which answers no call")
+        return BadAnswer(f"{reply.line} with {reply.kind} that is no JSON-RPC: {excerpt(body)}")
+    if holds_response(body):
+        return None
+    if 300 <= status < 400:
+        target = reply.headers.get("location", "nowhere")
+        return Broken(printable(f"{reply.line} redirects to {target}, which is not followed; connect there"))
+    return Broken(f"{reply.line}: {excerpt(body)}" if body else reply.line)
+
+
+def _refused_note(reply: Reply, body: bytes) -> Exception | None:
+    """Why a notification was not taken, or None."""
+    if body and (error := orphan(body)) is not None:
+        return error
+    if 200 <= reply.status < 300:
+        return None
+    return _unusable(reply, body) or Broken(reply.line)

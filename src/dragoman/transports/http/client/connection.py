@@ -1,0 +1,349 @@
+"""One connection of an HTTP client: a request goes out, its reply comes in, and again.
+
+llhttp reads strictly (bad lengths, bad chunks, folded lines are refused); what it leaves to its caller is seen to
+here: the size of the head, bodies that end with the connection, bytes that were not asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httptools
+
+from ....channel import Broken
+from ....jsonrpc.errors import BadAnswer, too_large
+from ....net.read_buffer import read_buffer
+from ....net.urls import printable
+
+HIGH = 256 * 1024
+"""Bytes of a body that are kept unread before the far end is held back."""
+_INFLATED = 256 * 1024
+_EITHER = 32 + zlib.MAX_WBITS
+"""To zlib: look at the head whether it is gzip or deflate."""
+_CODINGS = frozenset(("gzip", "x-gzip", "deflate"))
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    """A connection. `free` is told when it may be used again, `lost` when it is over."""
+
+    def __init__(
+        self,
+        where: str,
+        head_limit: int,
+        free: Callable[[ClientConnection], None],
+        lost: Callable[[ClientConnection], None],
+    ) -> None:
+        self.where = where
+        """The far end in words."""
+        self.usable = False
+        """Nothing is under way and nothing speaks against another request."""
+        self._head_limit = head_limit
+        self._free = free
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._waiter: asyncio.Future[Reply] | None = None
+        self._reply: Reply | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._headers: dict[str, str] = {}
+        self._reason = b""
+        self._fed = 0
+        """Bytes since the request, while its reply has no head."""
+        self._size = 0
+        """Bytes of header fields."""
+        self._interim = False
+
+    async def ask(self, head: bytes, body: bytes, timeout: float | None) -> Reply:
+        """Send a request, return its reply; the body is still to come. Raises Broken, BadAnswer."""
+        transport = self._transport
+        self.usable = False
+        self._fed = 0
+        self._waiter = self._loop.create_future()
+        if transport is None or transport.is_closing():
+            raise Broken(f"{self.where} closed the connection without an answer")
+        if timeout is not None:
+            self._timer = self._loop.call_later(timeout, self._late, timeout)
+        if len(body) < HIGH:
+            transport.write(head + body)
+        else:
+            transport.write(head)
+            transport.write(body)
+        try:
+            return await self._waiter
+        except BaseException:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Cut off what is under way."""
+        self.usable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def hold(self) -> None:
+        """Take nothing more for now."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        """Take more."""
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def _late(self, timeout: float) -> None:
+        self._fail(Broken(f"{self.where} did not answer within {timeout:g} s"))
+
+    def _fail(self, why: Broken | BadAnswer) -> None:
+        """What is under way ends here."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(why)
+        elif self._reply is not None:
+            self._reply.failed(why)
+        self.abort()
+
+    # -- the protocol -----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        self.usable = True
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return read_buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        if self._waiter is None and self._reply is None:  # this was not asked for
+            self.abort()
+            return
+        self._fed += count
+        try:
+            self._parser.feed_data(read_buffer()[:count])
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._nonsense(error)
+            return
+        if self._reply is None and self._waiter is not None and self._fed > self._head_limit:
+            self._fail(self._big())
+
+    def _big(self) -> BadAnswer:
+        refusal = too_large("header_size", self._head_limit, None)
+        return BadAnswer(f"the head of what {self.where} answers: {refusal.reason}")
+
+    def _nonsense(self, error: Exception) -> None:
+        said = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
+        if self._reply is not None:
+            self._fail(Broken(printable(f"the answer of {self.where} broke off: {said}")))
+        elif isinstance(said, BadAnswer):
+            self._fail(said)
+        else:
+            self._fail(BadAnswer(printable(f"what {self.where} answers is not HTTP: {said}")))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.usable = False
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        reply = self._reply
+        if reply is not None and reply.until_end and error is None:
+            reply.finished()
+        else:
+            how = f": {error}" if error is not None else ""
+            what = (
+                "the answer of {} broke off{}" if reply is not None else "{} closed the connection without an answer{}"
+            )
+            self._fail(Broken(printable(what.format(self.where, how))))
+        self._lost(self)
+
+    # -- the parser's callbacks -------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._headers = {}
+        self._reason = b""
+        self._size = 0
+        if self._waiter is None or self._waiter.done():
+            raise BadAnswer("more than one answer to a request")
+
+    def on_status(self, reason: bytes) -> None:
+        self._reason = reason
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1").strip()
+        self._size += len(name) + len(value) + 4  # ": " and the line
+        if self._size > self._head_limit:
+            raise self._big()
+        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        self._interim = 100 <= status < 200
+        if self._interim or self._waiter is None:
+            return
+        headers = self._headers
+        until_end = "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "").lower()
+        self._reply = Reply(self, status, self._reason, headers, until_end)
+        if not self._waiter.done():
+            self._waiter.set_result(self._reply)
+
+    def on_body(self, data: bytes) -> None:
+        if self._reply is not None:
+            self._reply.more(data)
+
+    def on_message_complete(self) -> None:
+        reply = self._reply
+        if self._interim or reply is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        transport = self._transport
+        self._reply = self._waiter = None
+        reply.finished()
+        if transport is None or transport.is_closing():
+            return
+        if transport.get_write_buffer_size():  # answered before it was asked
+            transport.abort()
+            return
+        if not self._parser.should_keep_alive():
+            transport.close()
+            return
+        self.usable = True
+        self._free(self)
+
+
+class Reply:
+    """What came back: the head, and the body as it comes."""
+
+    __slots__ = (
+        "_chunks",
+        "_held",
+        "_inflate",
+        "_over",
+        "_reason",
+        "_size",
+        "_waiter",
+        "_why",
+        "_wire",
+        "headers",
+        "kind",
+        "status",
+        "until_end",
+    )
+
+    def __init__(
+        self, wire: ClientConnection, status: int, reason: bytes, headers: Mapping[str, str], until_end: bool
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        """Names in lower case; equal names joined by ", "."""
+        self.kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        """The media type in lower case, without parameters."""
+        self.until_end = until_end
+        """Its body ends with the connection."""
+        self._wire = wire
+        self._reason = reason
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._held = False
+        self._over = False
+        self._why: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        coded = headers.get("content-encoding", "").lower() in _CODINGS
+        self._inflate = zlib.decompressobj(_EITHER) if coded else None
+
+    @property
+    def line(self) -> str:
+        """The status in words."""
+        return printable(f"HTTP {self.status} {self._reason.decode('latin-1')}".rstrip())
+
+    @property
+    def ended(self) -> bool:
+        """Whether the whole body is here and read."""
+        return self._over and not self._chunks and self._why is None
+
+    async def chunk(self) -> bytes:
+        """The next bytes of the body as they come, b"" at its end. Raises Broken, BadAnswer."""
+        while True:
+            while not self._chunks:
+                if self._why is not None:
+                    raise copy.copy(self._why)
+                if self._over:
+                    return b""
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+            chunks = self._chunks
+            data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            self._chunks = []
+            self._size = 0
+            if self._held and not self._over:
+                self._held = False
+                self._wire.go_on()
+            if self._inflate is None:
+                return data
+            if text := self._inflated(data, self._inflate):  # what was compressed may begin with nothing
+                return text
+
+    def _inflated(self, data: bytes, inflate: Any) -> bytes:
+        try:
+            text: bytes = inflate.decompress(data, _INFLATED)
+        except zlib.error as error:
+            raise Broken(printable(f"the answer of {self._wire.where} broke off: {error}")) from error
+        if rest := inflate.unconsumed_tail:
+            self._chunks.insert(0, rest)
+        return text
+
+    async def body(self, limit: int) -> bytes:
+        """The whole body; BadAnswer as soon as it is more than `limit` bytes."""
+        declared = self.headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > limit and self._inflate is None:
+            raise BadAnswer(f"{self.line}: {too_large('message_size', limit, int(declared)).reason}")
+        body = await self.chunk()
+        if self.ended and len(body) <= limit:
+            return body
+        chunks = [body]
+        size = len(body)
+        while size <= limit and (chunk := await self.chunk()):
+            chunks.append(chunk)
+            size += len(chunk)
+        if size > limit:
+            raise BadAnswer(f"{self.line}: {too_large('message_size', limit, None).reason}")
+        return b"".join(chunks)
+
+    def close(self) -> None:
+        """Cut off what has not come: the connection is closed, unless the body is at its end."""
+        if not self._over:
+            self._over = True
+            self._wire.abort()
+
+    # -- told by the wire -------------------------------------------------------------------------
+
+    def more(self, data: bytes) -> None:
+        self._chunks.append(data)
+        self._size += len(data)
+        if self._size > HIGH and not self._held and not self._over:
+            self._held = True
+            self._wire.hold()
+        self._wake()
+
+    def finished(self) -> None:
+        self._over = True
+        if self._held:
+            self._held = False
+            self._wire.go_on()
+        self._wake()
+
+    def failed(self, why: Exception) -> None:
+        if not self._over:
+            self._over = True
+            self._why = why
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

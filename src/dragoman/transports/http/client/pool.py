@@ -1,0 +1,208 @@
+"""Requests over HTTP/1.1 to one place, and their replies. The parser is httptools (llhttp).
+
+Rules:
+
+- Connections are kept alive and used again, one request at a time each; their number is bounded by who asks
+  (`http_posts`). One that was idle for `KEEPALIVE` is not used again: servers close theirs, and a POST must not meet that.
+- Nothing is repeated, and a redirect is never followed: only the caller knows whether a request may run twice.
+- What fails is `Broken`, what is no HTTP or too large is `BadAnswer`, both in one line that is safe to print.
+- No cookies, no proxy or netrc from the environment, no compression asked for; gzip and deflate are understood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from ....channel import Broken, Options
+from ....jsonrpc.errors import LocalError
+from ....net.fields import NAME, VALUE, fields
+from ....net.scheme import SCHEMES
+from ....net.sockets import cannot_dial, keep_alive
+from ....net.urls import Url, printable
+from .connection import ClientConnection, Reply
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds for a connection to come about, TLS included."""
+KEEPALIVE = 15.0
+"""Seconds that a connection may be idle and still be used."""
+_EYES = 0.25
+
+
+class Pool:
+    """The connections to one place (http: or https:). Made inside the event loop; connects when first asked."""
+
+    __slots__ = (
+        "_emptied",
+        "_headers",
+        "_idle",
+        "_kind",
+        "_limit",
+        "_lines",
+        "_live",
+        "_loop",
+        "_place",
+        "_sweeping",
+        "_target",
+        "_tls",
+    )
+
+    def __init__(self, place: Url, options: Options, accept: str) -> None:
+        """`accept`: the media types that are understood. `options`: limits, tls, headers, auth. LocalError for what
+        `fields` refuses, and for other schemes."""
+        if place.scheme not in ("http", "https"):
+            raise LocalError(f"{place}: this wire takes http:// and https://")
+        headers = {"host": _host(place), "content-type": "application/json", "accept": accept, "user-agent": "dragoman"}
+        headers |= fields(place, options)  # the user's own replace ours
+        self._place = place
+        self._loop = asyncio.get_running_loop()
+        self._target = _target(place.target)
+        self._limit = options.limits.header_size
+        self._tls: ssl.SSLContext | None = options.client_tls if place.scheme == "https" else None
+        self._kind = b"content-type: %b\r\n" % headers.pop("content-type").encode()
+        self._headers = headers
+        self._lines = _lines(headers)
+        self._live: set[ClientConnection] = set()
+        self._idle: list[tuple[float, ClientConnection]] = []
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Future[None] | None = None
+
+    async def ask(
+        self,
+        method: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        target: str | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        """Send a request; returns when the head of its reply is there. `close` the reply, or read it to the end.
+
+        `headers` go before the pool's. `target`: path and query at the same place, default the URL's own.
+        `timeout`: seconds from when there is a connection to the end of the body. Raises Broken, BadAnswer.
+        """
+        head = self._head(method, self._target if target is None else _target(target), body, headers)
+        wire = self._unused() or await self._connect()
+        return await wire.ask(head, body or b"", timeout)
+
+    def _head(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str] | None) -> bytes:
+        lines = self._lines
+        kind = self._kind
+        if headers:
+            for name, value in headers.items():
+                if not (NAME.fullmatch(name) and VALUE.fullmatch(value)):
+                    raise Broken(
+                        f"the header {printable(name)} has characters that no header may have: nothing was sent"
+                    )
+            if "content-type" in headers:
+                kind = b""
+            if self._headers.keys().isdisjoint(headers):
+                lines += _lines(headers)
+            else:
+                lines = _lines(self._headers | dict(headers))
+        start = b"%b %b HTTP/1.1\r\n" % (method.encode(), target.encode())
+        if body is None:
+            return b"%b%b\r\n" % (start, lines)
+        return b"%b%b%bcontent-length: %d\r\n\r\n" % (start, lines, kind, len(body))
+
+    # -- connections ------------------------------------------------------------------------------
+
+    def _unused(self) -> ClientConnection | None:
+        """The connection that was used last, so that few stay open where few are needed."""
+        while self._idle:
+            since, wire = self._idle.pop()
+            if wire.usable and self._loop.time() - since < KEEPALIVE:
+                return wire
+            wire.abort()
+        return None
+
+    async def _connect(self) -> ClientConnection:
+        place = self._place
+        if place.scheme == "https" and self._tls is None:
+            self._tls = ssl.create_default_context()
+        secure = self._tls is not None
+        eyes: Any = (
+            {"happy_eyeballs_delay": _EYES} if isinstance(self._loop, asyncio.BaseEventLoop) else {}
+        )  # no uvloop
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                transport, made = await self._loop.create_connection(
+                    lambda: ClientConnection(place.address, self._limit, self._free, self._lost),
+                    place.host or "localhost",
+                    place.port,
+                    ssl=self._tls,
+                    server_hostname=place.host if secure else None,
+                    **eyes,
+                )
+        except (OSError, ValueError) as error:  # TimeoutError is an OSError
+            raise cannot_dial(place, error) from error
+        # an event stream may be silent for hours: the system shall notice when the far end is gone
+        keep_alive(transport.get_extra_info("socket"))
+        wire: ClientConnection = made
+        self._live.add(wire)
+        return wire
+
+    def _free(self, wire: ClientConnection) -> None:
+        """A connection may be used again."""
+        if self._emptied is not None:
+            wire.abort()
+            return
+        self._idle.append((self._loop.time(), wire))
+        if self._sweeping is None:
+            self._sweeping = self._loop.call_later(KEEPALIVE, self._sweep)
+
+    def _lost(self, wire: ClientConnection) -> None:
+        """A connection is over."""
+        self._live.discard(wire)
+        if self._emptied is not None and not self._live and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    def _sweep(self) -> None:
+        """Close what was not used for long."""
+        old = self._loop.time() - KEEPALIVE
+        kept = []
+        for since, wire in self._idle:
+            if since <= old or not wire.usable:
+                wire.abort()
+            else:
+                kept.append((since, wire))
+        self._idle = kept
+        self._sweeping = self._loop.call_at(kept[0][0] + KEEPALIVE, self._sweep) if kept else None
+
+    async def close(self) -> None:
+        """Close every connection; returns when they are released."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        if self._emptied is None:
+            self._emptied = self._loop.create_future()
+            for wire in list(self._live):
+                wire.abort()
+            if not self._live:
+                self._emptied.set_result(None)
+        await asyncio.shield(self._emptied)
+
+
+def _host(place: Url) -> str:
+    host = f"[{place.host}]" if ":" in place.host else place.host or "localhost"
+    try:
+        host = host if host.isascii() else host.encode("idna").decode()
+    except UnicodeError:
+        raise LocalError(f"{place}: {printable(place.host)!r} is no name of a host") from None
+    return host if place.port == SCHEMES[place.scheme].port else f"{host}:{place.port}"
+
+
+def _target(target: str) -> str:
+    """Path and query as they go on the wire: what was escaped stays as it is."""
+    return target if _PLAIN.fullmatch(target) else quote(target, safe="/?:@!$&'()*+,;=%~")
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9/?:@!$&'()*+,;=%~._\-]+")
+
+
+def _lines(headers: Mapping[str, str]) -> bytes:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("utf-8", "surrogateescape")

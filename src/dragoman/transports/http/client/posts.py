@@ -1,0 +1,267 @@
+"""Messages on their way to one HTTP endpoint, a POST each: whose turn it is, what became of notifications, the end.
+
+What a POST says and what its reply means is the business of the channel that has these `Posts`; here stands what
+all of them share:
+
+- Messages go in lanes. All lanes together have at most `limits.connections` POSTs under way; further ones wait in order,
+  each lane for itself, and time-outs hold while they wait. One POST of each lane may always be under way, so that the
+  answer which a call waits for never waits for that call.
+- The task that does a POST begins with its turn. Who stops waiting for a call cuts its POST off.
+- `flush` returns when the server has taken the notifications that the current task sent, and raises what became of
+  one that was not taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ....channel import Broken, ChannelError, Closed, Outgoing, Receiver, again
+from ....jsonrpc.limits import Limits
+from ....net.sending import Waiters
+
+log = logging.getLogger(__name__)
+
+
+class PendingPost:
+    """One message on its way: waiting for its turn (no task yet) or under way."""
+
+    __slots__ = ("call", "how", "lane", "message", "posts", "sender", "taken", "task", "until")
+
+    def __init__(self, posts: Posts, lane: Lane, message: bytes, call: Outgoing | None, how: Any) -> None:
+        self.how = how
+        """What the channel wants to know when it is this message's turn."""
+        self.posts = posts
+        self.lane = lane
+        self.message = message
+        self.call = call
+        self.task: asyncio.Task[None] | None = None
+        self.sender: asyncio.Task[object] | None = None
+        self.taken: asyncio.Future[Exception | None] | None = None
+        """A notification's outcome, as a value: there may be no task to take an exception."""
+        self.until: asyncio.TimerHandle | None = None
+        """A notification that waits for its turn does so until then."""
+
+    def abandon(self) -> None:
+        """Stop: the connection is closed, by which the server notices."""
+        if self.task is not None:
+            self.task.cancel()
+        else:
+            self.posts.forget(self)
+
+    def over(self, _: object) -> None:
+        self.posts.over(self)
+
+
+class Lane:
+    """POSTs that take turns with each other. `most`: one begins while fewer are under way in all lanes; `share`: at most
+    so many of this lane."""
+
+    __slots__ = ("most", "running", "share", "waiting")
+
+    def __init__(self, most: int, share: int | None = None) -> None:
+        self.most = most
+        self.share = most if share is None else share
+        self.running: set[PendingPost] = set()
+        self.waiting: dict[PendingPost, None] = {}
+
+
+class Posts:
+    """The POSTs of one channel, which hands its part of `Channel` on to them.
+
+    `run(post)` does one POST: it tells the call what became of it, and returns why a notification was not taken
+    (None: it was). `lanes`: who is first has the first turn. `writable(bool)` is told when that changes; `release()` lets go of the wire at the end.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        limits: Limits,
+        lanes: tuple[Lane, ...],
+        *,
+        run: Callable[[PendingPost], Awaitable[Exception | None]],
+        writable: Callable[[bool], None],
+        release: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.name = name
+        """The far end in words."""
+        self.receiver: Receiver | None = None
+        self.ending: ChannelError | None = None
+        self._limits = limits
+        self._lanes = lanes
+        self._run = run
+        self._writable = writable
+        self._release = release
+        self._loop = asyncio.get_running_loop()
+        self._told = False
+        self._closing: asyncio.Task[None] | None = None
+        self._unsent = 0
+        self._full = False
+        self._notes: dict[asyncio.Task[object] | None, set[PendingPost]] = {}
+        self._waiters = Waiters()
+
+    # -- the contract -----------------------------------------------------------------------------
+
+    def send(self, message: bytes, call: Outgoing | None, lane: Lane, how: Any = None) -> None:
+        """POST `message`, at once or when it is its turn. Raises the ending when the channel is over."""
+        self.check()
+        post = PendingPost(self, lane, message, call, how)
+        if call is None:
+            post.sender = asyncio.current_task()
+            post.taken = self._loop.create_future()
+            self._notes.setdefault(post.sender, set()).add(post)
+        else:
+            call.abandon = post.abandon
+        if not lane.waiting and self._free(lane):
+            self._start(post)
+        else:
+            lane.waiting[post] = None
+            if call is None and (timeout := self._limits.call_timeout) is not None:
+                post.until = self._loop.call_later(timeout, self._late, post, timeout)
+            self._unsent += len(message)
+            if not self._full and self._unsent > self._limits.send_queue:
+                self._full = True
+                self._writable(False)
+
+    async def flush(self) -> None:
+        """Wait for room among the waiting, and until the server has taken the current task's notifications.
+
+        Raises what became of one that was refused.
+        """
+        mine = [post.taken for post in self._notes.get(asyncio.current_task(), ()) if post.taken]
+        while self._full:
+            self.check()
+            await self._waiters.wait()
+        if mine:
+            await asyncio.wait(mine)
+            for taken in mine:
+                if (why := taken.result()) is not None:
+                    raise why
+        self.check()
+
+    async def close(self) -> None:
+        """Let the POSTs under way and waiting end (within `limits.write_timeout`), then release the wire."""
+        if self._closing is None:
+            self.ending = Closed(f"{self.name} was closed here")
+            self._closing = self._loop.create_task(self._drain())
+        await asyncio.shield(self._closing)
+
+    def abort(self, why: ChannelError) -> None:
+        """Cut off every POST and release the wire."""
+        if self._closing is None:
+            self.ending = why
+            self._closing = self._loop.create_task(self._released())
+            self._loop.call_soon(self._end)
+        self._abandon_all()
+
+    def check(self) -> None:
+        """Raise the ending when the channel is over."""
+        if self.ending is not None:
+            raise again(self.ending)
+
+    # -- its life ---------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        tasks = self._tasks()
+        until = None if (limit := self._limits.write_timeout) is None else self._loop.time() + limit
+        while tasks and (until is None or self._loop.time() < until):
+            await asyncio.wait(tasks, timeout=None if until is None else until - self._loop.time())
+            tasks = self._tasks()
+        self._abandon_all()
+        await self._released()
+        self._end()
+
+    def _abandon_all(self) -> None:
+        for lane in self._lanes:
+            for post in [*lane.waiting, *lane.running]:
+                post.abandon()
+
+    async def _released(self) -> None:
+        if tasks := self._tasks():
+            await asyncio.wait(tasks)
+        await self._release()
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [post.task for lane in self._lanes for post in lane.running if post.task is not None]
+
+    def _end(self) -> None:
+        if not self._told:
+            self._told = True
+            self._waiters.wake()
+            if self.receiver is not None and self.ending is not None:
+                self.receiver.ended(self.ending)
+
+    def _free(self, lane: Lane) -> bool:
+        """May another POST of this lane begin?"""
+        if not lane.running:
+            return True
+        return len(lane.running) < lane.share and sum(len(one.running) for one in self._lanes) < lane.most
+
+    def _late(self, post: PendingPost, timeout: float) -> None:
+        """A notification had no turn in its time."""
+        self._settle(post, Broken(f"{self.name}: a notification waited {timeout:g} s for its turn (limit connections)"))
+        self.forget(post)
+
+    def _start(self, post: PendingPost) -> None:
+        post.lane.running.add(post)
+        post.task = self._loop.create_task(self._go(post))
+        post.task.add_done_callback(post.over)
+
+    async def _go(self, post: PendingPost) -> None:
+        try:
+            why = await self._run(post)
+        except Exception as error:  # which is a fault of ours, and must not leave anybody waiting
+            log.exception("%s: a POST failed", self.name)
+            why = Broken(f"{self.name}: the POST failed: {error!r}")
+            if post.call is not None:
+                post.call.failed(why)
+        if post.call is None:
+            self._settle(post, why)
+
+    def forget(self, post: PendingPost) -> None:
+        """Take a message out of the waiting ones; it is never sent."""
+        if post in post.lane.waiting:
+            self._unqueue(post)
+            self._cut(post)
+
+    def over(self, post: PendingPost) -> None:
+        """A POST has ended: the next waiting ones have their turn, those of the first lanes before others."""
+        post.lane.running.discard(post)
+        self._cut(post)
+        for lane in self._lanes:
+            while lane.waiting and self._free(lane):
+                following = next(iter(lane.waiting))
+                self._unqueue(following)
+                self._start(following)
+
+    def _unqueue(self, post: PendingPost) -> None:
+        if post.until is not None:
+            post.until.cancel()
+        del post.lane.waiting[post]
+        self._unsent -= len(post.message)
+        if self._full and self._unsent <= self._limits.send_queue:
+            self._full = False
+            self._writable(True)
+            self._waiters.wake()
+            self._loop.call_soon(self._resumed)
+
+    def _resumed(self) -> None:
+        if not self._full and not self._told and self.receiver is not None:
+            self.receiver.resumed()
+
+    def _settle(self, post: PendingPost, why: Exception | None) -> None:
+        """Tell what became of a notification, unless that is known."""
+        if post.taken is None or post.taken.done():
+            return
+        notes = self._notes[post.sender]
+        notes.discard(post)
+        if not notes:
+            del self._notes[post.sender]
+        post.taken.set_result(why)
+
+    def _cut(self, post: PendingPost) -> None:
+        """The end of a POST; a notification without an outcome by now was cut off."""
+        if post.taken is not None and not post.taken.done():
+            self._settle(post, self.ending or Broken(f"{self.name}: the notification was cut off"))

@@ -1,0 +1,497 @@
+"""One wire of the native HTTP front: HTTP/1.1 and 1.0 on `asyncio.Protocol`.
+
+Rules:
+
+- Requests are parsed on and started while earlier ones run; answers leave in the order of the
+  requests, all of one wake-up in one write. At most `PIPELINE` run at once; then nothing more is
+  read. Nothing is read either while the far end does not read.
+- Heads that are too long (431) or too slow (408), bodies that are too long (413) or too slow (408)
+  end the wire. What still comes in is read and dropped for a moment, lest a reset eat the answer.
+- Heads repeat, so what llhttp and `App.route` found out about one is kept: see `known_heads`.
+- Where a guard stands, requests are started one behind the other as it admits them. While it decides nothing is read, so
+  a body that has not come by then is only asked for ("100 Continue") and read once its request is admitted.
+- What the connection waits for is its stage: one of `STAGES`, the table of what ends the waiting.
+- A far end that closes its sending side still gets its answers. Whether it has gone altogether
+  only shows when something is sent, so up to two interim responses ("100 Continue", which every
+  client skips; RFC 9110, 15.2) ask, or in a begun answer what its endpoint has for that; then
+  `gone` is called.
+- What a far end can cause at will is logged in one line at debug level.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import cast
+
+from ...channel import Caller, exchanged
+from ...net.read_buffer import read_buffer
+from ...net.urls import printable
+from .admission import Admission, handshake
+from .app import log
+from .known_heads import fields_of, texts_of
+from .messages import Answer, Head, HttpRequest
+from .parse import BETWEEN, BODY, HEAD, OVER, Refused, Request, RequestParser
+from .parts import Door
+from .refusals import to_endpoint, turned_away
+from .request_queue import RequestQueue
+from .responses import PipelinedResponse, ResponseWriter, RpcExchange, joining
+from .stages import CONTINUE, FLUSHING, IDLE, LINGERING, NEVER, NO_LOOK_YET, NOTHING, PROBING, STAGES, probe, stage_of
+
+PIPELINE = 64
+"""Requests of one wire that run at once."""
+_BATCH = 256 * 1024
+"""Bytes of answers that are written at once rather than at the end of the wake-up."""
+
+
+class ServerConnection(asyncio.BufferedProtocol):
+    """One wire of the listener."""
+
+    __slots__ = (
+        "_busy",
+        "_fault",
+        "_held",
+        "_into",
+        "_out",
+        "_out_size",
+        "_over",
+        "_paused",
+        "_room",
+        "app",
+        "deadline",
+        "door",
+        "eof",
+        "full",
+        "grace",
+        "last",
+        "owed",
+        "parser",
+        "probes",
+        "remote",
+        "retiring",
+        "stage",
+        "transport",
+        "unsent",
+        "waiting",
+    )
+
+    def __init__(self, door: Door) -> None:
+        self.door = door
+        self.app = door.app
+        self.transport: asyncio.Transport | None = None
+        self.remote = ""
+        self.deadline = NEVER
+        self.full = False
+        """The far end does not read."""
+        self.last = False
+        """No further request is taken."""
+        self.eof = False
+        self.retiring = False
+        """The listener is closing: idle connections go at once, the others after their answers."""
+        self.grace = False
+        """While retiring: a request that may be on its way is waited for."""
+        self.stage = NOTHING
+        self._busy = self._paused = self._fault = self._over = False
+        self.owed: list[PipelinedResponse] = []
+        """The turns in the order of their requests."""
+        self.waiting: RequestQueue | None = None
+        self._out: list[bytes] = []
+        self._out_size = self.unsent = self.probes = self._held = 0
+        self._room = self.app.limits.message_size
+        """How much more is read and dropped while lingering."""
+        self.parser: RequestParser | None = None
+        self._into = read_buffer()
+
+    @property
+    def state(self) -> int:
+        """Where in a request it is."""
+        return OVER if self._over else BETWEEN if self.parser is None else self.parser.state
+
+    def caller(self, head: Head, asked: Request | None = None, scheme: str = "http") -> Caller:
+        """Who sent a request."""
+        secure = self.door.tls
+        texts, identity = head.texts, None
+        if asked is not None:
+            texts = texts if asked.varied is None else texts_of(asked.varied, head.settled)
+            identity = None if asked.admitted is None else asked.admitted.identity
+        texts = head.told() if texts is None else texts
+        return Caller(
+            scheme=scheme + "s" * secure,
+            remote=self.remote,
+            path=head.path,
+            headers=texts,
+            tls=secure,
+            identity=identity,
+        )
+
+    # -- the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
+        self.transport = transport
+        peer = transport.get_extra_info("peername")
+        self.remote = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else ""
+        transport.set_write_buffer_limits(high=self.app.limits.send_queue)
+        if self.door.admit(self):
+            self._settle()
+        else:
+            self.refuse(turned_away(503, "Busy: limit channels is reached", (("Retry-After", "1"),)))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._into
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = bytes(self._into[:nbytes])
+        parser = self.parser
+        if self._over or (parser is not None and parser.state == OVER):
+            self._surplus(data)
+            return
+        self._busy = True
+        if parser is None or parser.state == BETWEEN:
+            data = self._known(data)
+        if data and not self.last:
+            if parser is None:
+                parser = self.parser = RequestParser(self.app, self.door.heads, loopback=self.door.loopback)
+            self._happened(parser, data)
+        self._busy = False
+        self._settle()
+
+    def _happened(self, parser: RequestParser, data: bytes) -> None:
+        """Take what these bytes brought to an end."""
+        for event in parser.feed(data):
+            if self.last or self._over:
+                break
+            if isinstance(event, Refused):
+                self.refuse(event.answer, event.head)
+            elif event.upgrade is not None and not event.head.guarded:
+                self._upgrade(event, *event.upgrade)
+            elif event.head.guarded:
+                self._wait(event)
+            else:
+                self.take(event.head, event.body or b"")
+        if parser.last:
+            self.last = True
+        if parser.held or self._held:
+            self._held = 0 if self._over else parser.held
+            self.door.partial.kept(self, self._held, None)
+
+    def _surplus(self, data: bytes) -> None:
+        """What comes behind the last request: a WebSocket's that is not admitted yet, or to be dropped."""
+        if self.waiting and self.waiting.surplus(data):
+            return
+        self._room -= len(data)
+        if self._room < 0:
+            self.close()
+
+    def eof_received(self) -> bool:
+        self.eof = True
+        if self.waiting:
+            self.waiting.drop_part()
+        if self.door.tls or self.transport is None or not (self.owed or self.waiting):
+            return False
+        self.last = self._over = True  # what came in part will never be whole
+        self._settle()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        waiting, self.waiting = self.waiting, None
+        self.transport = self.parser = None
+        self._over = True
+        self.deadline = NEVER
+        if waiting:
+            waiting.drop_all()
+        self.door.gone(self)
+        owed, self.owed = self.owed, []
+        for turn in owed:
+            turn.over = True
+            if turn.gone is not None:
+                turn.gone()
+
+    def pause_writing(self) -> None:
+        self.full = True
+        self.unsent = NO_LOOK_YET
+        if not self._busy:
+            self._settle()
+
+    def resume_writing(self) -> None:
+        self.full = False
+        self._resume()
+        self._settle()
+
+    def _resume(self) -> None:
+        """Tell the endpoint whose turn it is that it may go on."""
+        turn = self.owed[0] if self.owed else None
+        if isinstance(turn, ResponseWriter) and turn.resumed is not None and not self.full:
+            turn.resumed()
+
+    def _known(self, data: bytes) -> bytes:
+        """Take the requests at the beginning of `data` whose heads are known; what is left is for the parser."""
+        known = self.door.heads
+        at, end = 0, data.find(b"\r\n\r\n")
+        while end > at:
+            raw = data[at:end]
+            head = known.exact.get(raw)
+            if head is not None:
+                stop = end + 4 + head.length
+                if stop > len(data):
+                    break
+                self.take(head, data[end + 4 : stop])
+            else:
+                similar = known.similar(raw)
+                if similar is None:
+                    break
+                stop = end + 4 + similar.length
+                if stop > len(data):
+                    break
+                body, varied = data[end + 4 : stop], similar.varied
+                self.take(similar.head, body, None if varied is None else Request(similar.head, body, raw, varied))
+            at = stop
+            if at == len(data) or self.last:
+                return b""
+            end = data.find(b"\r\n\r\n", at)
+        return data[at:] if at else data
+
+    def _upgrade(self, asked: Request, raw: bytes, rest: bytes) -> None:
+        """Hand the transport over to a WebSocket; `raw` is its handshake, `rest` what came after it."""
+        transport, head = self.transport, asked.head
+        if transport is None or head.socket is None:
+            return
+        if self.owed or self.waiting:
+            self.refuse(turned_away(400, "A WebSocket begins after the answers to what was asked before"))
+            return
+        try:
+            from .websocket import upgrade  # noqa: PLC0415 - an optional extra
+        except ImportError:
+            self.refuse(turned_away(501, "WebSocket needs the extra dragoman[websocket] on this server"))
+            return
+        door, subprotocol = self.door, head.socket.subprotocol
+        caller = self.caller(head, asked, "ws")
+        made = upgrade(raw, caller, self.app.options, door.gone, door.partial.kept, subprotocol, joining(asked))
+        if not isinstance(made, tuple):
+            self.refuse(turned_away(made.status_code, bytes(made.body or b"").decode("utf-8", "replace").strip()))
+            return
+        self._flush()
+        socket, accepted = made
+        self._over = True
+        self.transport, self.deadline = None, NEVER
+        transport.write(accepted)
+        transport.set_protocol(socket)
+        socket.take(transport)
+        door.became(self, socket)
+        if rest:
+            socket.take_bytes(rest)
+        if asked.admitted is not None and asked.admitted.expires is not None:
+            socket.expires(asked.admitted.expires)
+        head.socket.attach(socket)
+
+    # -- requests
+
+    def refuse(self, answer: Answer, head: Head | None = None) -> None:
+        """Answer what cannot be served, after the answers to what came before, and take nothing more."""
+        if answer.reason and head is not None and head.endpoint is not None:
+            answer = to_endpoint(answer)
+        log.debug("%s refused with %d: %s", self.remote, answer.status, printable(answer.body.decode("latin-1")))
+        if self.waiting:
+            self.waiting.drop_part()
+        self._fault = self._over = True
+        if self.parser is not None:
+            self.parser.stop()
+        method = "GET" if head is None else head.method
+        extra = () if head is None else head.extra
+        self.take(Head(method=method, answer=answer, extra=extra, keep=False), b"")
+        if not self._busy:
+            self._settle()
+
+    def take(self, head: Head, body: bytes, asked: Request | None = None) -> None:
+        """A whole request. `asked`: itself, where it is more than head and body."""
+        if not head.keep:
+            self.last = True
+        if self.waiting or self.full or len(self.owed) >= PIPELINE or head.guarded:
+            self._wait(asked or Request(head, body))
+        else:
+            self._start(head, body, asked)
+
+    def _wait(self, request: Request) -> None:
+        if self.waiting is None:
+            self.waiting = RequestQueue(self._ask)
+        self.waiting.add(request)
+
+    def _start(self, head: Head, body: bytes, asked: Request | None) -> None:
+        self.stage = NOTHING  # whatever it waited for has come
+        if head.served is not None:
+            post = RpcExchange(self, head, body, asked)
+            self.owed.append(post)
+            exchanged(head.served, post)
+            return
+        told = ResponseWriter(self, head, asked)
+        self.owed.append(told)
+        if head.answer is not None:
+            told.respond(head.answer.status, head.answer.headers, head.answer.body)
+        elif head.endpoint is not None:
+            request = HttpRequest(head.method, head.path, head.query, body, self.caller(head, asked), head)
+            try:
+                head.endpoint(request, told)
+            except Exception:
+                log.exception("The endpoint at %s raised", head.path)
+                told.fail()
+
+    def _start_waiting(self, waiting: RequestQueue) -> None:
+        """Start the requests whose turn it is, as far as their guard has admitted them."""
+        while not self.full and len(self.owed) < PIPELINE and (found := waiting.next()) is not None:
+            request, denied = found
+            if denied is not None:
+                self._deny(request, denied)
+            elif request.upgrade is not None:
+                self._upgrade(request, *request.upgrade)
+            else:
+                self._start(request.head, request.body or b"", request)
+
+    def _ask(self, request: Request) -> Admission:
+        """Ask the guard about a request."""
+        head, limits, guard = request.head, self.app.limits, self.app.options.guard
+        assert guard is not None  # it is guarded
+        fields = head.fields if request.raw is None else fields_of(request.raw)
+        scheme = ("ws" if head.socket is not None else "http") + "s" * self.door.tls
+        certificate = None if self.transport is None else self.transport.get_extra_info("peercert")
+        seen = handshake(head, scheme, head.headers.get(b"host", b""), fields, self.remote, certificate)
+        return Admission(guard, seen, head, limits.guard_timeout, self._settle)
+
+    def _deny(self, request: Request, answer: Answer) -> None:
+        """The guard does not let a request in: its body, where it has not come, is not read."""
+        if request.body is None or request.upgrade is not None:
+            self.refuse(answer, request.head)
+            return
+        told = ResponseWriter(self, request.head)
+        self.owed.append(told)
+        told.respond(answer.status, answer.headers, answer.body)
+
+    def keeps(self, turn: PipelinedResponse) -> bool:
+        """May another request follow the answer to this one?"""
+        if not turn.head.keep:
+            return False
+        if self.retiring and self.state in (BETWEEN, OVER) and not self.waiting and self.owed[-1] is turn:
+            self.last = True
+        return not (self.last and self.owed[-1] is turn and not self.waiting)
+
+    def answered(self, turn: PipelinedResponse) -> None:
+        """A turn has something to say."""
+        owed = self.owed
+        if not owed or owed[0] is not turn:
+            return
+        while owed:
+            turn = owed[0]
+            if turn.out:
+                self._out.append(turn.out)
+                self._out_size += len(turn.out)
+                if len(turn.out) > self.app.limits.send_queue and not turn.over:  # it waited for its turn, held back
+                    asyncio.get_running_loop().call_soon(self._resume)
+                turn.out = b""
+            if not turn.over:
+                break
+            del owed[0]
+        if not self._busy:
+            self._settle()
+        elif self._out_size > _BATCH:
+            self._flush()
+
+    # -- what comes next
+
+    def _flush(self) -> None:
+        """Hand the answers to the transport, unless it has too much already."""
+        if self._out and not self.full and self.transport is not None:
+            data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+            self._out.clear()
+            self._out_size = 0
+            self.transport.write(data)
+
+    def _settle(self) -> None:
+        """The end of a wake-up: start what has been waiting, send the answers, see what to wait for."""
+        if self.transport is None:
+            return
+        if self.waiting:
+            self._busy = True
+            self._start_waiting(self.waiting)
+            self._busy = False
+            if self.transport is None:  # it is a WebSocket's now
+                return
+        parser = self.parser
+        if (
+            parser is not None
+            and parser.expecting
+            and not (self.owed or (self.waiting and not self.waiting.wants_body))
+        ):
+            parser.expecting = False
+            if not parser.received:
+                self._out.append(CONTINUE)
+        if self._out:
+            self._busy = True  # the transport may call `pause_writing` from inside `write`
+            self._flush()
+            self._busy = False
+        idle = not (self.owed or self.waiting or self._out)
+        if idle and (self.last or (self.retiring and self.state == BETWEEN and not self.grace)):
+            self._finish()
+            return
+        if idle and not self.full and (parser is None or parser.state == BETWEEN):
+            if self.stage != IDLE:  # as nearly every wake-up ends
+                self.stage = IDLE
+                self.deadline = self.door.now + self.door.waits[IDLE]
+        elif (stage := stage_of(self)) != self.stage:
+            self.enter(stage)
+        waiting = self.waiting
+        held_back = self.full or (waiting is not None and len(waiting) > 0 and not waiting.reads_on)
+        if held_back != self._paused and not self.eof:
+            self._paused = held_back
+            (self.transport.pause_reading if held_back else self.transport.resume_reading)()
+
+    def enter(self, stage: int) -> None:
+        """Wait for this from now on."""
+        if stage == PROBING:
+            probe(self)
+        self.stage = stage
+        self.deadline = self.door.now + self.door.waits[stage]
+
+    def _finish(self) -> None:
+        """Everything is said: close, with patience for a far end that is still sending."""
+        assert self.transport is not None
+        self._over = True
+        if self.stage in (LINGERING, FLUSHING):
+            return
+        if self.eof or not (self._fault or (self.retiring and self.last)):
+            self.close()
+            return
+        if self._paused:
+            self._paused = False
+            self.transport.resume_reading()
+        if self.transport.can_write_eof():
+            with contextlib.suppress(OSError):  # it was reset meanwhile, which is not seen of one that is held back
+                self.transport.write_eof()
+        self.enter(LINGERING)
+
+    def close(self) -> None:
+        if self.transport is not None and self.stage != FLUSHING:
+            self.unsent = NO_LOOK_YET
+            self.enter(FLUSHING)
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Cut it off."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def cut_off(self, why: str) -> None:
+        self.refuse(turned_away(503, f"Busy: {why}", (("Retry-After", "1"),)))
+
+    def retire(self, grace: bool = False) -> None:
+        """The listener is closing. With `grace` one more request may come, until this is called again without."""
+        self.retiring, self.grace = True, grace
+        self._settle()
+
+    def dismiss(self) -> None:
+        """The listener waits for the end: what came in part is not waited for."""
+        if self.state in (HEAD, BODY):
+            self.refuse(turned_away(503, "Draining: this server is closing", (("Retry-After", "1"),)))
+
+    def expired(self) -> None:
+        """The deadline is past."""
+        if self.transport is not None:
+            STAGES[self.stage].expired(self)

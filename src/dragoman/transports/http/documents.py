@@ -1,0 +1,64 @@
+"""A document over HTTP that is the result of a JSON-RPC method: GET is a call like any other, middleware and all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...channel import Caller, Document, Servable, exchanged
+from ...jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, Refusal
+from .messages import Endpoint, HttpRequest, Reply
+
+
+class _Error(Struct):
+    code: int
+
+
+class _Answer(Struct):
+    result: Raw = Raw(b"null")
+    error: _Error | None = None
+
+
+def document_endpoint(served: Servable, document: Document) -> Endpoint:
+    """The endpoint of a document with a `method`: 200 with its result; else the error as JSON, with 404 where there is
+    no such method, 503 where calls are refused, 500 where it failed, and 403 where it was denied."""
+    request = msgspec.json.encode({"jsonrpc": "2.0", "method": document.method, "id": 1})
+
+    def get(asked: HttpRequest, reply: Reply) -> None:
+        if asked.method not in ("GET", "HEAD"):
+            reply.respond(405, (("Allow", "GET, HEAD"),))
+            return
+        x = _Get(request, asked.caller, reply, document.media_type)
+        reply.gone = x.left
+        exchanged(served, x)
+
+    return get
+
+
+class _Get:
+    """The exchange of one GET."""
+
+    __slots__ = ("_media_type", "_reply", "caller", "gone", "request")
+
+    def __init__(self, request: bytes, caller: Caller, reply: Reply, media_type: str) -> None:
+        self.request, self.caller = request, caller
+        self._reply, self._media_type = reply, media_type
+        self.gone: Callable[[], None] | None = None
+
+    def left(self) -> None:
+        if self.gone is not None:
+            self.gone()
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        found = msgspec.json.decode(answer or b"{}", type=_Answer)
+        if found.error is None:
+            self._reply.respond(200, (("Content-Type", self._media_type),), bytes(found.result))
+            return
+        known = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}
+        status = 503 if refusal is not None else known.get(found.error.code, 403)
+        self._reply.respond(status, (("Content-Type", "application/json"),), answer or b"")
+
+    def stream(self, message: bytes) -> bool:
+        return False

@@ -1,0 +1,202 @@
+"""What was found out about the heads of requests, kept by their bytes. Pure.
+
+Clients send the same head before each body, but for the body's length and for lines that change with every request and
+decide nothing: a `traceparent`, a date, an id. So a head is known by its bytes; by its *shape*, which is its bytes
+without the `Content-Length` line; and by its lines without that one and those that do not matter. A known head costs one
+look-up, two, or those and a look at each such line.
+
+Rules:
+
+- Nothing that is kept depends on the moment: what is served decides about being busy or draining.
+- Only a line that is whole, usual and on no account read here is left out: a name of the letters that names have, a value
+  without control characters, and a name that is none of `MATTERS`. All other lines of a head are compared, so that of two
+  heads of which the same is left one is fit to be served when the other is.
+- What an endpoint keeps in `Head.memo` depends on the lines that matter alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable
+from typing import TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from .messages import Head
+
+KNOWN_HEADS = 1024
+"""Heads kept per listener; when there are more, all are forgotten."""
+KNOWN_HEAD_SIZE = 2048
+"""Longest head that is kept with what was found out about it."""
+_LAYOUTS = 4
+"""Orders of lines kept for one request line and number of lines: clients differ."""
+
+MATTERS = (
+    "host|origin|accept|content-[a-z]+|transfer-encoding|connection|keep-alive|proxy-connection|te|trailer|upgrade|expect"
+    "|http2-settings|sec-websocket-[a-z]+|access-control-[a-z-]+|last-event-id|mcp-[!-9;-~]+"
+)
+"""The names of lines that decide something, here or at an endpoint, as a regular expression."""
+
+_LENGTHS = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
+_LENGTH_LINE = re.compile(rb"[Cc]ontent-[Ll]ength: ([0-9]{1,15})")
+_INDIFFERENT = re.compile(
+    rb"(?!(?:%b)[ \t]*:)[A-Za-z0-9!#$%%&'*+.^_`|~-]+:[^\x00-\x08\x0a-\x1f\x7f]*" % MATTERS.encode(), re.IGNORECASE
+)
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Kept: TypeAlias = tuple[tuple[int, ...], tuple[bytes, ...]]
+
+
+class Similar(Struct, frozen=True, gc=False):
+    """A head that is known but for the length of its body and for lines that do not matter."""
+
+    head: Head
+    length: int
+    varied: list[bytes] | None = None
+    """Those lines, and that with the length; None: only that differs."""
+
+
+class KnownHeads:
+    """The heads that one listener knows."""
+
+    __slots__ = ("_harmless", "_largest", "_layouts", "_most", "_seen", "_shapes", "_varies", "exact", "kept")
+
+    def __init__(self, header_size: int, message_size: int) -> None:
+        self.exact: dict[bytes, Head] = {}
+        """By all their bytes, without the blank line."""
+        self._shapes: dict[bytes, Head] = {}
+        self.kept: dict[_Kept, Head] = {}
+        """By the lines that are left, and where the others stood."""
+        self._layouts: dict[tuple[bytes, int], tuple[tuple[int, ...], ...]] = {}
+        """Where the lines that do not matter stand, the last first; by the request line and the number of lines."""
+        self._harmless: set[bytes] = set()
+        """Lines that do not matter and came more than once."""
+        self._varies = False
+        """The last head that was similar differed in more than its length."""
+        self._seen: set[int] = set()
+        self._largest = min(KNOWN_HEAD_SIZE, header_size)
+        self._most = message_size
+
+    def similar(self, raw: bytes) -> Similar | None:
+        """What is known about a head that differs from a known one in what does not matter."""
+        if self._varies:  # so did the last one
+            return self._by_lines(raw) or self._by_shape(raw)
+        return self._by_shape(raw) or self._by_lines(raw)
+
+    def _by_shape(self, raw: bytes) -> Similar | None:
+        shape = shaped(raw)
+        if shape is None or not 0 < shape[1] <= self._most or (head := self._shapes.get(shape[0])) is None:
+            return None
+        self._varies = False
+        return Similar(head, shape[1])
+
+    def _by_lines(self, raw: bytes) -> Similar | None:
+        if len(raw) > self._largest:
+            return None
+        lines = raw.split(b"\r\n")
+        for layout in self._layouts.get((lines[0], len(lines)), ()):
+            left, varied, lengths = lines.copy(), [], []
+            for at in layout:
+                varied.append(line := left.pop(at))
+                if line not in self._harmless and _INDIFFERENT.fullmatch(line) is None:
+                    if (length := _LENGTH_LINE.fullmatch(line)) is None:
+                        break
+                    lengths.append(int(length[1]))
+            else:
+                head = self.kept.get((layout, tuple(left)))
+                # two lengths would be two messages for two readers
+                if head is not None and len(lengths) == 1 and 0 < lengths[0] <= self._most:
+                    self._varies = True
+                    return Similar(head, lengths[0], varied)
+        return None
+
+    def worth(self, raw: bytes) -> bool:
+        """Has one like it come before? Many never come again, and are not worth keeping."""
+        if len(raw) > self._largest:
+            return False
+        mark = hash(_left(raw)[1])
+        if mark in self._seen:
+            return True
+        if len(self._seen) >= KNOWN_HEADS:
+            self._seen.clear()
+        self._seen.add(mark)
+        return False
+
+    def learn(self, raw: bytes, head: Head) -> None:
+        """Keep what was found out about a head."""
+        _keep(self.exact, raw, head)
+        if (shape := shaped(raw)) is None:
+            return
+        _keep(self._shapes, shape[0], head)
+        layout, left = _left(raw)
+        _keep(self.kept, (layout, left), head)
+        head.settled = texts_of(left[1:])
+        lines = raw.split(b"\r\n")
+        if len(self._harmless) >= KNOWN_HEADS:
+            self._harmless.clear()
+        self._harmless.update(lines[at] for at in layout if _INDIFFERENT.fullmatch(lines[at]) is not None)
+        if len(self._layouts) >= KNOWN_HEADS:
+            self._layouts.clear()
+        place = left[0], len(left) + len(layout)
+        others = tuple(one for one in self._layouts.get(place, ()) if one != layout)
+        self._layouts[place] = (layout, *others[: _LAYOUTS - 1])
+
+    def forget(self) -> None:
+        """The listener is over."""
+        self.exact.clear()
+        self._shapes.clear()
+        self.kept.clear()
+        self._layouts.clear()
+        self._harmless.clear()
+
+
+def _keep(kept: dict[_Key, Head], key: _Key, head: Head) -> None:
+    if len(kept) >= KNOWN_HEADS:
+        kept.clear()
+    kept[key] = head
+
+
+def _left(raw: bytes) -> _Kept:
+    """Where the lines of a head stand that do not matter, the last first, and the lines that are left."""
+    lines = raw.split(b"\r\n")
+    layout = tuple(
+        at
+        for at in range(len(lines) - 1, 0, -1)
+        if _INDIFFERENT.fullmatch(lines[at]) is not None or _LENGTH_LINE.fullmatch(lines[at]) is not None
+    )
+    for at in layout:
+        del lines[at]
+    return layout, tuple(lines)
+
+
+def shaped(head: bytes) -> tuple[bytes, int] | None:
+    """A head without its `Content-Length` line, and the number in that; None where the line is not of the usual form.
+
+    Of two heads with the same shape one is fit to be served when the other is: a second such line, or another that
+    bears on the length, stays in the shape.
+    """
+    for name in _LENGTHS:
+        at = head.find(name)
+        if at >= 0:
+            end = head.find(b"\r\n", at + 2)
+            number = head[at + len(name) :] if end < 0 else head[at + len(name) : end]
+            if not number.isdigit() or len(number) > 15:
+                return None
+            return head[:at] if end < 0 else head[:at] + head[end:], int(number)
+    return None
+
+
+def texts_of(lines: Iterable[bytes], found: dict[str, str] | None = None) -> dict[str, str]:
+    """Header lines as `Caller.headers` tells them, joined to those that were found."""
+    texts = {} if found is None else found.copy()
+    for line in lines:
+        name, _, value = line.decode("latin-1").partition(":")
+        name, value = name.lower(), value.strip()
+        texts[name] = f"{texts[name]}, {value}" if name in texts else value
+    return texts
+
+
+def fields_of(raw: bytes) -> list[tuple[bytes, bytes]]:
+    """The header fields of a head that is similar to a known one."""
+    pairs = (line.partition(b":") for line in raw.split(b"\r\n")[1:])
+    return [(name.lower(), value.strip()) for name, _, value in pairs]

@@ -1,0 +1,203 @@
+"""The native HTTP listener: a door, the wires behind it, and the clock of them all.
+
+It serves an `App` on `asyncio.Protocol` and httptools; the rules of a wire stand in `http_front`.
+`http://` and `https://` take calls and WebSocket upgrades, `ws://` and `wss://` upgrades alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...channel import Options, Servable
+from ...jsonrpc.errors import LocalError
+from ...net import urls
+from ...net.accept import SharedDoor
+from ...net.sockets import ACCEPTS, BACKLOG, bind, inherited, names_of_this_machine
+from ..partial import PartialMessages
+from .app import App
+from .connection import ServerConnection
+from .known_heads import KnownHeads
+from .policy import is_loopback
+from .stages import NEVER, STAGES
+
+if TYPE_CHECKING:
+    from .websocket import WebSocket
+
+
+ON_ITS_WAY = 0.5
+"""Seconds in which a request that was sent before its sender could know of our closing has come."""
+
+
+class HttpListener:
+    """An open door for HTTP and WebSocket."""
+
+    def __init__(self, app: App, url: str, *, tls: bool, loopback: bool, shared: bool = False) -> None:
+        self.app = app
+        self.url = url
+        self.tls, self.loopback = tls, loopback
+        self.heads = KnownHeads(app.limits.header_size, app.limits.message_size)
+        self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time()
+        """The time of the last sweep."""
+        limits = app.limits
+        times = [one for one in (limits.header_timeout, limits.body_timeout, limits.idle_timeout) if one is not None]
+        self._tick = min([1.0, *(one / 4 for one in times)])
+        times_of = [stage.seconds(limits) for stage in STAGES]
+        self.waits: Sequence[float] = [NEVER if time is None else time + self._tick for time in times_of]
+        """Time for each stage of a wire. A tick more, because `now` may be a tick old."""
+        self.partial = PartialMessages(limits)
+        self._fronts: set[ServerConnection] = set()
+        self._sockets: set[WebSocket] = set()
+        self.doors: list[asyncio.Server | SharedDoor] = []
+        self._closing = False
+        self._shared = shared
+        self._empty: asyncio.Future[None] | None = None
+        self._timer = self._loop.call_later(self._tick, self._sweep)
+
+    @property
+    def wires(self) -> frozenset[ServerConnection | WebSocket]:
+        """What it carries now."""
+        return frozenset((*self._fronts, *self._sockets))
+
+    def carried(self) -> int:
+        """How many that are."""
+        return len(self._fronts) + len(self._sockets)
+
+    def full(self) -> bool:
+        """As many wires, TLS handshakes among them, as the limit allows are there."""
+        arriving = sum(len(door.arriving) for door in self.doors if isinstance(door, SharedDoor))
+        return self.carried() + arriving >= self.app.limits.channels
+
+    def accept(self, door: socket.socket, options: Options) -> None:
+        """Take callers from this socket: one that is shared, or one for TLS."""
+        shared = SharedDoor(
+            door,
+            lambda: ServerConnection(self),
+            self.carried,
+            options.crowd,
+            full=self.full if self.tls else lambda: False,  # without TLS it is told, by 503
+            url=self.url,
+            tls=options.server_tls if self.tls else None,
+            handshake=options.limits.header_timeout,
+            accepts=1 if self._shared else ACCEPTS,
+        )
+        self.doors.append(shared)
+
+    # -- for its wires
+
+    def admit(self, front: ServerConnection) -> bool:
+        """A wire has come; False when there are too many."""
+        front.retiring = self._closing  # it was in the queue of the door
+        front.grace = self._closing and self._shared
+        self._fronts.add(front)
+        return len(self._fronts) + len(self._sockets) <= self.app.limits.channels
+
+    def became(self, front: ServerConnection, socket: WebSocket) -> None:
+        """A wire was upgraded."""
+        self.partial.kept(front, 0, None)
+        self._fronts.discard(front)
+        self._sockets.add(socket)
+
+    def gone(self, wire: ServerConnection | WebSocket) -> None:
+        """A wire is over."""
+        self.partial.kept(wire, 0, None)
+        if isinstance(wire, ServerConnection):
+            self._fronts.discard(wire)
+        else:
+            self._sockets.discard(wire)
+        if self._empty is not None and not (self._fronts or self._sockets or self._empty.done()):
+            self._empty.set_result(None)
+
+    def _sweep(self) -> None:
+        """Look at every deadline."""
+        now = self.now = self._loop.time()
+        for front in [front for front in self._fronts if front.deadline <= now]:
+            front.expired()
+        self._timer = self._loop.call_later(self._tick, self._sweep)
+
+    # -- the listener
+
+    async def close(self) -> None:
+        """Accept nothing more; idle wires are closed, busy ones after their answers. WebSockets live on.
+
+        Where others serve at the same door, this is a change of shift that callers shall not notice: those that have
+        come in may still say one thing, within `ON_ITS_WAY` seconds."""
+        self._closing = True
+        for door in self.doors:
+            if isinstance(door, SharedDoor):
+                door.close(grace=self._shared)
+            else:
+                door.close()
+        for front in tuple(self._fronts):
+            front.retire(self._shared)
+        if not self._shared:
+            return
+        until = self._loop.time() + ON_ITS_WAY
+        while self._expecting() and self._loop.time() < until:  # noqa: ASYNC110  (a look costs nothing; this is the end)
+            await asyncio.sleep(ON_ITS_WAY / 25)
+        self._shared = False
+        for front in tuple(self._fronts):
+            front.retire()
+
+    def _expecting(self) -> bool:
+        return any(front.grace for front in self._fronts) or any(
+            isinstance(door, SharedDoor) and door.arriving for door in self.doors
+        )
+
+    async def closed(self) -> None:
+        """Wait for the end of every wire. Requests that came in part are refused now; those that are still being served
+        or told after `limits.drain_timeout` is cut off, WebSockets excepted."""
+        for front in tuple(self._fronts):
+            front.dismiss()
+        if self._fronts:
+            self._empty = self._loop.create_future()
+            await asyncio.wait((self._empty,), timeout=self.app.limits.drain_timeout)
+            for front in tuple(self._fronts):
+                front.abort()
+        while self._fronts or self._sockets:
+            self._empty = self._loop.create_future()
+            await asyncio.wait((self._empty,))
+        self._timer.cancel()
+        self.partial.close()
+        self.heads.forget()
+        for door in self.doors:
+            await door.wait_closed()
+
+
+async def listen(url: str, served: Mapping[str, Servable], options: Options) -> HttpListener:
+    """Serve on an `http://`, `https://`, `ws://` or `wss://` URL. The keys of `served` are paths below the URL's own.
+
+    LocalError for a URL of another wire, https or wss without `options.server_tls`, or a door that cannot be opened.
+    """
+    place = urls.parse(url)
+    if place.scheme not in ("http", "https", "ws", "wss"):
+        raise LocalError(f"{place}: an HTTP server's URL begins with http://, https://, ws:// or wss://")
+    secure = place.scheme in ("https", "wss")
+    if secure and not isinstance(options.server_tls, ssl.SSLContext):
+        raise LocalError(f"{place}: a server needs a certificate: give tls=an ssl.SSLContext with one")
+    if place.scheme in ("ws", "wss"):
+        from . import websocket  # noqa: F401, PLC0415 - an optional extra: now, not when the first one calls
+    prefix = "" if place.path == "/" else place.path  # to the letter: who was given /api/ asks at /api/
+    here = is_loopback(place.host) or options.hosts is not None
+    ours = () if here else (place.host, *await names_of_this_machine())
+    app = App(served, options, prefix=prefix, methods=place.scheme in ("http", "https"), names=ours)
+    shared = inherited(url, options)
+    doors = shared or await bind(place, socket.SOCK_STREAM)
+    names = [door.getsockname() for door in doors]
+    loopback = all(is_loopback(name[0]) for name in names)
+    host = f"[{place.host}]" if ":" in place.host else place.host or "0.0.0.0"
+    real = f"{place.scheme}://{host}:{names[0][1]}{prefix}"
+    listener = HttpListener(app, real, tls=secure, loopback=loopback, shared=bool(shared))
+    loop = asyncio.get_running_loop()
+    for door in doors:
+        if shared or secure:
+            listener.accept(door, options)
+            continue
+        server = await loop.create_server(lambda: ServerConnection(listener), sock=door, backlog=ACCEPTS)
+        door.listen(BACKLOG)
+        listener.doors.append(server)
+    return listener

@@ -1,0 +1,370 @@
+"""Reading the requests of one connection, without I/O: bytes in, requests out. The parser is httptools (llhttp), and here
+is what it lets through that this server does not.
+
+Ambiguous lengths (both Content-Length and Transfer-Encoding, two of either, a number that is none),
+folded lines, bare CR or LF, a bad chunk, no Host or two are 400 and the end of the connection, because
+it cannot be known where the next request begins (RFC 9112, 6.3 and 11.2). llhttp sees most of it; the
+rest, all sizes included, is seen to here.
+
+What a head means is decided by `Rules.route`, before a byte of the body; `feed` gives what came of the bytes, in order.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Protocol, TypeAlias
+from urllib.parse import unquote_to_bytes
+
+import httptools
+from msgspec import Struct
+
+from ...channel import Admitted
+from ...jsonrpc.limits import Limits
+from .admission import Admission
+from .known_heads import KnownHeads
+from .messages import Answer, Head, collect
+from .refusals import oversized, turned_away
+
+BETWEEN, HEAD, BODY, OVER = range(4)
+"""Where in a request a connection is."""
+
+_HOST_VALUE = re.compile(rb"([A-Za-z0-9._~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
+_NONE = Head()
+
+
+class Rules(Protocol):
+    """What decides about requests."""
+
+    limits: Limits
+    upgrade: bool
+    """WebSocket upgrades are taken."""
+
+    def route(
+        self, method: str, path: str, query: str, headers: dict[bytes, bytes], *, loopback: bool, upgrade: bool = False
+    ) -> Head:
+        """Where a request goes, by its head."""
+
+
+class Request:
+    """One request."""
+
+    __slots__ = ("admission", "body", "head", "raw", "upgrade", "varied")
+
+    def __init__(
+        self, head: Head, body: bytes | None, raw: bytes | None = None, varied: list[bytes] | None = None
+    ) -> None:
+        self.head = head
+        self.body = body
+        """None while it has not come: heads that are guarded are told before their bodies."""
+        self.raw = raw
+        """Its own head's bytes, where `head` is another's that differs in lines that do not matter."""
+        self.varied = varied
+        """Those lines."""
+        self.upgrade: tuple[bytes, bytes] | None = None
+        """It becomes a WebSocket: its head anew, and what came behind it."""
+        self.admission: Admission | None = None
+        """The guard's: what is known of its decision."""
+
+    @property
+    def admitted(self) -> Admitted | None:
+        """With what the guard let it in; None: none stands there, or it has not."""
+        verdict = None if self.admission is None else self.admission.verdict
+        return verdict if isinstance(verdict, Admitted) else None
+
+
+class Refused(Struct, frozen=True):
+    """What cannot be served; nothing follows."""
+
+    answer: Answer
+    head: Head | None = None
+
+
+Event: TypeAlias = Request | Refused
+
+
+class Stop(Exception):
+    """Thrown through the parser: nothing more is taken from this connection."""
+
+
+class RequestParser:
+    """The requests of one connection. Made when the first one comes whose head is not known."""
+
+    __slots__ = (
+        "_begun",
+        "_body",
+        "_events",
+        "_fields",
+        "_head",
+        "_header_size",
+        "_known",
+        "_loopback",
+        "_message_size",
+        "_parser",
+        "_replay",
+        "_rules",
+        "_silent",
+        "_size",
+        "_target",
+        "expecting",
+        "last",
+        "received",
+        "state",
+    )
+
+    def __init__(self, rules: Rules, known: KnownHeads, *, loopback: bool) -> None:
+        """`known`: what is kept about heads, and learns; `loopback`: what comes was sent to a loopback address."""
+        self._rules = rules
+        self._known = known
+        self._loopback = loopback
+        self._header_size, self._message_size = rules.limits.header_size, rules.limits.message_size
+        self._parser = httptools.HttpRequestParser(self)
+        self._events: list[Event] = []
+        self._target = b""
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._head = _NONE
+        self._body: bytes | bytearray = b""
+        self._begun: Request | None = None
+        """The request that was told before its body."""
+        self._size = 0
+        """Bytes of header fields."""
+        self._silent = 0
+        """Bytes that came since the parser last brought forth anything that counts."""
+        self.state = BETWEEN
+        self.last = False
+        """No further request is taken."""
+        self.received = 0
+        """Bytes of the body."""
+        self.expecting = False
+        """The far end waits for "100 Continue"."""
+        self._replay = False
+        """An upgrade is wished for that does not exist here."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of a body whose rest has not come."""
+        return self.received if self.state == BODY else 0
+
+    @property
+    def under_way(self) -> Head | None:
+        """The head of the request whose body is coming."""
+        return self._head if self.state == BODY else None
+
+    def feed(self, data: bytes) -> list[Event]:
+        """What these bytes bring to an end. A head that has come before is fed by itself, so that its bytes can be told
+        from what follows."""
+        events = self._events = []
+        end = data.find(b"\r\n\r\n") + 4 if self.state == BETWEEN else 0
+        if end > 4 and self._known.worth(raw := data[: end - 4]):
+            self._feed(data[:end])
+            head = self._head
+            if self.state == BODY and head.plain and head.length and not self.received:
+                self._known.learn(raw, head)
+            data = data[end:]
+        if data and self.state != OVER:
+            self._feed(data)
+        elif data and events and isinstance(upgraded := events[-1], Request) and upgraded.upgrade is not None:
+            upgraded.upgrade = (upgraded.upgrade[0], upgraded.upgrade[1] + data)
+        return events
+
+    def stop(self) -> None:
+        """Take nothing more: what came in part will never be whole."""
+        self.state = OVER
+        self.expecting = False
+
+    def _refuse(self, answer: Answer, head: Head | None = None) -> Stop:
+        self._events.append(Refused(answer, head))
+        self.state = OVER
+        return Stop()
+
+    def _feed(self, data: bytes) -> None:
+        self._silent += len(data)
+        rest: bytes | None = None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as found:
+            rest = data[found.args[0] :]
+        except httptools.HttpParserError as fault:
+            cause = fault.__context__
+            if cause is not None and not isinstance(cause, Stop):
+                raise cause from None
+            if self.state != OVER and not self.last:
+                self._refuse(self._unreadable(str(fault)))
+            self.state = OVER
+        else:
+            if self.state in (HEAD, BODY) and self._silent > self._header_size:
+                text = f"Too large: header_size allows {self._header_size} bytes, received more"
+                self._refuse(turned_away(431, text))
+        if rest is None:
+            return
+        if self._replay:  # not in the `except`, or the upgrade would be the context of faults in what follows
+            self._without_upgrade(rest)
+        elif self.state != OVER and self._head.socket is not None:
+            request = Request(self._head, b"")
+            request.upgrade = (self._raw_head(), rest)
+            self._events.append(request)
+            self.state = OVER
+
+    def _unreadable(self, why: str) -> Answer:
+        if (self._target == b"*" and "PRI" in why) or "HTTP version" in why:
+            return turned_away(505, "This server speaks HTTP/1.1")
+        return turned_away(400, f"This is no HTTP request: {why}")
+
+    # -- the parser's callbacks
+
+    def on_message_begin(self) -> None:
+        if self.last:
+            raise Stop
+        self.state = HEAD
+        self._target = b""
+        self._fields = []
+        self._size = self._silent = 0
+        self.expecting = self._replay = False
+
+    def on_url(self, target: bytes) -> None:
+        self._target += target
+        if len(self._target) > self._header_size:
+            raise self._refuse(turned_away(414, "Too large: the target is over limit header_size"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._size += len(name) + len(value) + 4
+        if self._size > self._header_size:
+            text = f"Too large: header_size allows {self._header_size} bytes, received more"
+            raise self._refuse(turned_away(431, text))
+        if self.state == HEAD:  # trailers mean nothing here
+            self._fields.append((name.lower(), value.strip()))
+
+    def on_headers_complete(self) -> None:
+        self.state = BODY
+        self._body = b""
+        self._begun = None
+        self.received = self._silent = 0
+        headers = collect(self._fields)
+        method, version = self._parser.get_method().decode("ascii"), self._parser.get_http_version()
+        upgrade = self._parser.should_upgrade() and method != "CONNECT"
+        socket = upgrade and self._rules.upgrade and headers.get(b"upgrade", b"").lower() == b"websocket"
+        if upgrade and not socket:
+            self._replay = True
+            return
+        try:
+            path, query, authority = split_target(self._target)
+        except ValueError as why:
+            raise self._refuse(turned_away(400, f"The target is unreadable: {why}")) from None
+        if (fault := _ambiguous(version, headers)) is not None:
+            raise self._refuse(fault)
+        if authority is not None:
+            headers[b"host"] = authority
+        head = self._rules.route(method, path, query, headers, loopback=self._loopback, upgrade=socket)
+        head.fields, head.target = self._fields, self._target
+        head.old = version == "1.0"
+        head.keep = self._parser.should_keep_alive() and not (socket and head.answer is not None)
+        head.length = int(headers.get(b"content-length", b"0"))
+        expects = b"expect" in headers and not head.old
+        ours = head.served is not None or (head.endpoint is not None and method != "HEAD")
+        head.plain = ours and head.keep and not (head.old or head.extra or expects)
+        self._head = head
+        if head.length > self._message_size:
+            raise self._refuse(head.answer or oversized(head, self._message_size, head.length), head)
+        if expects:
+            self._expect(head, headers[b"expect"])
+        if head.guarded and not socket:
+            self._begun = Request(head, None)
+            self._events.append(self._begun)
+
+    def _expect(self, head: Head, expected: bytes) -> None:
+        if expected.lower() != b"100-continue":
+            raise self._refuse(turned_away(417, "The one expectation that is met here is 100-continue"), head)
+        if head.answer is not None:  # said before a byte of the body is sent for nothing
+            raise self._refuse(head.answer, head)
+        self.expecting = True
+
+    def on_body(self, data: bytes) -> None:
+        self._silent = 0
+        self.received += len(data)
+        if self.received > (allowed := self._message_size):
+            raise self._refuse(self._head.answer or oversized(self._head, allowed, None), self._head)
+        if not self._body:
+            self._body = data
+        elif isinstance(self._body, bytearray):
+            self._body += data
+        else:
+            self._body = bytearray(self._body) + data
+
+    def on_message_complete(self) -> None:
+        self.expecting = False
+        if self._replay or self._head.socket is not None:  # the parser says more about it
+            return
+        self.state = BETWEEN
+        body, self._body = self._body, b""
+        body = body if isinstance(body, bytes) else bytes(body)
+        if not self._head.keep:
+            self.last = True
+        if self._begun is not None:
+            self._begun.body = body
+        else:
+            self._events.append(Request(self._head, body))
+
+    def _raw_head(self, *, without: bool = False) -> bytes:
+        """The head that was read, anew; or the same without the wish for an upgrade."""
+        version = self._parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self._parser.get_method(), self._target, version)]
+        for name, value in collect(self._fields).items():
+            if without and name == b"upgrade":
+                continue
+            if without and name == b"connection":
+                options = (option.strip() for option in value.split(b","))
+                value = b", ".join(one for one in options if one.lower() not in (b"upgrade", b"http2-settings"))
+            lines.append(b"%b: %b" % (name, value))
+        return b"\r\n".join((*lines, b"", b""))
+
+    def _without_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1 with a request that wishes for another protocol, as Java's client does for HTTP/2
+        (RFC 9110, 7.8: a server may ignore Upgrade). The parser takes what follows the head for that protocol."""
+        raw = self._raw_head(without=True)
+        self._parser = httptools.HttpRequestParser(self)
+        self.state = BETWEEN
+        self._feed(raw)
+        if rest and self.state != OVER:
+            self._feed(rest)
+
+
+@lru_cache(maxsize=256)
+def split_target(target: bytes) -> tuple[str, str, bytes | None]:
+    """The decoded path, the query, and the authority where the target has one (RFC 9112, 3.2). ValueError for others."""
+    authority = None
+    if not target.startswith(b"/"):
+        scheme, mark, rest = target.partition(b"://")
+        if target == b"*":
+            return "*", "", None
+        if not mark or scheme.lower() not in (b"http", b"https"):
+            raise ValueError("the target is neither a path nor an http URL")
+        cut = min(at for at in (rest.find(b"/"), rest.find(b"?"), len(rest)) if at >= 0)
+        authority, target = rest[:cut], rest[cut:] or b"/"
+        if target.startswith(b"?"):
+            target = b"/" + target
+    if b"#" in target:
+        raise ValueError("the target has a fragment")
+    path, _, query = target.partition(b"?")
+    return (unquote_to_bytes(path) if b"%" in path else path).decode(), query.decode(), authority
+
+
+def _ambiguous(version: str, headers: dict[bytes, bytes]) -> Answer | None:
+    """What llhttp lets through and this server does not, in a head that asks for no judgement of its path."""
+    if version not in ("1.1", "1.0"):
+        return turned_away(505, "This server speaks HTTP/1.1")
+    host = headers.get(b"host")
+    if host is None and version == "1.1":
+        return turned_away(400, "HTTP/1.1 needs a Host")
+    if host is not None and not _is_host(host):
+        return turned_away(400, "The Host is unreadable, or there are two")
+    coding = headers.get(b"transfer-encoding")
+    if coding is not None and version == "1.0":
+        return turned_away(400, "HTTP/1.0 knows no Transfer-Encoding")
+    if coding is not None and coding.lower() != b"chunked":
+        return turned_away(501, "The one Transfer-Encoding that is read here is chunked")
+    return None
+
+
+@lru_cache(maxsize=256)
+def _is_host(value: bytes) -> bool:
+    return _HOST_VALUE.fullmatch(value) is not None

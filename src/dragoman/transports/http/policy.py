@@ -1,0 +1,151 @@
+"""Which pages and hosts a server answers, and which bodies it takes for JSON. Pure.
+
+- A foreign `Origin` is 403 and a foreign `Host` 421, unless `options.origins` and `options.hosts` name them: a web page
+  must not reach a server by its reader's browser. Bound to loopback, loopback's own are not foreign. Elsewhere a page
+  of this very server is not (its origin is the Host), and a Host is not that is an address or a name of this
+  machine. A mounted ASGI app looks at Host only where `options.hosts` is given: a proxy in front may send any.
+- A body is taken for JSON when its `Content-Type` says so, in UTF-8; never as `text/plain`, which a
+  foreign page may send without asking first.
+- No CORS header unless `options.cors` names the page's origin.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from ...channel import Options
+from .messages import JSON, Answer, Lines
+from .refusals import turned_away
+
+_SUFFIX = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+\+json")
+_LOOPBACK_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?")
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+@lru_cache(maxsize=256)
+def is_json(value: bytes) -> bool:
+    """May a body of this `Content-Type` be taken for JSON text in UTF-8?"""
+    kind, *parameters = value.decode("latin-1").lower().split(";")
+    kind = kind.strip()
+    if kind not in (JSON, "application/json-rpc") and not _SUFFIX.fullmatch(kind):
+        return False
+    for parameter in parameters:
+        name, _, text = parameter.strip().partition("=")
+        if name.strip() == "charset" and text.strip().strip('"') not in ("utf-8", "utf8"):
+            return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """Is this the address of a loopback interface?"""
+    return host in ("localhost", "::1") or host.startswith(("127.", "::ffff:127."))
+
+
+def _name(host: str) -> str:
+    """A Host value without its port, in lower case."""
+    host = host.lower()
+    if host.endswith("]") or ":" not in host:
+        return host
+    return host.rpartition(":")[0]
+
+
+EXPOSED = "Mcp-Session-Id, WWW-Authenticate, Retry-After"
+"""Header fields of our answers that a page must read, and may only read where they are named (Fetch, 3.3.3)."""
+
+
+def _is_address(name: str) -> bool:
+    """Is a Host value without its port an address?"""
+    try:
+        ipaddress.ip_address(name[1:-1] if name.startswith("[") else name)
+    except ValueError:
+        return False
+    return True
+
+
+class OriginPolicy:
+    """The checks of `Host` and `Origin`, and what CORS adds.
+
+    `names`: those of this machine, by which it may be called where it is not bound to loopback; None: a mounted app.
+    """
+
+    def __init__(self, options: Options, names: Iterable[str] | None = None) -> None:
+        self.names = None if names is None else LOOPBACK.union(_bracketed(name) for name in names)
+        self.hosts = None if options.hosts is None else {_bracketed(host) for host in _strings(options.hosts)}
+        self.origins = None if options.origins is None else {one.lower() for one in _strings(options.origins)}
+        self.cors = {one.lower() for one in _strings(options.cors)}
+        self._checked: dict[
+            tuple[bytes | None, bytes | None, bool], tuple[Answer | None, tuple[tuple[str, str], ...]]
+        ] = {}
+
+    def check(
+        self, headers: Mapping[bytes, bytes], loopback: bool
+    ) -> tuple[Answer | None, tuple[tuple[str, str], ...]]:
+        """The answer that turns a foreign page away, or None, and what CORS adds to any answer."""
+        key = (headers.get(b"host"), headers.get(b"origin"), loopback)
+        found = self._checked.get(key)
+        if found is None:
+            if len(self._checked) >= 256:
+                self._checked.clear()
+            found = self._checked[key] = (self._fault(*key), self._extra(key[1]))
+        return found
+
+    def _fault(self, host: bytes | None, origin: bytes | None, loopback: bool) -> Answer | None:
+        # A browser always names the host: without one (HTTP/1.0) it is no page that asks.
+        ours = None
+        if host is not None and (self.hosts is not None or self.names is not None):
+            ours = host.decode("latin-1").lower()
+            if not self._host(ours, loopback):
+                return turned_away(421, f"This server does not answer for the host {ours!r}; option hosts allows more")
+        if origin is not None and not self._origin(origin.decode("latin-1").lower(), ours, loopback):
+            return turned_away(403, "Pages of this origin may not call this server; option origins allows more")
+        return None
+
+    def _host(self, host: str, loopback: bool) -> bool:
+        name = _name(host)
+        if self.hosts is not None:
+            return "*" in self.hosts or name in self.hosts or host in self.hosts
+        # No page can make an address its name (DNS rebinding needs a name).
+        return name in LOOPBACK if loopback else name in (self.names or ()) or _is_address(name)
+
+    def _origin(self, origin: str, host: str | None, loopback: bool) -> bool:
+        """`host`: what the request was sent to, where that is known to be this server."""
+        if origin in self.cors or "*" in self.cors:
+            return True
+        if self.origins is not None:
+            return origin in self.origins or "*" in self.origins
+        if loopback:
+            return _LOOPBACK_ORIGIN.fullmatch(origin) is not None
+        any_host = self.hosts is not None and "*" in self.hosts
+        return host is not None and not any_host and origin in (f"http://{host}", f"https://{host}")
+
+    def _extra(self, raw: bytes | None) -> tuple[tuple[str, str], ...]:
+        if not self.cors:
+            return ()
+        origin = (raw or b"").decode("latin-1")
+        if origin and (origin.lower() in self.cors or "*" in self.cors):
+            return (
+                ("Access-Control-Allow-Origin", origin),
+                ("Access-Control-Expose-Headers", EXPOSED),
+                ("Vary", "Origin"),
+            )
+        return (("Vary", "Origin"),)
+
+    def preflight(self, headers: Mapping[bytes, bytes], extra: Lines) -> Answer | None:
+        """The answer to an OPTIONS in which a browser asks whether a page may call, or None when it is another one."""
+        if len(extra) < 2 or b"access-control-request-method" not in headers:
+            return None
+        asked = headers.get(b"access-control-request-headers", b"content-type").decode("latin-1")
+        lines = [("Access-Control-Allow-Methods", "GET, POST, DELETE"), ("Access-Control-Max-Age", "600")]
+        return Answer(204, (*lines, ("Access-Control-Allow-Headers", asked)))
+
+
+def _strings(value: Iterable[str]) -> Iterable[str]:
+    return (value,) if isinstance(value, str) else value
+
+
+def _bracketed(host: str) -> str:
+    """A host name as `Host` has it: lower case, an IPv6 address in brackets."""
+    return f"[{host}]".lower() if host.count(":") > 1 and not host.startswith("[") else host.lower()

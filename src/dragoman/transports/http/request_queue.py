@@ -1,0 +1,90 @@
+"""The requests of one connection that have come and are not started yet: because as many run as may, because the far end
+does not read its answers, or because the guard decides about them, one behind the other. Pure but for the guard's task."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from .admission import Admission
+from .messages import Answer
+from .parse import Request
+
+
+class RequestQueue:
+    """Made when the first request has to wait. `ask`: put a request to the guard."""
+
+    __slots__ = ("_ask", "_requests")
+
+    def __init__(self, ask: Callable[[Request], Admission]) -> None:
+        self._ask = ask
+        self._requests: deque[Request] = deque()
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @property
+    def first(self) -> Request:
+        return self._requests[0]
+
+    def add(self, request: Request) -> None:
+        """One more. Its body may be None; then nothing comes behind it before that has come."""
+        self._requests.append(request)
+
+    def next(self) -> tuple[Request, Answer | None] | None:
+        """Take out the request whose turn it is: to be started, or to be denied by this answer. None: it must wait on. One
+        that is denied may be without its body."""
+        if not self._requests:
+            return None
+        request, denied = self._requests[0], None
+        if request.head.guarded:
+            admission = request.admission
+            if admission is None:
+                admission = request.admission = self._ask(request)
+            if admission.verdict is None:
+                return None
+            denied = admission.verdict if isinstance(admission.verdict, Answer) else None
+        if request.body is None and denied is None:
+            return None
+        return self._requests.popleft(), denied
+
+    @property
+    def wants_body(self) -> bool:
+        """Nothing waits but the body of a request that was admitted."""
+        first = self._requests[0]
+        return first.body is None and first.admitted is not None
+
+    @property
+    def reads_on(self) -> bool:
+        """Is more read? A body that is wanted; and what tells that a far end has gone, about whose one whole request the
+        guard decides."""
+        if self.wants_body:
+            return True
+        if len(self._requests) > 1:
+            return False
+        only = self._requests[0]
+        undecided = only.admission is not None and only.admission.verdict is None
+        return undecided and only.body is not None and only.upgrade is None
+
+    def surplus(self, data: bytes) -> bool:
+        """Bytes behind the last request: kept where they are for a WebSocket that is not admitted yet."""
+        last = self._requests[-1] if self._requests else None
+        if last is None or last.upgrade is None:
+            return False
+        last.upgrade = (last.upgrade[0], last.upgrade[1] + data)
+        return True
+
+    def drop_part(self) -> None:
+        """Forget the request whose body will not come."""
+        if self._requests and self._requests[-1].body is None:
+            self._cancel(self._requests.pop())
+
+    def drop_all(self) -> None:
+        """The connection is over."""
+        for request in self._requests:
+            self._cancel(request)
+        self._requests.clear()
+
+    def _cancel(self, request: Request) -> None:
+        if request.admission is not None:
+            request.admission.cancel()

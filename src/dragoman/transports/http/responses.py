@@ -1,0 +1,189 @@
+"""The turns of the native front: one request each, and its place in the order of the answers.
+
+A turn puts what it has to say into `out` and tells its front (`answered`), which sends it when the
+earlier turns are over. `over` says that nothing follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from http import HTTPStatus
+from typing import TypeAlias
+
+from ...channel import Caller
+from ...jsonrpc.errors import Refusal
+from .messages import JSON_LINES, Answer, Head, Lines
+from .parse import Request
+from .parts import Connection
+from .refusals import failure, rpc_answer
+
+_OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+_BAD_LINE = re.compile(r"[\r\n\0]")
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+
+
+def compose(
+    head: Head, more: Lines, answer: Answer, *, keep: bool, chunked: bool = False, length: int | None = None
+) -> bytes:
+    """The bytes of an answer, or of its head (`length` None: it has no known length). `more`: header fields that go with
+    it. ValueError for a bad header."""
+    status = answer.status
+    out = _lines(status, tuple(answer.headers), (*head.extra, *more) if more else tuple(head.extra))
+    if chunked:
+        out += b"Transfer-Encoding: chunked\r\n"
+    elif length is not None and status not in (204, 304):
+        out += b"Content-Length: %d\r\n" % length
+    if not keep:
+        out += b"Connection: close\r\n"
+    elif head.old:
+        out += b"Connection: keep-alive\r\n"
+    return out + b"\r\n"
+
+
+@lru_cache(maxsize=256)
+def _lines(status: int, headers: Lines, extra: Lines) -> bytes:
+    """The status line and these fields, which come again and again."""
+    lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, 'Status')}\r\n"]
+    for name, value in (*headers, *extra):
+        if _BAD_LINE.search(name + value):
+            raise ValueError(f"the header {name!r} has more than one line")
+        lines.append(f"{name}: {value}\r\n")
+    return "".join(lines).encode("latin-1")
+
+
+def joining(asked: Request) -> Lines:
+    """Header fields with which the guard lets a request in, and which join its answer."""
+    admitted = asked.admitted
+    return () if admitted is None else tuple(admitted.headers)
+
+
+class RpcExchange:
+    """The exchange of one POST, and its place in the order of the answers."""
+
+    __slots__ = ("_asked", "_caller", "_front", "_more", "gone", "head", "out", "over", "request")
+
+    begun = False
+    """Nothing of the answer is sent before all of it."""
+
+    def __init__(self, front: Connection, head: Head, request: bytes, asked: Request | None = None) -> None:
+        """`asked`: what is known of this very request besides."""
+        self._front = front
+        self.head = head
+        self.request = request
+        self._asked = asked
+        self._more: Lines = () if asked is None else joining(asked)
+        self.gone: Callable[[], None] | None = None
+        self.out = b""
+        self.over = False
+        self._caller: Caller | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """Made when someone asks: most handlers never do."""
+        if self._caller is None:
+            self._caller = self._front.caller(self.head, self._asked)
+        return self._caller
+
+    @caller.setter
+    def caller(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        if self.over:
+            return
+        front, head = self._front, self.head
+        if refusal is None and head.plain and not front.retiring and not self._more:
+            self.out = front.app.nothing if answer is None else _OK % (len(answer), answer)
+        else:
+            whole = rpc_answer(answer, refusal, front.app.options.empty_status)
+            self.out = compose(head, self._more, whole, keep=front.keeps(self), length=len(whole.body)) + whole.body
+        self.over = True
+        front.answered(self)
+
+    def stream(self, message: bytes) -> bool:
+        """False: an answer in JSON has nothing ahead of it."""
+        return False
+
+
+class ResponseWriter:
+    """The reply of any other endpoint, and its place in the order of the answers."""
+
+    __slots__ = ("_chunked", "_front", "_more", "begun", "doubted", "gone", "head", "out", "over", "resumed")
+
+    def __init__(self, front: Connection, head: Head, asked: Request | None = None) -> None:
+        """`asked`: what is known of this very request besides."""
+        self._front = front
+        self.head = head
+        self._more: Lines = () if asked is None else joining(asked)
+        self.gone: Callable[[], None] | None = None
+        self.resumed: Callable[[], None] | None = None
+        self.doubted: Callable[[], None] | None = None
+        self.out = b""
+        self.over = self.begun = self._chunked = False
+
+    @property
+    def writable(self) -> bool:
+        front = self._front
+        return front.transport is not None and not front.full and len(self.out) <= front.app.limits.send_queue
+
+    def respond(self, status: int, headers: Lines = (), body: bytes = b"") -> None:
+        if self.over:
+            return
+        if self.begun:
+            self.finish(body)
+            return
+        if status == 200 and headers is JSON_LINES and self.head.plain and not self._front.retiring and not self._more:
+            self.out = _OK % (len(body), body)
+            self.begun = self.over = True
+            self._front.answered(self)
+            return
+        whole = Answer(status, headers)
+        self.out = compose(self.head, self._more, whole, keep=self._front.keeps(self), length=len(body))
+        if self.head.method != "HEAD":
+            self.out += body
+        self.begun = self.over = True
+        self._front.answered(self)
+
+    def start(self, status: int, headers: Lines = ()) -> None:
+        if self.begun or self.over:
+            return
+        bodiless = status in (204, 304)
+        self._chunked = not self.head.old and not bodiless
+        if not self._chunked and not bodiless:
+            self.head.keep = False  # without chunks only the end of the wire ends the body
+            self._front.last = True
+        keep = self._front.keeps(self)
+        self.out = compose(self.head, self._more, Answer(status, headers), keep=keep, chunked=self._chunked)
+        self.begun = True
+        self._front.answered(self)
+
+    def write(self, chunk: bytes) -> None:
+        if chunk and not self.over and self.head.method != "HEAD":
+            self.out += b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._chunked else chunk
+            self._front.answered(self)
+
+    def finish(self, chunk: bytes = b"") -> None:
+        if self.over:
+            return
+        if self.head.method != "HEAD":
+            if not self._chunked:
+                self.out += chunk
+            elif chunk:
+                self.out += b"%x\r\n%b\r\n0\r\n\r\n" % (len(chunk), chunk)
+            else:
+                self.out += b"0\r\n\r\n"
+        self.over = True
+        self._front.answered(self)
+
+    def fail(self) -> None:
+        """The endpoint raised: 500, or where an answer has begun, the end of the wire."""
+        if self.begun:
+            self._front.abort()
+        else:
+            answer = failure()
+            self.respond(answer.status, answer.headers, answer.body)
+
+
+PipelinedResponse: TypeAlias = RpcExchange | ResponseWriter

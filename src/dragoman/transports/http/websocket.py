@@ -1,0 +1,473 @@
+"""WebSocket (RFC 6455) as a channel, for both ends: websockets' sans-I/O protocol on an asyncio transport.
+
+Rules:
+
+- One message is one text or binary frame, whole or in fragments; we send text until the far end
+  sends binary. Text must be UTF-8 (else close code 1007), a message fits `limits.message_size`
+  (else 1009). No compression.
+- What comes in one wake-up is answered in one write. A ping is answered, but not to a far end that
+  does not read: pongs are dropped then, answers never.
+- A close frame ends both directions, so there is no half-close here: `Ended` tells code and reason
+  in words; a wire lost without one, and a far end that breaks the protocol, are `Broken`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidHandshake, InvalidState, InvalidStatus
+from websockets.frames import CLOSE_CODE_EXPLANATIONS, Close, CloseCode, Frame, Opcode
+from websockets.http11 import Request, Response
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+from websockets.uri import WebSocketURI
+
+from ...channel import Broken, Caller, ChannelError, Closed, Ended, Options, Outgoing, Receiver, again
+from ...jsonrpc.errors import LocalError
+from ...net import urls
+from ...net.fields import fields
+from ...net.read_buffer import read_buffer
+from ...net.sending import StallWatch, Waiters
+from ...net.sockets import cannot_dial, keep_alive
+from ...net.urls import Url, printable
+
+_CLOSE_TIMEOUT = 10.0
+"""For the far end's part of the closing handshake, in seconds."""
+_BATCH = 64 * 1024
+"""Queued bytes that are written at once rather than at the end of the wake-up."""
+_PONG = b"\x8a"
+"""The first byte of a pong frame."""
+
+_silent = logging.Logger("dragoman.websocket.frames", logging.CRITICAL + 1)
+"""The library's own log, off: it logs at `info` what peers can cause at will."""
+
+
+class WebSocket(asyncio.BufferedProtocol):
+    """One WebSocket, of either role, once its handshake is done."""
+
+    duplex = True
+
+    def __init__(
+        self,
+        wire: ServerProtocol | ClientProtocol,
+        caller: Caller,
+        options: Options,
+        lost: Callable[[WebSocket], None] | None = None,
+        kept: Callable[[WebSocket, int, int], None] | None = None,
+    ) -> None:
+        """`kept` is told how many bytes are kept of a message whose rest has not come, and its number."""
+        self.caller = caller
+        self.writable = True
+        self._wire = wire
+        self._limits = options.limits
+        self._lost = lost
+        self._kept = kept
+        self._held = self._messages = 0
+        self._transport: asyncio.Transport | None = None
+        self._receiver: Receiver | None = None
+        self._begun = False
+        self._early: list[bytes] = []
+        """What came before the receiver could take it."""
+        self._parts: bytearray | None = None
+        """The fragments of a message so far."""
+        self._parts_binary = self._binary = False
+        self._reading = self._scheduled = False
+        self._queued = 0
+        self._why: ChannelError | None = None
+        self._told = False
+        self._below = Waiters()
+        self._over: asyncio.Future[None] | None = None
+        self._stall = StallWatch(self._limits.write_timeout, self._stalled)
+        self._end: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._into = read_buffer()
+
+    # -- the channel
+
+    def open(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """Deliver what came with the handshake and since, then go on reading."""
+        self._begun = True
+        early, self._early = self._early, []
+        self._deliver()
+        for data in early:
+            self._wire.receive_data(data)
+            self._deliver()
+        self._count()
+        if self._transport is not None:
+            self._transport.resume_reading()
+        else:
+            self.connection_lost(None)
+
+    def send(self, message: bytes, call: Outgoing | None = None) -> None:
+        if self._why is not None:
+            raise again(self._why)
+        try:
+            if self._binary:
+                self._wire.send_binary(message)
+            else:
+                self._wire.send_text(message)
+        except InvalidState:  # a close frame came in this very wake-up
+            raise self._ending() from None
+        self._queued += len(message)
+        if self._queued > _BATCH:
+            self._write()
+        elif not self._reading and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._write)
+
+    async def flush(self) -> None:
+        self._write()
+        if self._why is None and not self.writable:
+            await self._below.wait()
+        if self._why is not None:
+            raise again(self._why)
+
+    async def close(self) -> None:
+        if self._why is None:
+            self._why = Closed("closed here")
+            if self._wire.state is State.OPEN:
+                self._wire.send_close(CloseCode.NORMAL_CLOSURE)
+            self._write()
+            self._expect_end()
+        if self._transport is not None:
+            if self._over is None:
+                self._over = self._loop.create_future()
+            await asyncio.wait((self._over,))
+
+    def abort(self, why: ChannelError) -> None:
+        if self._why is None:
+            self._why = why
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.take(cast(asyncio.Transport, transport))
+
+    def take(self, transport: asyncio.Transport) -> None:
+        """Go on, on a transport that is up."""
+        self._transport = transport
+        transport.set_write_buffer_limits(high=self._limits.send_queue)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._into
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.take_bytes(bytes(self._into[:nbytes]))
+
+    def take_bytes(self, data: bytes) -> None:
+        """Take bytes that came, however they were read."""
+        if not self._begun:
+            self._early.append(data)
+            if self._transport is not None:
+                self._transport.pause_reading()
+            return
+        self._wire.receive_data(data)
+        self._deliver()
+        self._count()
+
+    def _count(self) -> None:
+        """Tell how much is kept of a message whose rest has not come."""
+        if self._kept is None or self._transport is None:
+            return
+        held = len(self._wire.reader.buffer) + (0 if self._parts is None else len(self._parts))
+        if held or self._held:
+            self._held = held
+            self._kept(self, held, self._messages)
+
+    def cut_off(self, why: str) -> None:
+        self.abort(Broken(f"the WebSocket was cut off: {why}"))
+
+    def _deliver(self) -> None:
+        """Deliver every message that is whole, and write what became of it."""
+        self._reading = True
+        try:
+            for event in self._wire.events_received():
+                if isinstance(event, Frame):
+                    self._frame(event)
+        finally:
+            self._reading = False
+        self._write()
+        if self._wire.state is not State.OPEN:
+            if self._why is None:
+                self._why = self._ending()
+            self._expect_end()
+            if not isinstance(self._why, Closed):
+                self._tell()
+
+    def _frame(self, frame: Frame) -> None:
+        """Deliver what a frame completes."""
+        opcode = frame.opcode
+        if opcode is Opcode.TEXT or opcode is Opcode.BINARY:
+            binary = opcode is Opcode.BINARY
+            if not frame.fin:
+                self._parts, self._parts_binary = bytearray(frame.data), binary
+                return
+            message = bytes(frame.data)
+        elif opcode is Opcode.CONT and self._parts is not None:
+            self._parts += frame.data
+            if not frame.fin:
+                return
+            message, self._parts, binary = bytes(self._parts), None, self._parts_binary
+        else:
+            return
+        self._messages += 1
+        if self._why is not None or self._receiver is None:
+            return
+        if not binary and not message.isascii():
+            try:
+                message.decode()
+            except UnicodeDecodeError as fault:
+                self._wire.fail(CloseCode.INVALID_DATA, f"{fault.reason} at position {fault.start}")
+                self._wire.parser_exc = fault
+                self._why = self._ending()
+                return
+        self._binary = binary
+        self._receiver.received(message)
+
+    def _write(self) -> None:
+        """Hand everything queued to the transport, as one write."""
+        self._scheduled = False
+        self._queued = 0
+        writes = self._wire.data_to_send()
+        transport = self._transport
+        if not writes or transport is None:
+            return
+        end = not writes[-1]  # the library says by an empty write that nothing follows
+        if not self.writable:
+            writes = [one for one in writes if one[:1] != _PONG]
+        data = writes[0] if len(writes) == 1 else b"".join(writes)
+        if data:
+            transport.write(data)
+            self._stall.given += len(data)
+            self._stall.start(transport)
+        if end and not transport.is_closing():
+            if transport.can_write_eof():
+                transport.write_eof()
+            else:
+                transport.close()
+
+    def _stalled(self, seconds: float) -> None:
+        self.abort(Broken(f"the far end read nothing for {seconds:g} s (limit write_timeout)"))
+
+    def expires(self, moment: float) -> None:
+        """End at this Unix time: the admission of the far end ends then."""
+        self._expiry = self._loop.call_later(
+            max(0.0, moment - time.time()), self.abort, Closed("the admission of the far end has expired")
+        )
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._below.wake()
+        if self._receiver is not None and self._why is None:
+            self._receiver.resumed()
+
+    def _expect_end(self) -> None:
+        """A close frame was sent: the end of the wire follows soon, or is brought about."""
+        if self._end is None and self._transport is not None:
+            self._end = self._loop.call_later(_CLOSE_TIMEOUT, self._transport.abort)
+
+    def _ending(self) -> ChannelError:
+        """Why it is over, in words."""
+        sent, came = self._wire.close_sent, self._wire.close_rcvd
+        if came is not None:
+            return Ended(f"the far end closed the WebSocket: {in_words(came)}")
+        if self._wire.parser_exc is not None and sent is not None:
+            return Broken(f"the far end broke the protocol: {in_words(sent)}")
+        return Broken("the WebSocket was lost without a close frame (1006)")
+
+    def _tell(self) -> None:
+        """Tell the receiver of the end, once."""
+        if self._why is not None and self._receiver is not None and not self._told:
+            self._told = True
+            self._below.wake()
+            self._receiver.ended(self._why)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._stall.end()
+        for timer in (self._end, self._expiry):
+            if timer is not None:
+                timer.cancel()
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+        if self._lost is not None:
+            self._lost(self)
+            self._lost = None
+        if not self._begun:
+            return
+        if self._why is None:
+            self._why = Broken(f"the WebSocket failed: {exc}") if exc is not None else self._ending()
+        self._below.wake()
+        self._tell()
+
+
+def in_words(close: Close) -> str:
+    """A close code and reason, e.g. "1001 going away: restart"."""
+    words = CLOSE_CODE_EXPLANATIONS.get(close.code, "a code of its own")
+    reason = f": {printable(close.reason)}" if close.reason else ""
+    return f"{int(close.code)} {words.removesuffix(' [internal]')}{reason}"
+
+
+# -- the serving end: the native front's upgrade ---------------------------------------------------
+
+
+def upgrade(
+    head: bytes,
+    caller: Caller,
+    options: Options,
+    lost: Callable[[WebSocket], None],
+    kept: Callable[[WebSocket, int, int], None],
+    subprotocol: str | None = None,
+    headers: Sequence[tuple[str, str]] = (),
+) -> tuple[WebSocket, bytes] | Response:
+    """Answer the handshake whose request head is `head`: the channel and the bytes that accept, or what turns it away."""
+    offer = options.subprotocol or subprotocol
+
+    def select(wire: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+        return next((one for one in offered if one == offer), None)
+
+    wire = ServerProtocol(select_subprotocol=select, max_size=options.limits.message_size, logger=_silent)
+    wire.receive_data(head)
+    for event in wire.events_received():
+        if isinstance(event, Request):
+            response = wire.accept(event)
+            if response.status_code != 101:
+                return response
+            del response.headers["Date"]
+            for name, value in headers:
+                response.headers[name] = value
+            wire.send_response(response)
+            return WebSocket(wire, caller, options, lost, kept), b"".join(wire.data_to_send())
+    return wire.reject(400, "This is no WebSocket handshake")
+
+
+# -- the calling end -------------------------------------------------------------------------------
+
+
+class _Handshake(asyncio.Protocol):
+    """Sends the request and waits for the response; then the `WebSocket` takes over."""
+
+    def __init__(self, wire: ClientProtocol, request: Request) -> None:
+        self.wire = wire
+        self.request = request
+        self.transport: asyncio.Transport | None = None
+        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
+        self.transport = transport
+        self.wire.send_request(self.request)
+        transport.write(b"".join(self.wire.data_to_send()))
+
+    def data_received(self, data: bytes) -> None:
+        self.wire.receive_data(data)
+        if self.wire.state is not State.CONNECTING or self.wire.handshake_exc is not None:
+            if self.transport is not None:
+                self.transport.pause_reading()
+            self._done()
+
+    def eof_received(self) -> None:
+        self.wire.receive_eof()
+        self._done()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._done()
+
+    def _done(self) -> None:
+        if not self.answered.done():
+            self.answered.set_result(None)
+
+
+async def dial(url: str, options: Options) -> WebSocket:
+    """Connect to a `ws://` or `wss://` URL. Raises Broken when the handshake does not come about; the whole of it
+    has `limits.header_timeout`. Redirects and proxies are not followed."""
+    place = urls.parse(url)
+    if place.scheme not in ("ws", "wss"):
+        raise LocalError(f"{place}: a WebSocket's URL begins with ws:// or wss://")
+    path, _, query = place.target.partition("?")
+    wire = ClientProtocol(
+        WebSocketURI(place.scheme == "wss", place.host, place.port, path, query),
+        subprotocols=None if options.subprotocol is None else [Subprotocol(options.subprotocol)],
+        max_size=options.limits.message_size,
+        logger=_silent,
+    )
+    request = wire.connect()
+    for name, value in fields(place, options).items():
+        if name in request.headers:
+            del request.headers[name]
+        request.headers[name] = value
+    handshake = _Handshake(wire, request)
+    try:
+        async with asyncio.timeout(options.limits.header_timeout):
+            await _connect(place, options, handshake)
+            await handshake.answered
+    except (OSError, ssl.SSLError, UnicodeError) as fault:  # TimeoutError is an OSError
+        _drop(handshake)
+        raise cannot_dial(place, fault) from fault
+    except BaseException:
+        _drop(handshake)
+        raise
+    transport = handshake.transport
+    if wire.state is State.CONNECTING or wire.handshake_exc is not None or transport is None:
+        _drop(handshake)
+        raise Broken(f"Cannot connect to {place}: {_refused(wire)}")
+    channel = WebSocket(wire, _far(place, transport), options)
+    transport.set_protocol(channel)
+    channel.take(transport)
+    if transport.is_closing():  # over before it began
+        channel.connection_lost(None)
+    return channel
+
+
+async def _connect(place: Url, options: Options, handshake: _Handshake) -> None:
+    loop = asyncio.get_running_loop()
+    if place.scheme == "wss":
+        tls = options.client_tls if options.client_tls is not None else ssl.create_default_context()
+        await loop.create_connection(lambda: handshake, place.host, place.port, ssl=tls, server_hostname=place.host)
+    else:
+        await loop.create_connection(lambda: handshake, place.host, place.port)
+    if handshake.transport is not None and (sock := handshake.transport.get_extra_info("socket")) is not None:
+        keep_alive(sock)
+
+
+def _drop(handshake: _Handshake) -> None:
+    if handshake.transport is not None:
+        handshake.transport.abort()
+
+
+def _refused(wire: ClientProtocol) -> str:
+    """Why the handshake did not come about."""
+    fault = wire.handshake_exc
+    if isinstance(fault, InvalidStatus):
+        response = fault.response
+        body = printable(bytes(response.body or b"").decode("utf-8", "replace").strip())
+        return f"HTTP {response.status_code} {printable(response.reason_phrase)}{body and ': '}{body}"
+    if isinstance(fault, InvalidHandshake):
+        return f"the far end speaks no WebSocket there: {printable(str(fault))}"
+    return "the far end closed before the handshake was done"
+
+
+def _far(place: Url, transport: asyncio.Transport) -> Caller:
+    peer = transport.get_extra_info("peername")
+    remote = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else place.address
+    return Caller(scheme=place.scheme, remote=remote, path=place.path, tls=place.scheme == "wss")

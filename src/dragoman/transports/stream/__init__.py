@@ -1,0 +1,1 @@
+"""Streams of bytes: TCP, TLS, Unix sockets, pipes, child processes."""

@@ -1,0 +1,323 @@
+"""A channel over one stream of bytes: over a socket here, over two pipes in `stdio`.
+
+Rules:
+
+- One small object a channel, no task of its own: an idle channel costs its socket and a few hundred bytes.
+- Reading is never paused for calls in flight: answers, cancels and pings are always taken.
+- All that is sent in one turn of the loop goes out in one write.
+- The far end's end of file ends what it says, not what it hears: `Receiver.finished`. Our own end is decent too:
+  after the last byte we say so and wait a moment for the far end to do the same, since closing a socket with
+  unread bytes resets it, which can destroy answers still under way.
+- What is kept of a message whose rest has not come is told to the door, which bounds it in time and in all.
+- A write that makes no headway for `limits.write_timeout` above the high-water mark breaks the channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Protocol, cast
+
+from ...channel import Broken, Caller, ChannelError, Closed, Ended, Outgoing, Receiver, again
+from ...jsonrpc.framing import Framing
+from ...jsonrpc.limits import Limits
+from ...jsonrpc.messages import Malformed
+from ...net.read_buffer import read_buffer
+from ...net.sending import StallWatch, Waiters
+from ...net.sockets import in_words
+
+_AT_ONCE = 64 * 1024
+"""So many bytes waiting for the end of this turn of the loop are written before it."""
+_LINGER = 1.0
+"""Seconds for the far end to end its side after we have ended ours."""
+_RELEASE = 10.0
+"""Seconds for a wire to let go once it was told to close; then it is cut."""
+
+
+class Wire(Protocol):
+    """What a channel needs of an asyncio transport; `pipe.Pipe` is one too."""
+
+    def write(self, data: bytes) -> None: ...
+    def write_eof(self) -> None: ...
+    def can_write_eof(self) -> bool: ...
+    def get_write_buffer_size(self) -> int: ...
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def is_reading(self) -> bool: ...
+    def is_closing(self) -> bool: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Entrance(Protocol):
+    """By what a channel came in."""
+
+    def admit(self, channel: StreamChannel, wire: Wire) -> None:
+        """Its wire has come: serve it, or abort it."""
+
+    def kept(self, channel: StreamChannel, size: int, message: int) -> None:
+        """It keeps so many bytes of a message whose rest has not come."""
+
+    def left(self, channel: StreamChannel) -> None:
+        """It is over."""
+
+
+class StreamChannel(asyncio.BufferedProtocol):
+    """A `Channel` over one stream of bytes."""
+
+    __slots__ = (
+        "_door",
+        "_early",
+        "_finished",
+        "_flushing",
+        "_framing",
+        "_gone",
+        "_held",
+        "_limits",
+        "_loop",
+        "_pending",
+        "_pending_size",
+        "_receiver",
+        "_room",
+        "_stall",
+        "_waiters",
+        "_why",
+        "_wire",
+        "caller",
+        "writable",
+    )
+
+    duplex = True
+
+    def __init__(self, framing: Framing, limits: Limits, caller: Caller, door: Entrance | None = None) -> None:
+        self.caller = caller
+        self.writable = True
+        self._framing = framing
+        self._limits = limits
+        self._door = door
+        self._loop = asyncio.get_running_loop()
+        self._room = read_buffer()
+        self._wire: Wire | None = None  # None before it is there and after it is gone
+        self._receiver: Receiver | None = None
+        self._early: list[bytes] | None = None  # what came before `open`
+        self._pending: list[bytes] = []
+        self._pending_size = 0
+        self._held = 0  # bytes of a message whose rest has not come, as the door knows
+        self._flushing = False  # somebody will write what is pending
+        self._finished = False  # the far end says no more
+        self._why: ChannelError | None = None  # set: closing, or over
+        self._gone: asyncio.Future[None] | None = None  # for `close` to wait on
+        self._waiters = Waiters()
+        self._stall = StallWatch(limits.write_timeout, self._stalled)
+
+    # -- Channel --
+
+    def open(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        if self._early is not None or self._finished or (self._wire is None and self._why is not None):
+            self._early = self._early or []
+            self._loop.call_soon(self._catch_up)
+        if self._wire is not None and not self._wire.is_reading():
+            self._wire.resume_reading()
+
+    def send(self, message: bytes, call: Outgoing | None = None) -> None:
+        if self._why is not None:
+            raise again(self._why)
+        data = self._framing.wrap(message)
+        self._pending.append(data)
+        self._pending_size += len(data)
+        if self._pending_size > _AT_ONCE:
+            self._write()
+        elif not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    async def flush(self) -> None:
+        if self._why is not None:
+            raise again(self._why)
+        self._write()
+        await self._drained()
+        if self._why is not None:
+            raise again(self._why)
+
+    async def close(self) -> None:
+        gone = self._gone
+        if gone is None:
+            gone = self._gone = self._loop.create_future()
+        wire = self._wire
+        if wire is None:
+            return
+        if self._why is not None:
+            await asyncio.wait([gone])
+            return
+        self._write()
+        self._why = self._ended() if self._finished else Closed(f"The channel to {self.caller.remote} was closed here")
+        try:
+            wire.set_write_buffer_limits(high=1, low=0)  # "drained" means empty from here on
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.write_timeout):
+                    await self._drained()
+                if wire.can_write_eof() and not self._finished and self._receiver is not None:
+                    wire.write_eof()
+                    await asyncio.wait([gone], timeout=_LINGER)
+                wire.close()
+                await asyncio.wait([gone], timeout=_RELEASE)
+        finally:
+            if not gone.done():
+                wire.abort()
+        await asyncio.wait([gone])
+
+    async def gone(self) -> None:
+        """Until the channel is over."""
+        if self._gone is None:
+            self._gone = self._loop.create_future()
+        await asyncio.wait([self._gone])
+
+    def abort(self, why: ChannelError) -> None:
+        if self._why is None:
+            self._why = why
+        self._pending.clear()
+        if self._wire is not None:
+            self._wire.abort()
+
+    def cut_off(self, why: str) -> None:
+        self.abort(Broken(f"The channel to {self.caller.remote} was cut off: {why}"))
+
+    # -- asyncio.Protocol: what the wire tells us --
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        wire = self._wire = cast(Wire, transport)
+        wire.set_write_buffer_limits(high=self._limits.send_queue)
+        if self._door is not None:
+            self._door.admit(self, wire)
+        if self._receiver is None and not wire.is_closing():
+            wire.pause_reading()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._room[:nbytes]))
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes that somebody else has read."""
+        if self._why is not None or self._finished:
+            return
+        if self._receiver is None or self._early is not None:
+            self._early = [*(self._early or ()), data]
+            if self._receiver is None and self._wire is not None and self._wire.is_reading():
+                self._wire.pause_reading()  # uvloop forgets what it was told in connection_made
+            return
+        framing = self._framing
+        self._deliver(framing.feed(data))
+        if framing.held or self._held:
+            self._held = framing.held
+            if self._door is not None:
+                self._door.kept(self, framing.held, framing.begun)
+        if framing.lost and self._why is None:
+            self._finish()
+
+    def eof_received(self) -> bool:
+        if self._why is not None:
+            return False
+        if self._receiver is None or self._early is not None:
+            self._finished = True  # `open` comes back to it
+        elif not self._finished:
+            self._deliver(self._framing.end())
+            self._finish()
+        return not self.caller.tls  # asyncio's TLS has no half-closed state
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._why is None:
+            if isinstance(exc, ChannelError):
+                self._why = exc
+            elif exc is None:
+                self._why = self._ended()
+            else:
+                self._why = Broken(f"The channel to {self.caller.remote} broke: {in_words(exc)}")
+        self._wire = None
+        self._pending.clear()
+        self._stall.end()
+        self._waiters.wake()
+        if self._gone is None:
+            self._gone = self._loop.create_future()
+        if not self._gone.done():
+            self._gone.set_result(None)
+        if self._door is not None:
+            self._door.left(self)
+        if self._receiver is not None and self._early is None:
+            self._receiver.ended(self._why)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+        if self._wire is not None:
+            self._stall.start(self._wire)
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._stall.stop()
+        self._waiters.wake()
+        if self._receiver is not None and self._why is None:
+            self._receiver.resumed()
+
+    # -- within --
+
+    def _ended(self) -> Ended:
+        return Ended(f"{self.caller.remote} closed the channel")
+
+    def _deliver(self, found: list[bytes | Malformed]) -> None:
+        receiver = self._receiver
+        if receiver is None:
+            return
+        self._flushing = True  # what is answered meanwhile goes out together, at the end
+        try:
+            for message in found:
+                if type(message) is bytes:
+                    receiver.received(message)
+                else:
+                    receiver.refused(cast(Malformed, message))
+                if self._why is not None and self._wire is not None:
+                    break  # closed by what was delivered
+        finally:
+            self._flushing = False
+            self._write()
+
+    def _catch_up(self) -> None:
+        """Deliver what came before `open`."""
+        early, self._early = self._early, None
+        finished, self._finished = self._finished, False
+        for data in early or ():
+            self._deliver(self._framing.feed(data))
+        if finished:
+            self.eof_received()
+        if self._wire is None and self._why is not None and self._receiver is not None:
+            self._receiver.ended(self._why)
+
+    def _finish(self) -> None:
+        self._finished = True
+        if self._why is None and self._receiver is not None:
+            self._receiver.finished()
+
+    def _flush(self) -> None:
+        self._flushing = False
+        self._write()
+
+    def _write(self) -> None:
+        pending = self._pending
+        if not pending:
+            return
+        data = pending[0] if len(pending) == 1 else b"".join(pending)
+        pending.clear()
+        self._pending_size = 0
+        if self._wire is not None and not self._wire.is_closing():
+            self._stall.given += len(data)
+            self._wire.write(data)
+
+    async def _drained(self) -> None:
+        """Until the wire takes more, or is gone."""
+        while not self.writable and self._wire is not None:
+            await self._waiters.wait()
+
+    def _stalled(self, seconds: float) -> None:
+        self.abort(Broken(f"{self.caller.remote} took nothing of what was sent to it for {seconds:g} s"))

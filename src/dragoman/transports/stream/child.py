@@ -1,0 +1,284 @@
+"""Child processes as channels; the rules stand in `stdio`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ...channel import Broken, Caller, Channel, ChannelError, Ended, Options, Unheard
+from ...jsonrpc.errors import LocalError
+from ...jsonrpc.framing import framing
+from ...net.sockets import in_words
+from ...net.urls import printable
+from .channel import StreamChannel
+from .pipe import Pipe
+
+log = logging.getLogger("dragoman.child")
+
+_PATIENCE = 2.0
+"""Seconds between closing the input, SIGTERM and SIGKILL."""
+_GRACE = 0.5
+"""Seconds for a child that closed a pipe to exit, so that its status can be told."""
+_GROUP = 0.02
+"""Seconds between two looks whether the rest of a child's group has ended."""
+_LINE = 8 * 1024
+"""Longest line of standard error, in bytes; a longer one is cut."""
+_LAST_WORDS = 5
+"""Lines of standard error that an ending quotes."""
+
+
+async def start(command: Sequence[str], options: Options) -> Channel:
+    """Start a command and talk to its standard input and output. LocalError when it cannot be started."""
+    words = printable(shlex.join(command), 80)
+    wire = framing(options.framing or "newline", options.limits)
+    try:
+        process = subprocess.Popen(  # noqa: ASYNC220  # it is a millisecond, and gives all we need to watch it ourselves
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd=options.cwd,
+            env=None if options.env is None else {**os.environ, **options.env},
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as fault:
+        raise LocalError(f"Cannot start {words}: {_why_not(command[0], options.cwd, fault)}") from fault
+    caller = Caller(scheme="stdio", remote=f"{words} (process {process.pid})")
+    channel = StreamChannel(wire, options.limits, caller)
+    Child(process, channel, words, options.stderr)
+    return channel
+
+
+def _why_not(program: str, folder: str | None, fault: Exception) -> str:
+    if isinstance(fault, FileNotFoundError):
+        if folder is not None and not os.path.isdir(folder):
+            return f"there is no folder {printable(folder)!r}"
+        return f"there is no program {printable(program)!r} (a URL begins with a scheme such as tcp://)"
+    if isinstance(fault, PermissionError):
+        return f"{printable(program)!r} may not be run"
+    return in_words(fault)
+
+
+class Child:
+    """A running command: watches its exit, reads its standard error, ends it. The `Owner` of its channel's pipe."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], channel: StreamChannel, words: str, stderr: Callable[[str], None] | None
+    ) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._loop = asyncio.get_running_loop()
+        self._process = process
+        self._words = words
+        self._errors = _Lines(_keep(process.stderr.fileno()), words, stderr)
+        self._why: ChannelError | None = None  # said instead of the exit status
+        self._exited = False
+        self._ending = False  # by us
+        self._done = False  # nothing of it is left, and its number may be another's
+        self._timer: asyncio.TimerHandle | None = None
+        self._pipe = Pipe(channel, self, _keep(process.stdout.fileno()), _keep(process.stdin.fileno()))
+        for stream in (process.stdin, process.stdout, process.stderr):
+            stream.close()
+        self._watch_exit()
+        self._pipe.start()
+
+    # -- Owner --
+
+    def input_ended(self) -> None:
+        if self._ending:
+            return
+        self._after(_GRACE, self._pipe.end_input)  # it will exit now, as a rule, and then the status says more
+
+    def output_failed(self, fault: OSError) -> None:
+        if not self._ending:
+            self._why = Broken(f"{self._words} reads its standard input no more")
+            self._after(_GRACE, self._terminate)
+
+    def closing(self) -> None:
+        self._ending = True
+        if not self._exited:
+            self._after(_PATIENCE, self._terminate)
+
+    def aborting(self) -> None:
+        self._kill()
+
+    # -- ending it --
+
+    def _terminate(self) -> None:
+        if self._done:
+            return
+        self._ending = True
+        self._signal(signal.SIGTERM)
+        self._after(_PATIENCE, self._kill)
+
+    def _kill(self) -> None:
+        if self._done:
+            return
+        self._ending = True
+        self._signal(signal.SIGKILL)
+        if self._exited:  # what is left cannot refuse, and is reaped by init
+            self._over()
+
+    def _after(self, seconds: float, what: Callable[[], None]) -> None:
+        self._stop_timer()
+        self._timer = self._loop.call_later(seconds, what)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _signal(self, number: signal.Signals) -> bool:
+        """Signal the whole group; False when no process is left in it."""
+        try:
+            os.killpg(self._process.pid, number)
+        except OSError:
+            return False
+        return True
+
+    # -- its exit --
+
+    def _watch_exit(self) -> None:
+        try:
+            watch = os.pidfd_open(self._process.pid)
+        except (AttributeError, OSError):
+            loop = self._loop
+
+            def wait() -> None:
+                with contextlib.suppress(OSError):
+                    os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(self._exit)
+
+            threading.Thread(target=wait, name=f"dragoman waits for process {self._process.pid}", daemon=True).start()
+            return
+
+        def ready() -> None:
+            self._loop.remove_reader(watch)
+            os.close(watch)
+            self._exit()
+
+        self._loop.add_reader(watch, ready)
+
+    def _exit(self) -> None:
+        """The child has ended, and is not reaped yet, so that its process group cannot be another's."""
+        unheard = self._pipe.unheard()
+        self._pipe.read_now()
+        self._errors.read_now()
+        if not self._ending:
+            self._signal(signal.SIGKILL)
+        status = self._process.wait()
+        self._exited = True
+        if self._why is None or not self._ending:
+            self._why = (Unheard if unheard else Ended)(self._farewell(status))
+        if self._ending and self._timer is not None:
+            self._rest()  # the timer goes on to SIGTERM and SIGKILL for them
+        else:
+            self._over()
+
+    def _rest(self) -> None:
+        """Wait for the rest of the group, until a timer has had enough of it."""
+        try:
+            os.killpg(self._process.pid, 0)
+        except OSError:
+            self._over()
+        else:
+            self._loop.call_later(_GROUP, self._rest_if_any)
+
+    def _rest_if_any(self) -> None:
+        if self._timer is not None:
+            self._rest()
+
+    def _over(self) -> None:
+        self._done = True
+        self._stop_timer()
+        self._errors.close()
+        self._pipe.over(self._why)
+
+    def _farewell(self, status: int) -> str:
+        if status < 0:
+            try:
+                how = f"was ended by {signal.Signals(-status).name}"
+            except ValueError:
+                how = f"was ended by signal {-status}"
+        else:
+            how = f"ended with exit status {status}"
+        last = " / ".join(self._errors.last)
+        return f"{self._words} {how}" + (f"; its last words: {printable(last, 600)}" if last else "")
+
+
+def _keep(fd: int) -> int:
+    """A copy of our own, not blocking."""
+    copy = os.dup(fd)
+    os.set_blocking(copy, False)
+    return copy
+
+
+class _Lines:
+    """Reads a child's standard error, a line at a time."""
+
+    __slots__ = ("_fd", "_held", "_loop", "_name", "_take", "last")
+
+    def __init__(self, fd: int, name: str, take: Callable[[str], None] | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._fd: int | None = fd
+        self._name = name
+        self._take = take
+        self._held = bytearray()
+        self.last: deque[str] = deque(maxlen=_LAST_WORDS)
+        self._loop.add_reader(fd, self._read)
+
+    def read_now(self) -> None:
+        """Take what is there without waiting."""
+        for _ in range(64):  # a grandchild may write without end
+            if not self._read():
+                break
+        if self._held:
+            self._line(bytes(self._held))
+            self._held.clear()
+
+    def close(self) -> None:
+        """Read no more."""
+        if self._fd is not None:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = None
+
+    def _read(self) -> bool:
+        if self._fd is None:
+            return False
+        try:
+            data = os.read(self._fd, 64 * 1024)
+        except OSError:
+            return False
+        if not data:
+            self.close()
+            return False
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._line(bytes(self._held) + line)
+            self._held.clear()
+        self._held += rest[: max(0, _LINE - len(self._held))]
+        return True
+
+    def _line(self, raw: bytes) -> None:
+        text = raw[:_LINE].decode("utf-8", "backslashreplace").rstrip("\r")
+        if text.strip():
+            self.last.append(printable(text.strip()))
+        if self._take is None:
+            log.info("%s: %s", self._name, printable(text, _LINE))
+            return
+        try:
+            self._take(text)
+        except Exception:
+            log.exception("The function given as stderr= failed on a line of %s", self._name)

@@ -1,0 +1,200 @@
+"""TCP, TLS and Unix sockets: dialling and listening. The channel itself is in `stream_channel`.
+
+Rules:
+
+- An accepted channel is served at once, unless `limits.channels` are there; TLS handshakes count among them.
+- What a peer can cause at will (a handshake that fails, one channel too many) is one escaped line at debug level.
+- A closed door takes its socket file with it, if that is still its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from ...channel import Caller, Channel, Closed, Listener, Options, Servable
+from ...jsonrpc.errors import LocalError
+from ...jsonrpc.framing import FRAMINGS, FramingName, framing
+from ...net.accept import TLS_GOODBYE, LoadBoard, SharedDoor
+from ...net.sockets import (
+    ACCEPTS,
+    BACKLOG,
+    bind,
+    bind_unix,
+    cannot_dial,
+    cannot_listen,
+    inherited,
+    keep_alive,
+    place,
+    remote_name,
+    sole,
+)
+from ...net.urls import Url, parse, printable
+from ..partial import PartialMessages
+from .channel import StreamChannel, Wire
+
+log = logging.getLogger("dragoman.wire")
+
+_NOBODY = Caller()
+
+
+# -- dialling -------------------------------------------------------------------------------------
+
+
+async def dial(url: str, options: Options) -> Channel:
+    """As `channel.Dial`: `tcp://`, `tls://` and `unix:`. `limits.call_timeout` is the time for it."""
+    where = parse(url)
+    tls = where.scheme == "tls"
+    limits = options.limits
+    remote = where.path if where.scheme == "unix" else where.address
+    caller = Caller(scheme=where.scheme, remote=printable(remote), tls=tls)
+    channel = StreamChannel(framing(framing_name(where, options), limits), limits, caller)
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(limits.call_timeout):
+            if where.scheme == "unix":
+                await loop.create_unix_connection(lambda: channel, where.path)
+            else:
+                more: dict[str, Any] = {}
+                if tls:
+                    more["ssl"] = options.client_tls or ssl.create_default_context()
+                    more["server_hostname"] = where.host or "localhost"
+                    more["ssl_shutdown_timeout"] = TLS_GOODBYE
+                made, _ = await loop.create_connection(lambda: channel, where.host or "localhost", where.port, **more)
+                keep_alive(made.get_extra_info("socket"))
+    except (OSError, UnicodeError) as fault:
+        raise cannot_dial(where, fault) from fault
+    return channel
+
+
+def framing_name(url: Url, options: Options) -> FramingName:
+    """The framing that was chosen. LocalError for an unknown one, and for anything else that a query says."""
+    for name in url.query:
+        if name != "framing":
+            raise LocalError(f"{url.shown}: ?{printable(name)}= means nothing here; there is ?framing=")
+    name = options.framing or url.query.get("framing", "newline")
+    if name not in FRAMINGS:
+        raise LocalError(f"{url.shown}: no framing is called {printable(name)!r}; take one of {', '.join(FRAMINGS)}")
+    return cast(FramingName, name)
+
+
+# -- listening ------------------------------------------------------------------------------------
+
+
+class Door:
+    """A `Listener` on TCP, TLS or Unix sockets, and the channels that came in by it."""
+
+    def __init__(self, url: Url, served: Servable, options: Options) -> None:
+        self.url = url.shown
+        self._scheme = url.scheme
+        self._served = served
+        self._limits = options.limits
+        self._framing = framing_name(url, options)
+        self._tls: ssl.SSLContext | None = options.server_tls if url.scheme == "tls" else None
+        self._servers: list[asyncio.Server | SharedDoor] = []
+        self._remove: Callable[[], None] | None = None  # the socket file
+        self._channels: set[StreamChannel] = set()
+        self._partial = PartialMessages(options.limits)
+        self._open = True
+        self._crowd: LoadBoard | None = options.crowd
+        self._empty: asyncio.Event = asyncio.Event()
+        self._empty.set()
+
+    async def start(self, url: Url, mode: int, given: list[socket.socket]) -> None:
+        """Open it, on sockets that are shared with others where some are given."""
+        loop = asyncio.get_running_loop()
+        if given:
+            self.url = self.url if url.scheme == "unix" else place(url, given)
+            self._servers += [self._accepting(door) for door in given]
+            return
+        if url.scheme == "unix":
+            door, self._remove = bind_unix(url, mode)
+            self._servers.append(await loop.create_unix_server(self._arrive, sock=door, backlog=ACCEPTS))
+            door.listen(BACKLOG)
+            return
+        doors = await bind(url, socket.SOCK_STREAM)
+        self.url = place(url, doors)
+        for door in doors:
+            if self._tls is not None:
+                self._servers.append(self._accepting(door, ACCEPTS))
+            else:
+                self._servers.append(await loop.create_server(self._arrive, sock=door, backlog=ACCEPTS))
+                door.listen(BACKLOG)
+
+    def _accepting(self, door: socket.socket, accepts: int = 1) -> SharedDoor:
+        return SharedDoor(
+            door,
+            self._arrive,
+            self._channels.__len__,
+            self._crowd,
+            full=self._full,
+            url=self.url,
+            tls=self._tls,
+            handshake=self._limits.header_timeout,
+            accepts=accepts,
+        )
+
+    async def close(self) -> None:
+        self._open = False
+        if self._remove is not None:
+            self._remove()
+            self._remove = None
+        for server in self._servers:
+            server.close()
+
+    async def closed(self) -> None:
+        for server in self._servers:
+            if isinstance(server, SharedDoor):
+                await server.wait_closed()
+        await self._empty.wait()
+        self._partial.close()
+
+    def _arrive(self) -> StreamChannel:
+        return StreamChannel(framing(self._framing, self._limits), self._limits, _NOBODY, self)
+
+    def admit(self, channel: StreamChannel, wire: Wire) -> None:
+        """Serve a channel whose wire has come, unless there are too many."""
+        name = cast(asyncio.Transport, wire).get_extra_info("peername")
+        remote = remote_name(name) if self._scheme != "unix" else "a program on this machine"
+        channel.caller = Caller(scheme=self._scheme, remote=remote, tls=self._tls is not None)
+        counted = any(isinstance(server, SharedDoor) for server in self._servers)  # when it was accepted
+        if not self._open or (not counted and self._full()):
+            channel.abort(Closed("There is no room for one more channel"))
+            log.debug("%s: %s turned away: %s", self.url, remote, "closing" if not self._open else "limits.channels")
+            return
+        self._channels.add(channel)
+        self._empty.clear()
+        self._served.attach(channel)
+
+    def kept(self, channel: StreamChannel, size: int, message: int) -> None:
+        self._partial.kept(channel, size, message)
+
+    def left(self, channel: StreamChannel) -> None:
+        """A channel is over."""
+        self._partial.kept(channel, 0, 0)
+        self._channels.discard(channel)
+        if not self._channels:
+            self._empty.set()
+
+    def _full(self) -> bool:
+        """As many channels and handshakes as the limit allows are there."""
+        arriving = sum(len(server.arriving) for server in self._servers if isinstance(server, SharedDoor))
+        return len(self._channels) + arriving >= self._limits.channels
+
+
+async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
+    """As `channel.Listen`: `tcp://`, `tls://` and `unix:`."""
+    where = parse(url)
+    if where.scheme == "tls" and not isinstance(options.server_tls, ssl.SSLContext):
+        raise LocalError(f"{where.shown}: a TLS server needs its certificate: give an ssl.SSLContext as tls=")
+    door = Door(where, sole(where, served), options)
+    try:
+        await door.start(where, options.mode, inherited(url, options))
+    except OSError as fault:
+        await door.close()
+        raise fault if isinstance(fault, LocalError) else cannot_listen(where, fault) from fault
+    return door

@@ -1,0 +1,197 @@
+"""Channels over standard input and output: `stdio:`, this process's own, and child processes.
+
+Rules for our own:
+
+- The wire is kept for the wire: while the channel lives, and while somebody says `keep`, whatever prints (this program,
+  a library in C, a child) prints to standard error, and whatever reads standard input finds it empty. Both come back
+  when it is over.
+- It ends at end of file, and when the parent has died, for then end of file may never come.
+
+Rules for a child:
+
+- It runs in a session and process group of its own, so that a Ctrl-C here does not reach it, and so that its own
+  children can be ended with it.
+- It is over when it has exited, even if another process still holds its pipes; what it had written by then is
+  delivered before.
+- It is ended by closing its input, after two seconds by SIGTERM to the group, after two more by SIGKILL. Whatever
+  is left of the group of a child that ended by itself is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+from ...channel import Broken, Caller, Channel, Ended, Listener, Options, Servable
+from ...jsonrpc.errors import LocalError
+from ...jsonrpc.framing import framing
+from ...net.sockets import in_words, sole
+from ...net.urls import Url, parse
+from .channel import StreamChannel
+from .child import start
+from .listener import framing_name
+from .pipe import Pipe, watchable
+
+__all__ = ["dial", "keep", "listen", "start"]
+
+_PARENT = 2.0
+"""Seconds between two looks whether the parent still lives."""
+
+
+class _Kept:
+    """Our standard input and output, kept for the wire."""
+
+    def __init__(self) -> None:
+        if sys.__stdin__ is None or sys.__stdout__ is None:  # closed at our start; the numbers may be others' by now
+            raise LocalError("stdio: this process has no standard input or no standard output")
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stdout.flush()
+        self._blocking = [os.get_blocking(0), os.get_blocking(1)]
+        self.fds = [os.dup(0), os.dup(1)]
+        self._stdout: TextIO | Any = sys.stdout
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        try:
+            os.dup2(2, 1)
+        except OSError:  # there is no standard error
+            os.dup2(nothing, 1)
+        os.close(nothing)
+        if sys.stderr is not None:
+            sys.stdout = sys.stderr
+
+    def give_back(self) -> None:
+        """They are everybody's again."""
+        for stream in (sys.stdout, self._stdout):  # code that took the old one has written into its buffer
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        if sys.stdout is sys.stderr:
+            sys.stdout = self._stdout
+        for number, (fd, blocking) in enumerate(zip(self.fds, self._blocking, strict=True)):
+            os.set_blocking(fd, blocking)
+            os.dup2(fd, number)
+            os.close(fd)
+
+
+_kept: list[_Kept] = []
+_holders: list[object] = []
+
+
+def keep() -> Callable[[], None]:
+    """Keep standard input and output for the wire, also before there is one and after it, so that nothing which runs
+    then prints there. Gives what lets go of them; they are given back when the last one has. LocalError where there
+    are none."""
+    if not _kept:
+        _kept.append(_Kept())
+    holder = object()
+    _holders.append(holder)
+
+    def let_go() -> None:
+        if holder in _holders:
+            _holders.remove(holder)
+            if not _holders:
+                _kept.pop().give_back()
+
+    return let_go
+
+
+class _Own:
+    """Our standard input and output while they are a wire. Makes the pipe of its channel, and is its `Owner`."""
+
+    taken = False
+
+    def __init__(self, channel: StreamChannel) -> None:
+        if _Own.taken:
+            raise LocalError("stdio: is taken already: a process has one standard input and one standard output")
+        self._let_go = keep()
+        reads, writes = _kept[0].fds
+        self.pipe = Pipe(channel, self, _private(reads, os.O_RDONLY), _private(writes, os.O_WRONLY))
+        _Own.taken = True
+        self._parent = os.getppid()
+        self._loop = asyncio.get_running_loop()
+        self._look = self._loop.call_later(_PARENT, self._look_at_parent)
+        self.pipe.start()
+
+    def _look_at_parent(self) -> None:
+        if os.getppid() == self._parent:
+            self._look = self._loop.call_later(_PARENT, self._look_at_parent)
+        else:
+            self.pipe.end_input()
+
+    def input_ended(self) -> None:
+        self.pipe.end_input()
+
+    def output_failed(self, fault: OSError) -> None:
+        if isinstance(fault, BrokenPipeError):
+            self._over(Ended("stdio: our standard output is not read any more"))
+        else:
+            self._over(Broken(f"stdio: cannot write to standard output: {in_words(fault)}"))
+
+    def closing(self) -> None:
+        self._over(None)
+
+    def aborting(self) -> None:
+        self._over(None)
+
+    def _over(self, why: Exception | None) -> None:
+        self._look.cancel()
+        self.pipe.over(why, self._give_back)
+
+    def _give_back(self) -> None:
+        self._let_go()
+        _Own.taken = False
+
+
+def _private(fd: int, mode: int) -> int:
+    """A descriptor of the same thing for the wire alone, not blocking where it can be watched.
+
+    Whether a descriptor blocks is shared with every process that has inherited it, such as the shell that waits
+    behind a terminal. So a pipe or a terminal is opened once more, where the system lets us.
+    """
+    if not watchable(fd):
+        return os.dup(fd)
+    try:
+        return os.open(f"/proc/self/fd/{fd}", mode | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:  # a socket, another system, or not ours to open
+        copy = os.dup(fd)
+        os.set_blocking(copy, False)
+        return copy
+
+
+def _take(url: str, options: Options) -> StreamChannel:
+    where = parse(url)
+    wire = framing(framing_name(where, options), options.limits)
+    channel = StreamChannel(wire, options.limits, Caller(scheme="stdio", remote="standard input and output"))
+    _Own(channel)
+    return channel
+
+
+async def dial(url: str, options: Options) -> Channel:
+    """As `channel.Dial`: `stdio:`, the process that started this one."""
+    return _take(url, options)
+
+
+class OwnListener:
+    """A `Listener` whose one caller is there from the beginning: the process that started this one."""
+
+    def __init__(self, url: Url, channel: StreamChannel) -> None:
+        self.url = url.shown
+        self._channel = channel
+
+    async def close(self) -> None:
+        """As `Listener.close`: no other caller can come anyway."""
+
+    async def closed(self) -> None:
+        await self._channel.gone()
+
+
+async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
+    """As `channel.Listen`: `stdio:`. Serves one channel, and is over when that is."""
+    where = parse(url)
+    what = sole(where, served)
+    channel = _take(url, options)
+    what.attach(channel)
+    return OwnListener(where, channel)

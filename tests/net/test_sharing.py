@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from dragoman.net.sharing import OnState, Sharing
+
+
+class Connection:
+    """A connection that tells what was done to it."""
+
+    def __init__(self, fault: Exception | None = None) -> None:
+        self.alive = False
+        self.states: list[OnState] = []
+        self.done: list[str] = []
+        self._fault = fault
+
+    async def open(self) -> None:
+        self.done.append("open")
+        await asyncio.sleep(0)
+        if self._fault is not None:
+            raise self._fault
+        self.alive = True
+
+    async def close(self) -> None:
+        self.done.append("close")
+        self.alive = False
+
+    def lost(self) -> ConnectionError:
+        return ConnectionError("it is away")
+
+
+class Subscription:
+    def __init__(self) -> None:
+        self.closed = 0
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+def makes(fault: Exception | None = None) -> Callable[[], Connection]:
+    return lambda: Connection(fault)
+
+
+async def test_a_wire_and_a_bus_share_and_the_last_closes() -> None:
+    sharing: Sharing[Connection] = Sharing()
+    wire, bus = sharing.part("url", "wire", makes()), sharing.part("url", "bus", makes())
+    assert wire.connection is bus.connection
+    await asyncio.gather(wire.open(), bus.open())
+    one = wire.keep(Subscription())
+    states: list[str] = []
+    wire.watch(lambda alive, why: states.append("unwatched"))
+    wire.watch(lambda alive, why: states.append("wire"))
+    bus.watch(lambda alive, why: states.append("bus"))
+    for on_state in wire.connection.states:
+        on_state(False, "")
+    assert states == ["wire", "bus"]
+    await wire.close()
+    await wire.close()
+    assert (wire.connection.done, one.closed) == (["open"], 1)
+    assert len(bus.connection.states) == 1
+    another = sharing.part("url", "wire", makes())
+    assert another.connection is bus.connection
+    await bus.close()
+    assert bus.connection.done == ["open"]
+    await another.close()
+    assert bus.connection.done == ["open", "close"]
+    assert sharing.part("url", "wire", makes()).connection is not bus.connection
+
+
+@pytest.mark.parametrize(("key", "role"), [("url", "wire"), ("another", "bus")])
+async def test_two_of_a_role_and_other_places_do_not_share(key: str, role: str) -> None:
+    sharing: Sharing[Connection] = Sharing()
+    first, second = sharing.part("url", "wire", makes()), sharing.part(key, role, makes())
+    assert first.connection is not second.connection
+
+
+async def test_a_connection_that_could_not_be_opened_is_given_to_nobody_else() -> None:
+    sharing: Sharing[Connection] = Sharing()
+    wire = sharing.part("url", "wire", makes(ConnectionRefusedError("refused")))
+    bus = sharing.part("url", "bus", makes())
+    for part in (wire, bus):
+        with pytest.raises(ConnectionRefusedError):
+            await part.open()
+    assert wire.connection.done == ["open"]
+    anew = sharing.part("url", "wire", makes())
+    assert anew.connection is not wire.connection
+    await anew.open()
+    anew.connection.alive = False
+    with pytest.raises(ConnectionError, match="it is away"):
+        await sharing.part("url", "bus", makes()).open()
+
+
+def test_each_event_loop_has_its_own() -> None:
+    sharing: Sharing[Connection] = Sharing()
+
+    async def one(role: str) -> Connection:
+        return sharing.part("url", role, makes()).connection
+
+    assert asyncio.run(one("wire")) is not asyncio.run(one("bus"))
