@@ -20,7 +20,7 @@ from dragoman.mcp import Client, Context, Icon, Server, ToolError
 from dragoman.mcp.protocol.revisions import NEWEST, R2025_06, R2025_11, R2026_07, Revision
 from dragoman.transports.memory import pair
 
-from .asking import Wire
+from .asking_server import Wire
 from .calling import Calls, calling
 from .http_tools import City
 from .scripted import Message, Result, modern

@@ -1,0 +1,236 @@
+"""Sealed state (2026-07-28, basic/patterns/mrtr, "Server Requirements (Basic Workflow)")."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from msgspec import UNSET, Raw
+
+from dragoman import InternalError, InvalidParams, LocalError, serve
+from dragoman.bus.memory import MemoryBus
+from dragoman.jsonrpc.limits import SERVER
+from dragoman.mcp.asking.request_state import Known, NoncesHere, Seal, SealError, digest_of
+
+from ..http_tools import tools
+from ..http_wire import body, meta
+
+OLD, NEW = "the-old-key-long-enough", "the-new-key-long-enough"
+REQUEST = digest_of("tools/call", Raw(b'{"name": "buy", "arguments": {"a": 1, "b": [2, {"x": 1, "y": 2}]}}'))
+
+
+class Wall:
+    """A clock of our own."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def sealed(seal: Seal, principal: str | None = "ann", **more: Any) -> str:
+    known = {"one": Known("d1", Raw(b'{"action":"accept"}'))}
+    return seal.seal(REQUEST, principal, asked={"two": "d2"}, known=known, **more)
+
+
+def reason(seal: Seal, text: str, request: str = REQUEST, principal: str | None = "ann") -> str:
+    with pytest.raises(SealError) as caught:
+        seal.open(text, request, principal)
+    assert isinstance(caught.value, InvalidParams)
+    assert caught.value.code == -32602
+    data = caught.value.data
+    assert isinstance(data, dict)
+    return str(data["reason"])
+
+
+def test_what_is_sealed_comes_out() -> None:
+    seal = Seal(NEW)
+    state = seal.open(sealed(seal), REQUEST, "ann")
+    assert state.asked == {"two": "d2"}
+    assert bytes(state.known["one"].answer) == b'{"action":"accept"}'
+    assert not state.once
+
+
+def test_no_two_are_equal() -> None:
+    seal = Seal(NEW)
+    assert sealed(seal) != sealed(seal)
+
+
+@pytest.mark.parametrize("extra", ["-TAMPERED", "A", "!", "=", " ", "\n", ".", "é"])
+def test_what_is_added_to_it_is_found(extra: str) -> None:
+    """ "MUST reject state that fails verification"."""
+    seal = Seal(NEW)
+    assert reason(seal, sealed(seal) + extra) == "tampered"
+
+
+def test_every_changed_letter_is_found() -> None:
+    """ "MUST reject state that fails verification": the last letter too, whose spare bits decode alike."""
+    seal = Seal(NEW)
+    text = sealed(seal)
+    for at in range(len(text)):
+        for letter in "AB-_z":
+            if text[at] != letter:
+                assert reason(seal, text[:at] + letter + text[at + 1 :]) == "tampered"
+
+
+@pytest.mark.parametrize("text", ["", ".", "..", "eyJ9", "x" * 100, "a.b", ".eJw.aa", "x" * 300_000])
+def test_nonsense_is_found(text: str) -> None:
+    assert reason(Seal(NEW), text) == "tampered"
+
+
+def test_a_principal_s_own() -> None:
+    """ "the authenticated principal, rejecting state presented by a different principal"."""
+    seal = Seal(NEW)
+    assert reason(seal, sealed(seal), principal="bob") == "foreign"
+    assert reason(seal, sealed(seal), principal=None) == "foreign"
+    assert reason(seal, sealed(seal, None), principal="ann") == "foreign"
+
+
+def test_its_life() -> None:
+    """ "a short expiry (TTL), rejecting state presented after it lapses"."""
+    wall = Wall()
+    seal = Seal(NEW, 600, clock=wall)
+    text = sealed(seal)
+    wall.now += 599
+    seal.open(text, REQUEST, "ann")
+    wall.now += 1
+    assert reason(seal, text) == "expired"
+
+
+def test_its_request() -> None:
+    """ "an identifier for the originating request [...], rejecting state presented on a request that does not match"."""
+    seal = Seal(NEW)
+    other = digest_of("tools/call", Raw(b'{"name": "sell", "arguments": {"a": 1, "b": [2, {"x": 1, "y": 2}]}}'))
+    assert reason(seal, sealed(seal), request=other) == "mismatched"
+
+
+def test_a_request_is_the_same_whatever_the_order_and_the_try() -> None:
+    again = (
+        b'{"_meta": {"x": 1}, "arguments": {"b": [2, {"y": 2, "x": 1}], "a": 1}, "requestState": "s",'
+        b' "inputResponses": {}, "name": "buy"}'
+    )
+    assert digest_of("tools/call", Raw(again)) == REQUEST
+    assert digest_of("prompts/get", Raw(again)) != REQUEST
+    assert digest_of("prompts/get", UNSET) == digest_of("prompts/get", Raw(b"{}"))
+    swapped = again.replace(b'[2, {"y": 2, "x": 1}]', b'[{"y": 2, "x": 1}, 2]')
+    assert digest_of("tools/call", Raw(swapped)) != REQUEST
+
+
+def test_keys_rotate() -> None:
+    old, both, new = Seal([OLD]), Seal([NEW, OLD]), Seal([NEW])
+    both.open(sealed(old), REQUEST, "ann")
+    new.open(sealed(both), REQUEST, "ann")
+    assert reason(new, sealed(old)) == "tampered"
+
+
+def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGOMAN_SECRET", f"{NEW.replace(' ', '')}, {OLD.replace(' ', '')}\n")
+    Seal(NEW).open(sealed(Seal()), REQUEST, "ann")
+    Seal().open(sealed(Seal(OLD)), REQUEST, "ann")
+
+
+def test_without_keys_each_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DRAGOMAN_SECRET", raising=False)
+    one, other = Seal(), Seal()
+    one.open(sealed(one), REQUEST, "ann")
+    assert reason(other, sealed(one)) == "tampered"
+
+
+def test_another_server_s_is_refused_under_the_same_key() -> None:
+    assert reason(Seal(NEW, audience="b"), sealed(Seal(NEW, audience="a"))) == "tampered"
+
+
+@pytest.mark.parametrize("keys", [["short"], [NEW.encode(), b"short"], " , ", []])
+def test_weak_keys_are_refused(keys: Any) -> None:
+    with pytest.raises(LocalError, match="key"):
+        Seal(keys)
+
+
+def test_a_life_is_above_nothing() -> None:
+    with pytest.raises(LocalError, match="seconds"):
+        Seal(NEW, 0)
+
+
+def test_it_is_bounded() -> None:
+    seal = Seal(NEW, size=2_000)
+    noise = bytes(range(33, 127)).replace(b'"', b"").replace(b"\\", b"").hex().encode()
+    import random
+
+    pieces = [bytes(random.Random(n).choices(noise, k=100)) for n in range(40)]
+    with pytest.raises(LocalError, match="2000 are allowed"):
+        seal.seal(
+            REQUEST, None, asked={}, known={str(n): Known("d", Raw(b'"%s"' % one)) for n, one in enumerate(pieces)}
+        )
+
+
+def test_once() -> None:
+    """ "Servers for which a given `requestState` must be consumed at most once MUST enforce that invariant"."""
+    seal = Seal(NEW)
+    state = seal.open(sealed(seal, once=True), REQUEST, "ann")
+    seal.use(state)
+    with pytest.raises(SealError) as caught:
+        seal.use(state)
+    assert caught.value.data == {"reason": "used"}
+    often = seal.open(sealed(seal), REQUEST, "ann")
+    seal.use(often)
+    seal.use(often)
+
+
+def test_used_states_are_remembered_until_they_expire_and_no_more_than_so_many() -> None:
+    wall = Wall()
+    nonces = NoncesHere(2, clock=wall)
+    assert nonces.take("a", wall.now + 10)
+    assert not nonces.take("a", wall.now + 10)
+    assert nonces.take("b", wall.now + 20)
+    with pytest.raises(InternalError, match="Busy"):
+        nonces.take("c", wall.now + 20)
+    wall.now += 10
+    assert nonces.take("c", wall.now + 20)
+    assert not nonces.take("b", wall.now + 20)
+
+
+def test_the_library_is_imported_when_a_state_is_sealed_and_named_when_it_is_missing() -> None:
+    code = (
+        "import sys; from dragoman.mcp.asking.request_state import Seal; from dragoman import LocalError\n"
+        "seal = Seal('a-key-that-is-long-enough'); assert 'itsdangerous' not in sys.modules\n"
+        "sys.modules['itsdangerous'] = None\n"
+        "try: seal.seal('r', None, asked={}, known={})\n"
+        "except LocalError as error: assert 'dragoman[mcp]' in str(error)\n"
+        "else: raise SystemExit(1)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
+async def test_a_call_that_is_refused_uses_no_state_up(shared: bool) -> None:
+    """At most once is said of what was processed (basic/patterns/mrtr): a busy server has processed nothing."""
+    server, stage = tools(once=True, limits=SERVER.but(calls=1), keys=[OLD])
+    bus = MemoryBus("once")
+    if shared:
+        await server.join(bus)
+    async with serve(server, urls=["tcp://127.0.0.1:0"]) as serving:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(serving.urls[0].rpartition(":")[2]))
+
+        async def ask(name: str, **more: Any) -> Any:
+            params = {"name": name, "arguments": {}, "_meta": meta(capabilities={"elicitation": {}}), **more}
+            writer.write(body("tools/call", params, name) + b"\n")
+            return json.loads(await asyncio.wait_for(reader.readline(), 20))
+
+        first = (await ask("ask"))["result"]
+        answers = {key: {"action": "accept", "content": {"city": "Ulm"}} for key in first["inputRequests"]}
+        again = {"inputResponses": answers, "requestState": first["requestState"]}
+        slow = body("tools/call", {"name": "slow", "arguments": {}, "_meta": meta()}, "slow")
+        writer.write(slow + b"\n")
+        await stage.started.wait()
+        assert (await ask("ask", **again))["error"]["data"]["limit"] == "calls"
+        stage.go.set()
+        assert json.loads(await asyncio.wait_for(reader.readline(), 20))["id"] == "slow"
+        assert (await ask("ask", **again))["result"]["content"][0]["text"] == "Ulm"
+        assert (await ask("ask", **again))["error"]["data"]["reason"] == "used"
+        writer.close()
+    await bus.close()

@@ -1,0 +1,570 @@
+"""What a client does with a server's tools, resources and prompts, in both eras, against scripted servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from dragoman.channel import Closed
+from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, InvalidParams, LocalError, RpcError
+from dragoman.jsonrpc.limits import CLIENT
+from dragoman.mcp.client.cache import Cache
+from dragoman.mcp.client.client import Client
+from dragoman.mcp.protocol.errors import ToolError
+from dragoman.mcp.protocol.params import LoggingMessageNotificationParams, ProgressNotificationParams
+from dragoman.mcp.protocol.types import TextContent
+
+from ..scripted import META, Error, Message, Result, Scripted, discovered, legacy, modern, notification, said
+
+EMPTY = {"type": "object"}
+FORECAST = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "degrees": {"type": "number"}},
+    "required": ["city", "degrees"],
+}
+
+
+class Forecast(Struct):
+    city: str
+    degrees: float
+
+
+def tool(name: str, **members: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": EMPTY, **members}
+
+
+def listed(member: str, *items: Any, **members: Any) -> Result:
+    """A page of a list."""
+    return Result({"resultType": "complete", member: list(items), "ttlMs": 0, "cacheScope": "private", **members})
+
+
+eras = pytest.mark.parametrize("server", [modern, legacy])
+
+
+# -- lists
+
+
+@eras
+async def test_every_page_of_a_list_is_read(server: Any) -> None:
+    """server/utilities/pagination: "an empty string is a valid cursor"; "Treat a missing `nextCursor` as the end"."""
+    pages = {None: ("a", ""), "": ("b", "\u00e9 opaque"), "\u00e9 opaque": ("c", None)}
+
+    def answers(message: Message) -> Iterable[Any]:
+        name, following = pages[message.get("params", {}).get("cursor")]
+        return [listed("tools", tool(name), **({} if following is None else {"nextCursor": following}))]
+
+    async with Client(server(answers)) as client:
+        assert [one.name for one in await client.list_tools()] == ["a", "b", "c"]
+
+
+@eras
+@pytest.mark.parametrize(
+    ("method", "member", "item", "call"),
+    [
+        ("tools/list", "tools", tool("t"), "list_tools"),
+        ("resources/list", "resources", {"uri": "x:y", "name": "r"}, "list_resources"),
+        (
+            "resources/templates/list",
+            "resourceTemplates",
+            {"uriTemplate": "x:{y}", "name": "r"},
+            "list_resource_templates",
+        ),
+        ("prompts/list", "prompts", {"name": "p"}, "list_prompts"),
+    ],
+)
+async def test_each_list(server: Any, method: str, member: str, item: Any, call: str) -> None:
+    peer = server(lambda message: [listed(member, item)])
+    async with Client(peer) as client:
+        (found,) = await getattr(client, call)()
+        assert found.name == item["name"]
+    assert peer.methods()[-1] == method
+
+
+async def test_a_list_that_never_ends_is_an_error() -> None:
+    async with Client(modern(lambda message: [listed("tools", nextCursor="again")])) as client:
+        with pytest.raises(BadAnswer, match="'again' came twice"):
+            await client.list_tools()
+    count = iter(range(10_000))
+    async with Client(modern(lambda message: [listed("tools", nextCursor=str(next(count)))])) as client:
+        with pytest.raises(BadAnswer, match="more than 1000 pages"):
+            await client.list_tools()
+
+
+async def test_a_stale_cursor_begins_the_list_anew_once() -> None:
+    """server/utilities/caching: "the client SHOULD discard all cached pages and re-fetch from the beginning"."""
+    state = {"refuse": True}
+
+    def answers(message: Message) -> Iterable[Any]:
+        if "cursor" not in message["params"]:
+            return [listed("tools", tool("a"), nextCursor="c", ttlMs=60_000)]
+        if state.pop("refuse", False):
+            return [Error(-32602, "bad cursor")]
+        return [listed("tools", tool("b"))]
+
+    server = modern(answers)
+    async with Client(server) as client:
+        assert [one.name for one in await client.list_tools()] == ["a", "b"]
+    assert len(server.of("tools/list")) == 4
+    async with Client(modern(lambda message: [Error(-32602, "not allowed")])) as client:
+        with pytest.raises(InvalidParams, match="not allowed"):
+            await client.list_tools()
+
+
+# -- caching (server/utilities/caching)
+
+
+async def test_a_fresh_list_is_kept_until_it_changes() -> None:
+    """ "If `ttlMs` is positive, the client SHOULD consider the result fresh"; a notification "invalidates" it."""
+    server = modern(lambda message: [listed("tools", tool("a"), ttlMs=60_000)])
+    async with Client(server) as client:
+        for _ in range(3):
+            assert len(await client.list_tools()) == 1
+        assert len(server.of("tools/list")) == 1
+        server.say(notification("notifications/prompts/list_changed"))
+        await client.list_tools()
+        await client.ping()
+        await client.list_tools()
+        assert len(server.of("tools/list")) == 1
+        server.say(notification("notifications/tools/list_changed"))
+        await client.ping()
+        await client.list_tools()
+        assert len(server.of("tools/list")) == 2
+
+
+@pytest.mark.parametrize("ttl", [0, -1, None])
+async def test_a_stale_list_is_asked_for_again(ttl: int | None) -> None:
+    """ "If `ttlMs` is negative, clients SHOULD ignore it and treat it as `0`"; absent is 0."""
+    page = listed("tools", tool("a"), ttlMs=ttl)
+    if ttl is None:
+        del page.value["ttlMs"]
+    server = modern(lambda message: [page])
+    async with Client(server) as client:
+        await client.list_tools()
+        await client.list_tools()
+    assert len(server.of("tools/list")) == 2
+
+
+@pytest.mark.parametrize("code", [-32601, -32602])
+async def test_a_server_without_a_list_of_templates_has_none(code: int) -> None:
+    """Servers of the SDK 1.x with resources and no template have no `resources/templates/list`."""
+    async with Client(modern(lambda message: [Error(code)], resources={})) as client:
+        if code == -32601:
+            assert await client.list_resource_templates() == []
+        else:
+            with pytest.raises(RpcError):
+                await client.list_resource_templates()
+
+
+@pytest.mark.parametrize(("keep", "times"), [(True, 2), (False, 3)])
+async def test_what_a_server_says_of_itself_is_kept_as_long_as_it_says(keep: bool, times: int) -> None:
+    """server/utilities/caching: `server/discover` is a result that may be kept; the first question is the opening's."""
+    server = modern()
+    found = discovered(tools={})
+    found.value["ttlMs"] = 60_000
+    server.script = lambda message: [found]
+    async with Client(server, cache=keep) as client:
+        assert (await client.discover()).capabilities == (await client.discover()).capabilities
+    assert len(server.of("server/discover")) == times
+
+
+async def test_a_client_without_a_cache_asks_every_time() -> None:
+    server = modern(lambda message: [listed("tools", ttlMs=60_000)])
+    async with Client(server, cache=False) as client:
+        await client.list_tools()
+        await client.list_tools()
+    assert len(server.of("tools/list")) == 2
+
+
+async def test_resources_are_kept_one_by_one() -> None:
+    """ "Clients MUST NOT serve a cached response for a request whose method or parameters differ"."""
+
+    def answers(message: Message) -> Iterable[Any]:
+        uri = message["params"]["uri"]
+        return [listed("contents", {"uri": uri, "text": uri}, ttlMs=60_000)]
+
+    server = modern(answers)
+    async with Client(server) as client:
+        for uri in ("x:1", "x:2", "x:1"):
+            assert (await client.read_resource(uri)).contents[0].text == uri
+        assert len(server.of("resources/read")) == 2
+        server.say(notification("notifications/resources/updated", uri="x:1"))
+        await client.ping()
+        await client.read_resource("x:1")
+        await client.read_resource("x:2")
+        assert len(server.of("resources/read")) == 3
+
+
+def test_the_clock_of_a_cache() -> None:
+    """ "now < t_received + ttlMs"; what changed while it was on its way is not kept."""
+    now = [100.0]
+    cache = Cache(clock=lambda: now[0])
+    cache.put("m", None, "value", 1500, cache.changes("m"))
+    now[0] = 101.4
+    assert cache.get("m", None) == "value"
+    assert cache.get("m", "other") is None
+    now[0] = 101.5
+    assert cache.get("m", None) is None
+    before = cache.changes("m")
+    cache.drop("m")
+    cache.put("m", None, "old", 1500, before)
+    assert cache.get("m", None) is None
+
+
+# -- calling tools
+
+
+@eras
+async def test_a_call_and_its_result(server: Any) -> None:
+    peer = server(lambda message: [said("one", content=[{"type": "text", "text": t} for t in ("one", "two")])])
+    async with Client(peer) as client:
+        result = await client.call_tool("t", {"a": [1, None]})
+        assert result.text == "one\ntwo"
+        await client.call_tool("t")
+    first, second = peer.of("tools/call")
+    assert first["params"]["arguments"] == {"a": [1, None]}
+    assert "arguments" not in second["params"]
+
+
+@eras
+async def test_a_failed_tool_is_a_result_and_a_missing_one_an_error(server: Any) -> None:
+    """server/tools, Error Handling."""
+    failed = said("no such city", isError=True)
+    async with Client(server(lambda message: [failed])) as client:
+        assert (await client.call_tool("t")).is_error is True
+        with pytest.raises(ToolError, match="no such city"):
+            await client.call_tool("t", result=str)
+    async with Client(server(lambda message: [Error(-32602, "Unknown tool: t")])) as client:
+        with pytest.raises(InvalidParams, match="Unknown tool"):
+            await client.call_tool("t")
+
+
+def structured(value: Any, schema: Any = None) -> Scripted:
+    def answers(message: Message) -> Iterable[Any]:
+        if message["method"] == "tools/list":
+            return [listed("tools", tool("t", **({} if schema is None else {"outputSchema": schema})))]
+        return [said(json.dumps(value), **({} if value is None else {"structuredContent": value}))]
+
+    return modern(answers)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        ({"city": "Bonn", "degrees": 3}, Forecast, Forecast("Bonn", 3.0)),
+        ({"city": "Bonn", "degrees": 3}, dict[str, Any], {"city": "Bonn", "degrees": 3}),
+        ({"result": 5}, int, 5),
+        ({"result": [1, 2]}, list[int], [1, 2]),
+        ([1, 2], list[int], [1, 2]),
+        (None, type(None), None),
+    ],
+)
+async def test_a_structured_result_as_a_type(value: Any, kind: Any, expected: Any) -> None:
+    async with Client(structured(value)) as client:
+        assert await client.call_tool("t", result=kind) == expected
+
+
+async def test_text_as_a_type() -> None:
+    async with Client(modern(lambda message: [said("5 o'clock")])) as client:
+        assert await client.call_tool("t", result=str) == "5 o'clock"
+        with pytest.raises(BadAnswer):
+            await client.call_tool("t", result=int)
+    async with Client(modern(lambda message: [said('{"city": "Bonn", "degrees": 3}')])) as client:
+        assert await client.call_tool("t", result=Forecast) == Forecast("Bonn", 3)
+
+
+async def test_a_structured_result_that_does_not_fit_is_an_error() -> None:
+    """server/tools: "Clients SHOULD validate structured results against this schema"."""
+    server = structured({"city": "Bonn", "degrees": "cold"}, FORECAST)
+    async with Client(server) as client:
+        with pytest.raises(BadAnswer, match="degrees"):
+            await client.call_tool("t")
+        with pytest.raises(BadAnswer, match="degrees"):
+            await client.call_tool("t")
+    assert len(server.of("tools/list")) == 1  # asked once, for the schema
+    async with Client(structured(None, FORECAST)) as client:
+        await client.list_tools()
+        with pytest.raises(BadAnswer, match="no structuredContent"):
+            await client.call_tool("t")
+    async with Client(structured({"city": "Bonn", "degrees": 3}, FORECAST)) as client:
+        await client.list_tools()
+        await client.call_tool("t")
+
+
+async def test_a_schema_of_the_network_is_never_fetched() -> None:
+    """basic/index: "Implementations MUST NOT automatically dereference `$ref` values that resolve to a network URI"."""
+    server = structured({"a": 1}, {"$ref": "http://127.0.0.1:9/schema.json"})
+    async with Client(server) as client:
+        assert len(await client.list_tools()) == 1
+        with pytest.raises(BadAnswer, match="cannot be used"):
+            await client.call_tool("t")
+
+
+@eras
+@pytest.mark.parametrize("content", [None, {}, [{"type": "text"}], [{"type": "unheard_of"}], [5]])
+async def test_a_result_that_makes_no_sense_fails_its_call(server: Any, content: Any) -> None:
+    async with Client(server(lambda message: [Result({"resultType": "complete", "content": content})])) as client:
+        with pytest.raises(BadAnswer):
+            await client.call_tool("t")
+
+
+# -- progress, cancelling, time (basic/patterns/progress, basic/patterns/cancellation)
+
+
+@eras
+async def test_progress_is_told_by_a_token_of_its_own(server: Any) -> None:
+    """ "Progress tokens MUST be unique across all active requests"."""
+    seen: list[ProgressNotificationParams] = []
+    later: list[float] = []
+
+    def answers(message: Message) -> Iterable[Any]:
+        token = message["params"]["_meta"]["progressToken"]
+        yield notification("notifications/progress", progressToken=token, progress=1, total=2, message="half")
+        yield notification("notifications/progress", progressToken="other", progress=1)
+        yield notification("notifications/progress", progressToken=token, progress="x")
+        yield notification("notifications/progress", progressToken=token, progress=2.0)
+        yield said("done")
+
+    async def told(progress: ProgressNotificationParams) -> None:
+        later.append(progress.progress)
+
+    peer = server(answers)
+    async with Client(peer, on_progress=told) as client:
+        await client.call_tool("t", on_progress=seen.append)
+        await client.call_tool("t")
+        await asyncio.sleep(0)
+    assert (seen[0].progress, seen[0].total, seen[0].message) == (1, 2, "half")
+    assert [one.progress for one in seen] == [1, 2]
+    assert later == [1, 2]
+    tokens = [one["params"]["_meta"]["progressToken"] for one in peer.of("tools/call")]
+    assert len(set(tokens)) == 2
+
+
+@eras
+async def test_without_a_function_no_progress_is_asked_for(server: Any) -> None:
+    peer = server(lambda message: [said("done")])
+    async with Client(peer) as client:
+        await client.call_tool("t")
+    assert "progressToken" not in peer.of("tools/call")[0]["params"].get("_meta", {})
+
+
+@eras
+async def test_a_cancelled_call_is_taken_back(server: Any) -> None:
+    """basic/transports/stdio: "the client MUST send a `notifications/cancelled` notification"."""
+    peer = server()
+    async with Client(peer) as client:
+        calling = asyncio.ensure_future(client.call_tool("t"))
+        await peer.until("tools/call")
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await peer.until("notifications/cancelled")
+    assert peer.heard[-1]["params"]["requestId"] == peer.of("tools/call")[0]["id"]
+
+
+@eras
+async def test_a_call_ends_in_its_time_and_is_taken_back(server: Any) -> None:
+    """basic/patterns/cancellation, Timeouts: "the sender SHOULD cancel the request and stop waiting"."""
+    peer = server()
+    async with Client(peer, timeout=5) as client:
+        with pytest.raises(CallTimeout):
+            await client.call_tool("t", timeout=0.01)
+        await peer.until("notifications/cancelled")
+
+
+async def test_progress_keeps_a_call_alive_and_the_total_time_does_not_move() -> None:
+    """ "implementations SHOULD always enforce a maximum timeout, regardless of progress notifications"."""
+    peer = modern()
+    stop = asyncio.Event()
+
+    async def drip(id: int) -> None:
+        count = 0
+        while not stop.is_set():
+            count += 1
+            peer.say(notification("notifications/progress", progressToken=id, progress=count))
+            await asyncio.sleep(0.005)
+
+    async with Client(peer) as client:
+        calling = asyncio.ensure_future(client.call_tool("t", timeout=0.1, total=0.4, on_progress=lambda step: None))
+        await peer.until("tools/call")
+        dripping = asyncio.ensure_future(drip(peer.heard[-1]["id"]))
+        with pytest.raises(CallTimeout, match="total time"):
+            await calling
+        stop.set()
+        await dripping
+
+
+async def test_initialize_is_never_cancelled() -> None:
+    """2025-11-25's basic/utilities/cancellation: "The `initialize` request MUST NOT be cancelled by clients"."""
+    peer = Scripted(lambda message: [])
+    with pytest.raises(CallTimeout):
+        await Client(peer, revision="2025-11-25", timeout=0.01).__aenter__()
+    assert peer.methods() == ["initialize"]
+
+
+# -- logging
+
+
+async def test_a_log_level_goes_with_every_call_of_the_stateless_era() -> None:
+    """server/utilities/logging: "include `io.modelcontextprotocol/logLevel` in the request's `_meta`"."""
+    logged: list[LoggingMessageNotificationParams] = []
+    note = notification("notifications/message", level="info", data={"a": 1}, logger="db")
+    peer = modern(lambda message: [note, said("done")])
+    async with Client(peer, on_log=logged.append) as client:
+        await client.call_tool("t")
+        await client.set_log_level("info")
+        await client.call_tool("t")
+    first, second = (one["params"]["_meta"] for one in peer.of("tools/call"))
+    assert f"{META}logLevel" not in first
+    assert second[f"{META}logLevel"] == "info"
+    assert (logged[0].level, logged[0].data, logged[0].logger) == ("info", {"a": 1}, "db")
+
+
+async def test_a_log_level_is_set_once_in_the_stateful_era() -> None:
+    peer = legacy(lambda message: [Result({})], logging={})
+    async with Client(peer) as client:
+        await client.set_log_level("warning")
+        await client.call("x")
+    assert peer.of("logging/setLevel")[0]["params"] == {"level": "warning"}
+    assert "params" not in peer.of("x")[0] or "_meta" not in peer.of("x")[0]["params"]
+
+
+async def test_a_function_that_fails_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails(message: LoggingMessageNotificationParams) -> None:
+        raise ZeroDivisionError
+
+    def also(method: str, params: dict[str, Any]) -> None:
+        raise KeyError(method)
+
+    note = notification("notifications/message", level="info", data=1)
+    peer = modern(lambda message: [note, notification("notifications/message", level=5), said("done")])
+    with caplog.at_level(logging.ERROR, "dragoman.mcp"):
+        async with Client(peer, on_log=fails, on_notification=also) as client:
+            await client.call_tool("t")
+            await asyncio.sleep(0)
+    assert "ZeroDivisionError" in caplog.text
+    assert "notifications/message" in caplog.text
+
+
+# -- the rest
+
+
+@eras
+async def test_completion(server: Any) -> None:
+    """server/utilities/completion."""
+    answer = Result({"resultType": "complete", "completion": {"values": ["python"], "total": 1, "hasMore": False}})
+    peer = server(lambda message: [answer])
+    async with Client(peer) as client:
+        assert (await client.complete("code", "language", "py", {"a": "b"})).values == ["python"]
+        await client.complete("file:///{path}", "path", "")
+    first, second = (one["params"] for one in peer.of("completion/complete"))
+    assert first["ref"] == {"type": "ref/prompt", "name": "code"}
+    assert first["argument"] == {"name": "language", "value": "py"}
+    assert first["context"] == {"arguments": {"a": "b"}}
+    assert second["ref"] == {"type": "ref/resource", "uri": "file:///{path}"}
+    assert "context" not in second
+
+
+@eras
+async def test_a_prompt(server: Any) -> None:
+    message = {"role": "user", "content": {"type": "text", "text": "hi"}}
+    peer = server(lambda _: [Result({"resultType": "complete", "messages": [message]})])
+    async with Client(peer) as client:
+        (found,) = (await client.get_prompt("p", {"a": "b"})).messages
+        assert found.content == TextContent("hi")
+    assert peer.heard[-1]["params"]["arguments"] == {"a": "b"}
+
+
+async def test_a_ping_is_what_the_era_has() -> None:
+    peer = legacy(lambda message: [Result({})])
+    async with Client(peer) as client:
+        await client.ping()
+        assert (await client.discover()).supported_versions == ["2025-11-25"]
+    assert peer.methods()[-1] == "ping"
+    peer = modern()
+    async with Client(peer) as client:
+        await client.ping()
+        assert (await client.discover()).supported_versions == ["2026-07-28"]
+    assert set(peer.methods()) == {"server/discover"}
+
+
+@pytest.mark.parametrize("code", [-32602, -32002])
+async def test_a_missing_resource_is_an_error_in_either_code(code: int) -> None:
+    """server/resources: "clients SHOULD also accept `-32002` as a resource-not-found error"."""
+    async with Client(modern(lambda message: [Error(code, "Resource not found")])) as client:
+        with pytest.raises(RpcError, match="Resource not found"):
+            await client.read_resource("x:y")
+
+
+async def test_a_client_is_entered_before_it_is_used_and_not_after() -> None:
+    client = Client(modern())
+    with pytest.raises(LocalError, match="async with"):
+        await client.call_tool("t")
+    with pytest.raises(LocalError, match="async with"):
+        _ = client.revision
+    async with client:
+        pass
+    with pytest.raises(Closed):
+        await client.call_tool("t")
+
+
+async def test_metadata_that_is_ours_is_not_the_users() -> None:
+    peer = modern(lambda message: [said("x")])
+    async with Client(peer) as client:
+        await client.call_tool("t", meta={"example.com/a": {"b": 1}})
+    assert peer.heard[-1]["params"]["_meta"]["example.com/a"] == {"b": 1}
+    assert peer.heard[-1]["params"]["_meta"][f"{META}protocolVersion"] == "2026-07-28"
+
+
+# -- numbers that nothing holds, messages that are too long ---------------------------------------
+
+HUGE = {"an exponent": "1e400", "digits": "9" * 400}
+PLACES = {
+    "structured": '{"content":[],"resultType":"complete","structuredContent":{"a":%s}}',
+    "meta": '{"content":[],"resultType":"complete","_meta":{"a":%s}}',
+    "member": '{"content":[{"type":"text","text":"x","annotations":{"priority":%s}}],"resultType":"complete"}',
+    "tag": '{"content":[],"resultType":%s}',
+}
+
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("number", HUGE)
+@pytest.mark.parametrize("make", [modern, legacy])
+async def test_a_number_beyond_a_double_fails_its_call_at_once(make: Any, number: str, where: str) -> None:
+    """A number that Python would not hold: it is named, and the next call works."""
+
+    def answers(message: Message) -> Iterable[Any]:
+        if message.get("method") != "tools/call":
+            return []
+        if message["params"]["name"] == "fine":
+            return [said("fine")]
+        return [b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (message["id"], (PLACES[where] % HUGE[number]).encode())]
+
+    async with Client(make(answers), timeout=None) as client:
+        async with asyncio.timeout(10):
+            other = asyncio.ensure_future(client.call_tool("fine"))
+            with pytest.raises(BadAnswer, match=r"[Nn]umber"):
+                await client.call_tool("huge")
+            with pytest.raises(BadAnswer, match=r"[Nn]umber"):
+                await client.call("tools/call", {"name": "huge"})
+            assert (await other).text == "fine"
+
+
+@pytest.mark.parametrize("make", [modern, legacy])
+async def test_an_answer_that_is_too_long_fails_its_call_at_once(make: Any) -> None:
+    def answers(message: Message) -> Iterable[Any]:
+        return (
+            [said("x" * (20_000 if message.get("params", {}).get("name") == "long" else 1))] if "id" in message else []
+        )
+
+    server = make(answers)
+    async with Client(server, timeout=None, limits=CLIENT.but(message_size=10_000)) as client:
+        async with asyncio.timeout(10):
+            with pytest.raises(BadAnswer, match="message_size allows 10000 bytes"):
+                await client.call_tool("long")
+            assert (await client.call_tool("short")).text == "x"

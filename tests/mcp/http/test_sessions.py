@@ -1,0 +1,316 @@
+"""The stateful era over HTTP: sessions, versions and refusals (basic/transports of 2025-03-26 to 2025-11-25)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import pytest
+
+from dragoman.channel import Options
+from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.revisions import NEWEST_STATEFUL, R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
+from tests.transports.ends import until
+from tests.transports.http_ends import wire
+
+from ..http_tools import Stage, tools
+from ..http_wire import ME, Place, body, called, named_by, served
+
+STATEFUL = [R2024_11, R2025_03, R2025_06, R2025_11]
+
+
+def error(raw: bytes) -> Any:
+    return json.loads(raw)["error"]
+
+
+def text(raw: bytes) -> str:
+    found: str = json.loads(raw)["result"]["content"][0]["text"]
+    return found
+
+
+def initialize(version: str = R2025_11.date) -> bytes:
+    return body("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": ME}, 0)
+
+
+@pytest.mark.parametrize("revision", STATEFUL, ids=lambda one: one.date)
+async def test_a_session(both: tuple[Place, Stage], revision: Revision) -> None:
+    """From `initialize` to DELETE ("Session Management")."""
+    place, _ = both
+    found = await place.ask(initialize(revision.date))
+    assert json.loads(found.body)["result"]["protocolVersion"] == revision.date
+    # "The session ID MUST only contain visible ASCII characters (ranging from 0x21 to 0x7E)"; 128 bits and more
+    assert re.fullmatch(r"[!-~]{22,}", found.headers["mcp-session-id"])
+    sitting = await place.begin(revision)
+    called = await sitting.post(sitting.tool("add", a=2, b=3))
+    assert (called.status, called.headers["content-type"], text(called.body)) == (200, "application/json", "5")
+    ended = await place.ask(b"", sitting.headers, method="DELETE")
+    assert (ended.status, ended.body) == (204, b"")
+    # "it MUST respond to requests containing that session ID with HTTP 404 Not Found"
+    for method in ("POST", "GET", "DELETE"):
+        after = await place.ask(sitting.tool("add", a=2, b=3), sitting.headers, method=method)
+        assert after.status == 404
+        assert error(after.body)["code"] == -32600
+
+
+async def test_both_eras_at_once(both: tuple[Place, Stage]) -> None:
+    """ "A dual-era server MAY serve both eras concurrently on the same endpoint" (2026's basic/versioning)."""
+    place, _ = both
+    sitting = await place.begin()
+    raw, headers = called("add", {"a": 1, "b": 1})
+    async with wire(place.port) as (reader, writer):
+        from tests.transports.http_cases import answer
+
+        for _ in range(3):
+            for said, message in ((headers, raw), (sitting.headers, sitting.tool("add", a=1, b=1))):
+                writer.write(place.head(said, len(message)) + message)
+                assert text((await answer(reader)).body) == "2"
+
+
+async def test_ids_of_sessions_differ(there: tuple[Place, Stage]) -> None:
+    assert len({(await there[0].begin()).id for _ in range(20)}) == 20
+
+
+async def test_an_unknown_version_is_answered_with_our_newest(there: tuple[Place, Stage]) -> None:
+    """ "This SHOULD be the latest version supported by the server" (basic/lifecycle, "Version Negotiation")."""
+    found = await there[0].ask(initialize("2025-01-07"))
+    assert json.loads(found.body)["result"]["protocolVersion"] == NEWEST_STATEFUL.date
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        body("initialize", {"protocolVersion": R2025_11.date}, 0),
+        body("initialize", None, 0),
+        json.dumps({"jsonrpc": "2.0", "id": None, "method": "initialize", "params": {}}).encode(),
+        body("initialize", [], 0),
+    ],
+)
+async def test_a_refused_initialize_makes_no_session(there: tuple[Place, Stage], raw: bytes) -> None:
+    place, _ = there
+    found = await place.ask(raw)
+    assert found.status in (200, 400)
+    assert error(found.body)["code"] in (-32600, -32602)
+    assert "mcp-session-id" not in found.headers
+    assert not place.server.host.peers
+
+
+async def test_initialize_in_a_session_is_refused_and_the_session_lives(there: tuple[Place, Stage]) -> None:
+    sitting = await there[0].begin()
+    assert error((await sitting.post(initialize())).body)["code"] == -32600
+    assert (await sitting.post(sitting.tool("add", a=1, b=1))).status == 200
+
+
+async def test_without_a_session(both: tuple[Place, Stage]) -> None:
+    """ "SHOULD respond to requests without an `MCP-Session-Id` header with HTTP 400 Bad Request"."""
+    place, _ = both
+    for raw in (body("tools/list"), body("notifications/initialized", id=None), body("ping")):
+        assert (await place.ask(raw, {"MCP-Protocol-Version": R2025_11.date})).status == 400
+        assert (await place.ask(raw)).status == 400
+    assert (await place.ask(b"", method="GET")).status == 400
+    assert (await place.ask(b"", method="DELETE")).status == 400
+
+
+async def test_an_unknown_session(there: tuple[Place, Stage]) -> None:
+    found = await there[0].ask(body("tools/list"), {"Mcp-Session-Id": "made-up"})
+    assert found.status == 404
+    assert "id" not in json.loads(found.body)
+    found = await there[0].ask(initialize(), {"Mcp-Session-Id": "made-up"})
+    assert found.status == 404
+
+
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [
+        (None, 200),
+        (R2025_11.date, 200),
+        (R2025_06.date, 200),
+        ("2025-01-07", 400),
+        ("nonsense", 400),
+        ("", 400),
+    ],
+)
+async def test_the_version_header(there: tuple[Place, Stage], version: str | None, status: int) -> None:
+    """ "If the server receives a request with an invalid or unsupported `MCP-Protocol-Version`, it MUST respond with
+    `400 Bad Request`"; without one it relies "on the protocol version negotiated during initialization"."""
+    sitting = await there[0].begin()
+    for raw in (body("tools/list"), body("notifications/roots/list_changed", id=None)):
+        found = await sitting.post(raw, {"MCP-Protocol-Version": version})
+        assert found.status == (status if status == 400 or b'"id"' in raw else 202)
+    for method in ("GET", "DELETE"):
+        if status == 400:
+            headers = sitting.headers | {"MCP-Protocol-Version": version}
+            assert (await there[0].ask(b"", headers, method=method)).status == 400
+
+
+async def test_a_modern_body_in_a_session_is_a_mismatch(there: tuple[Place, Stage]) -> None:
+    from ..http_wire import meta
+
+    sitting = await there[0].begin()
+    found = await sitting.post(body("tools/list", {"_meta": meta(R2026_07.date)}))
+    assert (found.status, error(found.body)["code"]) == (400, -32020)
+
+
+async def test_notifications_and_responses_are_202(both: tuple[Place, Stage]) -> None:
+    """ "the server MUST return HTTP status code 202 Accepted with no body"."""
+    sitting = await both[0].begin()
+    for raw in (
+        body("notifications/roots/list_changed", id=None),
+        body("notifications/unheard/of", id=None),
+        b'{"jsonrpc":"2.0","id":99,"result":{}}',
+        b'{"jsonrpc":"2.0","id":99,"error":{"code":1,"message":"no"}}',
+    ):
+        found = await sitting.post(raw)
+        assert (found.status, found.body) == (202, b"")
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"{", -32700),
+        (b'"x"', -32600),
+        (b"[]", -32600),
+        (b'{"jsonrpc":"2.0","id":1}', -32600),
+        (b'{"jsonrpc":"2.0","id":1,"result":1,"error":2}', -32600),
+    ],
+)
+@pytest.mark.parametrize("revision", [R2025_06, R2025_11], ids=lambda one: one.date)
+async def test_what_is_no_message(there: tuple[Place, Stage], raw: bytes, code: int, revision: Revision) -> None:
+    """ "If the server cannot accept the input, it MUST return an HTTP error status code". An error whose id could not
+    be read has none, and null in the revisions that knew no error without."""
+    sitting = await there[0].begin(revision)
+    found = await sitting.post(raw)
+    assert (found.status, error(found.body)["code"]) == (400, code)
+    if b'"id"' not in raw:
+        told = json.loads(found.body)
+        assert told.get("id", "none") is None if revision.null_error_id else "id" not in told
+
+
+@pytest.mark.parametrize("revision", STATEFUL, ids=lambda one: one.date)
+async def test_batches(both: tuple[Place, Stage], revision: Revision) -> None:
+    """2025-03-26 alone: "MUST support receiving JSON-RPC batches" (basic/index)."""
+    sitting = await both[0].begin(revision)
+    note = body("notifications/roots/list_changed", id=None)
+    raw = b"[" + b",".join([sitting.tool("add", 1, a=1, b=1), note, sitting.tool("add", "x", a=2, b=2)]) + b"]"
+    found = await sitting.post(raw)
+    if not revision.batches:
+        assert (found.status, error(found.body)["code"]) == (400, -32600)
+        return
+    assert found.status == 200
+    assert [(one["id"], one["result"]["content"][0]["text"]) for one in json.loads(found.body)] == [
+        (1, "2"),
+        ("x", "4"),
+    ]
+    found = await sitting.post(b"[" + note + b',{"jsonrpc":"2.0","id":4,"result":{}}]')
+    assert (found.status, found.body) == (202, b"")
+    # "The initialize request MUST NOT be part of a JSON-RPC batch" (basic/lifecycle)
+    (only,) = json.loads((await sitting.post(b"[" + initialize() + b"]")).body)
+    assert only["error"]["code"] == -32600
+    found = await both[0].ask(b"[" + initialize() + b"]")
+    assert found.status == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("POST", {"Content-Type": "text/plain"}, 415),
+        ("POST", {"Accept": "text/html"}, 406),
+        ("GET", {"Accept": "application/json"}, 406),
+        ("PUT", {}, 405),
+    ],
+)
+async def test_content_negotiation(
+    there: tuple[Place, Stage], method: str, headers: dict[str, str | None], status: int
+) -> None:
+    sitting = await there[0].begin()
+    found = await there[0].ask(sitting.tool("add", a=1, b=1), sitting.headers | headers, method=method)
+    assert found.status == status
+    assert error(found.body)["code"] == -32600
+
+
+async def test_a_session_is_its_principals_alone() -> None:
+    """Sessions are "bound to the principal": for anybody else there is none."""
+    server, _ = tools()
+    async with served(server, options=Options(guard=named_by(b"authorization"))) as place:
+        found = await place.ask(initialize(), {"Authorization": "alice"})
+        id = found.headers["mcp-session-id"]
+        for who, status in (("alice", 200), ("mallory", 404), (None, 404)):
+            for method in ("POST", "GET", "DELETE"):
+                if status == 200 and method != "POST":
+                    continue
+                headers = {"Mcp-Session-Id": id, "Authorization": who}
+                assert (await place.ask(body("ping"), headers, method=method)).status == status
+
+
+async def test_an_idle_session_ends() -> None:
+    server, _ = tools(http=HttpOptions(session_idle=0.05))
+    async with served(server) as place:
+        sitting = await place.begin()
+        await until(lambda: not place.server.host.peers)
+        assert (await sitting.post(body("ping"))).status == 404
+
+
+async def test_a_session_at_work_is_not_idle() -> None:
+    server, stage = tools(http=HttpOptions(session_idle=0.02))
+    async with served(server) as place:
+        sitting = await place.begin()
+        call = asyncio.create_task(sitting.post(sitting.tool("slow")))
+        await stage.started.wait()
+        await asyncio.sleep(0.1)  # several times its idle time
+        stage.go.set()
+        assert text((await call).body) == "done"
+
+
+async def test_deleting_a_session_ends_its_calls_and_streams(both: tuple[Place, Stage]) -> None:
+    place, stage = both
+    sitting = await place.begin()
+    call = asyncio.create_task(sitting.post(sitting.tool("slow")))
+    async with sitting.get() as home:
+        await stage.started.wait()
+        assert (await place.ask(b"", sitting.headers, method="DELETE")).status == 204
+        assert await home.message() is None
+    assert (await call).status == 404
+    await stage.cancelled.wait()
+    await until(lambda: not place.server.gate.in_flight)
+
+
+async def test_cancelling_a_call(both: tuple[Place, Stage]) -> None:
+    """ "To cancel, the client SHOULD explicitly send an MCP `CancelledNotification`"; no response follows
+    (basic/utilities/cancellation)."""
+    place, stage = both
+    sitting = await place.begin()
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(sitting.post(sitting.tool("slow", id="c")))
+        await stage.started.wait()
+        assert (await sitting.post(body("notifications/cancelled", {"requestId": "c"}, id=None))).status == 202
+        await stage.cancelled.wait()
+    found = call.result()
+    assert (found.status, found.headers["content-type"], found.body) == (200, "text/event-stream", b"")
+
+
+async def test_going_away_does_not_cancel(both: tuple[Place, Stage]) -> None:
+    """ "Disconnection SHOULD NOT be interpreted as the client cancelling its request"."""
+    place, stage = both
+    sitting = await place.begin()
+    raw = sitting.tool("slow")
+    async with wire(place.port) as (_, writer):
+        writer.write(place.head(sitting.headers, len(raw)) + raw)
+        await stage.started.wait()
+        writer.transport.abort()
+    assert (await sitting.post(body("ping", id=2))).status == 200
+    assert not stage.cancelled.is_set()
+    assert place.server.gate.in_flight == 1
+    stage.go.set()
+    await until(lambda: not place.server.gate.in_flight)
+    assert not stage.cancelled.is_set()
+
+
+async def test_draining_ends_sessions() -> None:
+    server, _ = tools()
+    async with served(server) as place:
+        sitting = await place.begin()
+        async with sitting.get() as home:
+            await server.drain(0)
+            assert await home.message() is None
+        assert not server.host.peers

@@ -1,0 +1,196 @@
+"""Heads that are known but for their length: found again, and never taken for what they are not (RFC 9112, 6.3)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.channel import Options
+from dragoman.jsonrpc.limits import Limits
+from dragoman.rpc.servable import ServableService
+from dragoman.transports.http.known_heads import _left, shaped
+from tests.calculator import calculator
+
+from ..http_cases import answer
+from ..http_ends import Scripted, asked
+
+HEAD = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+
+
+def call(number: int, length: bytes = b"Content-Length: %d\r\n") -> bytes:
+    body = b'{"jsonrpc":"2.0","method":"subtract","params":[%d,0],"id":1}' % number
+    return HEAD + length % len(body) + b"\r\n" + body
+
+
+@pytest.mark.parametrize(
+    ("head", "shape"),
+    [
+        (b"P\r\nContent-Length: 5\r\nA: b", (b"P\r\nA: b", 5)),
+        (b"P\r\nA: b\r\ncontent-length: 15", (b"P\r\nA: b", 15)),
+        (b"P\r\nA: b", None),
+        (b"P\r\nContent-Length: x\r\nA: b", None),
+        (b"P\r\nContent-Length: +5\r\nA: b", None),
+        (b"P\r\nContent-Length: 5, 6\r\nA: b", None),
+        (b"P\r\nContent-Length: 5 \r\nA: b", None),
+        (b"P\r\nContent-Length: 1234567890123456\r\nA: b", None),
+        (b"P\r\nX-Content-Length: 5\r\nA: b", None),
+        (b"P\r\nContent-Length: 5\r\nContent-Length: 6", (b"P\r\nContent-Length: 6", 5)),
+    ],
+)
+def test_the_shape_of_a_head(head: bytes, shape: tuple[bytes, int] | None) -> None:
+    assert shaped(head) == shape
+
+
+async def test_bodies_of_any_length_follow_a_known_head() -> None:
+    async with asked(ServableService(calculator())) as (listener, reader, writer):
+        for exponent in range(12):
+            writer.write(call(10**exponent))
+            assert (await answer(reader)).body == b'{"jsonrpc":"2.0","result":%d,"id":1}' % 10**exponent
+        assert len(listener.heads.kept) == 1
+        writer.write(call(1) + call(22) + call(333)[:-5])  # several in one go, the last one in part
+        await asyncio.sleep(0)
+        writer.write(call(333)[-5:])
+        found = [(await answer(reader)).body for _ in range(3)]
+        assert [one.split(b":")[2].split(b",")[0] for one in found] == [b"1", b"22", b"333"]
+
+
+@pytest.mark.parametrize(
+    "length",
+    [
+        b"Content-Length: %d\r\nContent-Length: 3\r\n",
+        b"Content-Length: 3\r\nContent-Length: %d\r\n",
+        b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n",
+        b"Content-Length: -%d\r\n",
+        b"Content-Length: %d 1\r\n",
+        b"Content-Length: %d\r\n folded\r\n",
+    ],
+)
+async def test_ambiguous_lengths_stay_refused(length: bytes) -> None:
+    async with asked(ServableService(calculator())) as (_, reader, writer):
+        for number in (1, 22, 333):
+            writer.write(call(number))
+            await answer(reader)
+        writer.write(call(1, length))
+        assert (await answer(reader)).status == 400
+        assert await reader.read() == b""
+
+
+async def test_too_large_stays_refused() -> None:
+    options = Options(limits=Limits(message_size=100))
+    async with asked(ServableService(calculator()), options) as (_, reader, writer):
+        for number in (1, 22, 333):
+            writer.write(call(number))
+            await answer(reader)
+        writer.write(HEAD + b"Content-Length: 101\r\n\r\n")
+        assert (await answer(reader)).status == 413
+
+
+async def test_without_a_body() -> None:
+    async with asked(ServableService(calculator())) as (_, reader, writer):
+        for number in (1, 22, 333):
+            writer.write(call(number))
+            await answer(reader)
+        writer.write(HEAD + b"Content-Length: 0\r\n\r\n" + call(4))
+        assert b"-32700" in (await answer(reader)).body
+        assert b'"result":4,' in (await answer(reader)).body
+
+
+# -- lines that do not matter ---------------------------------------------------------------------
+
+
+def traced(number: int, line: bytes = b"") -> bytes:
+    """A call whose head is new with every number."""
+    body = b'{"jsonrpc":"2.0","method":"subtract","params":[%d,0],"id":1}' % number
+    more = b"traceparent: 00-%032x-%016x-01\r\nDate: Sun, 22 Nov 2026 %05d GMT\r\n" % (number, number, number)
+    return HEAD + more + line + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+async def test_a_head_that_is_new_with_every_request_is_known_by_what_matters() -> None:
+    scripted = Scripted(lambda x: x.respond(x.request + x.caller.headers["traceparent"].encode()))
+    async with asked(scripted) as (listener, reader, writer):
+        for number in range(1, 200):
+            writer.write(traced(number))
+            got = (await answer(reader)).body
+            assert got.endswith(b"00-%032x-%016x-01" % (number, number))
+            x = await scripted.next()
+            assert x.caller.headers["date"].endswith(f"{number:05d} GMT")
+            assert x.caller.headers["content-length"] == str(len(x.request))
+        assert len(listener.heads.kept) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (b"X: a\rTransfer-Encoding: chunked\r\n", 400),
+        (b"X: a\nTransfer-Encoding: chunked\r\n", 400),
+        (b"X: a\r\n Content-Length: 3\r\n", 400),
+        (b"X: a\x00\r\n", 400),
+        (b"X : a\r\n", 400),
+        (b": a\r\n", 400),
+        (b"X\r\n", 400),
+        (b"content-length: 3\r\n", 400),
+        (b"CONTENT-LENGTH:3\r\n", 400),
+        (b"Transfer-Encoding: chunked\r\n", 400),
+        (b"transfer-encoding:chunked\r\n", 400),
+        (b"Host: example.com\r\n", 400),
+        (b"oRiGiN: https://example.com\r\n", 403),
+        (b"Content-Type: text/plain\r\n", 415),
+        (b"content-encoding: gzip\r\n", 415),
+        (b"Expect: x\r\n", 417),
+        (b"X: " + b"x" * 17_000 + b"\r\n", 431),
+    ],
+)
+async def test_a_line_that_matters_is_seen_among_those_that_do_not(line: bytes, status: int) -> None:
+    async with asked(ServableService(calculator())) as (listener, reader, writer):
+        for number in range(1, 4):
+            writer.write(traced(number))
+            await answer(reader)
+        assert len(listener.heads.kept) == 1
+        writer.write(traced(4, line))
+        assert (await answer(reader)).status == status
+    async with asked(ServableService(calculator())) as (listener, reader, writer):
+        for number in range(1, 4):
+            writer.write(traced(number))
+            await answer(reader)
+        assert len(listener.heads.kept) == 1
+        before, date, after = traced(4).partition(b"Date: Sun, 22 Nov 2026 00004 GMT\r\n")
+        assert date
+        writer.write(before + line + after)  # in its place, so that the number of lines is the same
+        assert (await answer(reader)).status == status
+
+
+async def test_the_sum_of_small_lines_is_bounded_too() -> None:
+    async with asked(ServableService(calculator()), Options(limits=Limits(header_size=600))) as (_, reader, writer):
+        for number in range(1, 4):
+            writer.write(traced(number))
+            assert (await answer(reader)).status == 200
+        writer.write(traced(4, b"X: y\r\n" * 100))
+        assert (await answer(reader)).status == 431
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"X-A", b"traceparent", b"Host", b"te", b"Mcp-Name", b"Content-Type", b"a b"]), max_size=6
+    ),
+    st.data(),
+)
+def test_what_is_left_out_of_an_essence_is_whole_lines_that_decide_nothing(
+    names: list[bytes], data: st.DataObject
+) -> None:
+    values = st.binary(max_size=8)
+    lines = [name + data.draw(st.sampled_from([b": ", b":", b" : "])) + data.draw(values) for name in names]
+    raw = b"\r\n".join([b"POST / HTTP/1.1", *lines])
+    kept = list(_left(raw)[1])
+    assert kept[0] == b"POST / HTTP/1.1"
+    rest = raw.split(b"\r\n")
+    for line in kept:  # nothing is made, and the order stays
+        assert line in rest
+        del rest[: rest.index(line) + 1]
+    for line in set(raw.split(b"\r\n")) - set(kept):
+        name, mark, value = line.partition(b":")
+        assert mark
+        assert name in (b"X-A", b"traceparent")
+        assert not any(byte < 32 and byte != 9 for byte in value)

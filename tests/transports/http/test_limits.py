@@ -1,0 +1,185 @@
+"""The native HTTP front: time-outs, sizes, far ends that go, stop or never stop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+
+import pytest
+
+from dragoman.channel import Options
+from dragoman.rpc.servable import ServableService
+from dragoman.transports.http.connection import ServerConnection
+from tests.calculator import calculator
+
+from ..ends import options, until
+from ..http_cases import ANSWER, CALL, PATIENCE, answer, chunked, error, post, rest
+from ..http_ends import Scripted, asked, native, port_of, reading, wire
+
+# -- patience -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "sent"),
+    [("header_timeout", b"POST / HT"), ("body_timeout", post()[:-1]), ("body_timeout", chunked(CALL)[:-5])],
+)
+async def test_a_slow_request_is_cut_off(limit: str, sent: bytes) -> None:
+    async with asked(ServableService(calculator()), options(**{limit: 0.1})) as (_, reader, writer):
+        writer.write(sent)
+        got = await answer(reader)
+        assert (got.status, got.headers["connection"]) == (408, "close")
+        assert await rest(reader) == b""
+
+
+async def test_an_idle_wire_is_closed() -> None:
+    async with native({"": ServableService(calculator())}, options(idle_timeout=0.1)) as listener:
+        async with wire(port_of(listener)) as (reader, writer):
+            assert await rest(reader) == b""
+        async with wire(port_of(listener)) as (reader, writer):
+            writer.write(post())
+            assert (await answer(reader)).body == ANSWER
+            assert await rest(reader) == b""
+
+
+async def test_a_wire_that_works_is_not_idle() -> None:
+    scripted = Scripted()
+    async with asked(scripted, options(idle_timeout=0.05, header_timeout=0.05)) as (listener, reader, writer):
+        writer.write(post())
+        x = await scripted.next()
+        now = listener.now
+        await until(lambda: listener.now > now + 0.3)
+        x.respond(b"at last")
+        assert (await answer(reader)).body == b"at last"
+
+
+async def test_a_thousand_slow_writers() -> None:
+    """They are cut off, and calls stay quick beside them."""
+    async with native({"": ServableService(calculator())}, options(header_timeout=1.0)) as listener:
+        port = port_of(listener)
+        wires = [await asyncio.open_connection("127.0.0.1", port) for _ in range(1000)]
+        for _, writer in wires:
+            writer.write(b"P")
+        async with wire(port) as (reader, writer):
+            for letter in b"OST / HTTP/1.1":
+                for _, slow in wires:
+                    slow.write(bytes((letter,)))
+                writer.write(post())
+                assert (await answer(reader)).body == ANSWER
+            for slow_reader, slow in wires:
+                assert (await answer(slow_reader)).status == 408
+                slow.close()
+            writer.write(post())
+            assert (await answer(reader)).body == ANSWER
+        for _, slow in wires:
+            await slow.wait_closed()
+
+
+async def test_five_hundred_aborted_uploads() -> None:
+    async with native({"": ServableService(calculator())}, Options()) as listener:
+        port = port_of(listener)
+        for number in range(500):
+            with socket.create_connection(("127.0.0.1", port)) as upload:
+                upload.sendall(post(b"x" * 100_000)[: 1000 + number * 100])
+                upload.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", number % 2, 0))
+        async with wire(port) as (reader, writer):
+            writer.write(post())
+            assert (await answer(reader)).body == ANSWER
+        await until(lambda: not listener.wires)
+
+
+# -- who goes, and who stays ----------------------------------------------------------------------
+
+
+async def test_half_closed_and_answered() -> None:
+    scripted = Scripted()
+    async with asked(scripted, options(header_timeout=0.1)) as (listener, reader, writer):
+        writer.write(post(b"1") + post(b"2") + b"POST / HT")
+        writer.write_eof()
+        first, second = await scripted.next(), await scripted.next()
+        now = listener.now
+        await until(lambda: listener.now > now + 0.2)
+        second.respond(b"two")
+        first.respond(b"one")
+        got = await answer(reader)
+        assert (got.body, got.interim) == (b"one", (100, 100))
+        assert (await answer(reader)).body == b"two"
+        assert await rest(reader) == b""
+        assert first.gone is None
+
+
+async def test_the_caller_goes() -> None:
+    scripted = Scripted()
+    async with native({"": scripted}, options(header_timeout=0.1)) as listener:
+        for linger in (0, 1):  # a close, and a reset
+            _, writer = await asyncio.open_connection("127.0.0.1", port_of(listener))
+            writer.write(post() + post())
+            first, second = await scripted.next(), await scripted.next()
+            gone = [asyncio.Event(), asyncio.Event()]
+            first.gone, second.gone = gone[0].set, gone[1].set
+            sock = writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", linger, 0))
+            writer.close()
+            async with asyncio.timeout(PATIENCE):
+                await gone[0].wait()
+                await gone[1].wait()
+            first.respond(b"late")
+            second.respond(b"late")
+            await until(lambda: not listener.wires)
+
+
+async def test_a_reader_that_stops_is_held_back() -> None:
+    """What is unsent stays bounded, and nothing more is started; then it is cut off."""
+    big = b"x" * 200_000
+    scripted = Scripted(lambda x: x.respond(big))
+    async with asked(scripted, options(send_queue=100_000, write_timeout=0.2)) as (listener, _reader, writer):
+        reading(writer, False)
+        writer.write(post() * 200)
+        await until(lambda: not listener.wires)
+        assert scripted.exchanges.qsize() < 150
+
+
+async def test_a_slow_reader_gets_everything() -> None:
+    big = b"x" * 200_000
+    scripted = Scripted(lambda x: x.respond(big))
+    async with asked(scripted, options(send_queue=100_000)) as (listener, reader, writer):
+        reading(writer, False)
+        writer.write(post() * 100)
+        await until(lambda: any(isinstance(front, ServerConnection) and front.full for front in listener.wires))
+        reading(writer, True)
+        for _ in range(100):
+            assert len((await answer(reader)).body) == len(big)
+
+
+async def test_channels_are_bounded() -> None:
+    async with asked(ServableService(calculator()), options(channels=1)) as (listener, reader, writer):
+        writer.write(post())
+        assert (await answer(reader)).body == ANSWER
+        async with wire(port_of(listener)) as (second, _):
+            got = await answer(second)
+            assert (got.status, got.headers["retry-after"]) == (503, "1")
+            assert await rest(second) == b""
+        await until(lambda: len(listener.wires) == 1)
+        writer.write(post())
+        assert (await answer(reader)).body == ANSWER
+
+
+async def test_an_upload_that_is_too_large_is_told_and_drained() -> None:
+    async with asked(ServableService(calculator()), options(message_size=1000)) as (_, reader, writer):
+        head = post(b"x" * 1800, more="Expect: 100-continue\r\n")[:-1800]
+        writer.write(head)
+        got = await answer(reader)
+        assert (got.status, got.interim) == (413, ())
+        assert error(got.body)["data"] == {"limit": "message_size", "allowed": 1000, "received": 1800}
+        writer.write(b"x" * 500)
+        assert await rest(reader) == b""
+
+
+async def test_expectations() -> None:
+    async with asked(ServableService(calculator())) as (_, reader, writer):
+        for _ in range(2):
+            request = post(more="Expect: 100-continue\r\n")
+            writer.write(request[: -len(CALL)])
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            writer.write(CALL)
+            assert (await answer(reader)).body == ANSWER
