@@ -40,11 +40,14 @@ def meta(version: str = R2026_07.date, capabilities: Any = None, **more: Any) ->
 
 
 def named_by(header: bytes) -> Guard:
-    """A guard that takes a caller for whom this header names."""
+    """A guard that takes a caller for whom this header names: a subject, or a JSON array of issuer, subject, client."""
 
     async def guard(handshake: Handshake) -> Admitted | Denied:
         who = dict(handshake.headers).get(header)
-        return Admitted(identity=None if who is None else Identity(subject=who.decode()))
+        if who is None:
+            return Admitted()
+        issuer, subject, client = json.loads(who) if who.startswith(b"[") else (None, who.decode(), None)
+        return Admitted(identity=Identity(subject=subject, client_id=client, issuer=issuer))
 
     return guard
 

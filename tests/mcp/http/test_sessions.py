@@ -16,7 +16,8 @@ from tests.transports.ends import until
 from tests.transports.http_ends import wire
 
 from ..http_tools import Stage, tools
-from ..http_wire import ME, Place, body, called, named_by, served
+from ..http_wire import ME, Place, body, called, meta, named_by, served, standard
+from ..replicas import KEYS, kept
 
 STATEFUL = [R2024_11, R2025_03, R2025_06, R2025_11]
 
@@ -241,6 +242,49 @@ async def test_a_session_is_its_principals_alone() -> None:
                     continue
                 headers = {"Mcp-Session-Id": id, "Authorization": who}
                 assert (await place.ask(body("ping"), headers, method=method)).status == status
+
+
+OWNER = ["https://one", "ann", "app"]
+OTHERS = [
+    ["https://two", "ann", "app"],
+    [None, "ann", "app"],
+    ["https://one", "ann", "other"],
+    ["https://one", "ann", None],
+    ["https://one", "ann", ""],
+    ["https://one", "bob", "app"],
+    # what any way of joining the three with a separator could take for the owner
+    ["https://one ann", "", "app"],
+    ["https://one", "ann app", None],
+    ["https://one,ann", "app", None],
+    ['https://one","ann', "app", None],
+    ['https://one","ann","app', "", None],
+    ["", "https://oneannapp", ""],
+    [None, '["https://one","ann","app"]', None],
+]
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["memory", "replica"])
+async def test_sessions_and_sealed_states_are_bound_to_issuer_subject_and_client(shared: bool) -> None:
+    """A subject is unique per issuer alone, and a client acts for itself (basic/security_best_practices, "Session Hijacking")."""
+    server, _ = tools(keys=KEYS)
+    async with kept(server, shared), served(server, options=Options(guard=named_by(b"x-user"))) as place:
+        mine = {"X-User": json.dumps(OWNER)}
+        id = (await place.ask(initialize(), mine)).headers["mcp-session-id"]
+        request = {"name": "ask", "arguments": {}, "_meta": meta(capabilities={"elicitation": {}})}
+        headers = standard("tools/call", "ask")
+        first = json.loads((await place.ask(body("tools/call", request), headers | mine)).body)["result"]
+        answers = {key: {"action": "accept", "content": {"city": "Ulm"}} for key in first["inputRequests"]}
+        raw = body("tools/call", request | {"inputResponses": answers, "requestState": first["requestState"]})
+        for who in (*OTHERS, OWNER):
+            them = {"X-User": json.dumps(who)}
+            for method in ("GET", "DELETE", "POST") if who != OWNER else ("POST",):
+                found = await place.ask(body("ping"), {"Mcp-Session-Id": id} | them, method=method)
+                assert found.status == (200 if who == OWNER else 404), who
+            told = json.loads((await place.ask(raw, headers | them)).body)
+            if who == OWNER:
+                assert told["result"]["content"][0]["text"] == "Ulm"
+            else:
+                assert told["error"]["data"]["reason"] == "foreign", who
 
 
 async def test_an_idle_session_ends() -> None:

@@ -495,8 +495,7 @@ async def test_a_client_trusts_the_authority_that_it_is_given() -> None:
 
 
 async def test_a_guard_says_401_before_the_body_is_read() -> None:
-    """basic/authorization: "MUST receive a HTTP 401 response"; it may wait for whom it asks. The subject of whom it lets
-    in is the principal."""
+    """basic/authorization: "MUST receive a HTTP 401 response"; it may wait for whom it asks."""
 
     async def guard(handshake: Handshake) -> Admitted | Denied:
         await asyncio.sleep(0)
@@ -509,7 +508,7 @@ async def test_a_guard_says_401_before_the_body_is_read() -> None:
 
     @app.tool
     async def who(ctx: Context) -> str:
-        return str(ctx.principal)
+        return ctx.identity.subject if ctx.identity else ""
 
     async with serve(app, urls=["http://127.0.0.1:0/mcp"], guard=guard) as serving:
         port = int(serving.urls[0].split(":")[2].split("/")[0])
@@ -568,7 +567,7 @@ async def test_what_is_there_for_some_callers_is_unknown_to_others(scope: Any) -
         assert (await calls.result("resources/list"))["cacheScope"] == "private"
 
 
-async def test_the_subject_of_an_identity_is_the_principal() -> None:
+async def test_the_principal_is_issuer_subject_and_client_of_an_identity() -> None:
     app = Server("who")
 
     @app.tool(inline=True)
@@ -576,9 +575,11 @@ async def test_the_subject_of_an_identity_is_the_principal() -> None:
         return f"{ctx.principal} {ctx.identity and ctx.identity.scopes}"
 
     once = Once(tool_call("who"))
-    once.caller = Caller(identity=Identity(subject="ada", scopes=frozenset({"read"})))
+    identity = Identity(issuer="https://a", subject="ad\ud800", client_id="c", scopes=frozenset({"read"}))
+    once.caller = Caller(identity=identity)
     app.exchange(once)
-    assert b"ada frozenset({'read'})" in (once.answer or b"")
+    shown = msgspec.json.decode(once.answer or b"")["result"]["content"][0]["text"]
+    assert shown == """["https://a","ad\\ud800","c"] frozenset({'read'})"""
     once = Once(tool_call("who"))
     app.exchange(once)
     assert b"None None" in (once.answer or b"")

@@ -91,7 +91,8 @@ class Context:
 
     @property
     def principal(self) -> str | None:
-        """The subject of `identity`; None where no guard stands."""
+        """Issuer, subject and client of `identity` in one text (`Identity.principal`): a key for what belongs to this
+        caller alone. None where no guard stands."""
         return self.admitted.principal
 
     @property
