@@ -17,25 +17,18 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
-import atexit
-import concurrent.futures
-import functools
-import inspect
-import os
-import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from msgspec import UNSET
 
 from . import connecting as wires
-from .channel import Caller, Closed
+from .channel import Caller
 from .jsonrpc.errors import LocalError
 from .jsonrpc.messages import Notification
-from .rpc import background
+from .rpc.background import Portal, blocking, run
 from .rpc.notifications import Notifications
 from .rpc.outbound import BatchResult
 from .rpc.peer import Peer
@@ -43,11 +36,7 @@ from .rpc.proxy import Proxy, proxy
 
 __all__ = ["Answer", "SyncBatch", "SyncNotifications", "SyncPeer", "connect"]
 
-P = ParamSpec("P")
 T = TypeVar("T")
-
-AT_EXIT = 5.0
-"""Seconds in which the peers left open may close when the interpreter ends: enough to end a child process by force."""
 
 
 class SyncPeer:
@@ -57,12 +46,12 @@ class SyncPeer:
     a forked child.
     """
 
-    def __init__(self, inner: Peer, loop: asyncio.AbstractEventLoop) -> None:
-        self._peer = inner
-        self._loop = loop
-        self._pid = os.getpid()
-        _left_open.add(self)
-        weakref.finalize(self, _close_later, inner, loop, self._pid).atexit = False
+    def __init__(self, connecting: wires.Connecting) -> None:
+        async def enter() -> Peer:
+            return await connecting
+
+        peer = self._peer = run(enter)
+        self._portal = Portal("peer", lambda: peer.close(0))
 
     @overload
     def call(
@@ -97,7 +86,7 @@ class SyncPeer:
         on_progress: Callable[[Any], object] | None = None,
     ) -> Any:
         """Call a method of the far end and return its result, decoded as `result`; see `dragoman.Peer.call`."""
-        return self._run(
+        return self._portal.run(
             lambda: self._peer.call(
                 method, params, result=result, timeout=timeout, total=total, on_progress=on_progress
             )
@@ -105,7 +94,7 @@ class SyncPeer:
 
     def notify(self, method: str, params: Any = UNSET) -> None:
         """Send a notification; returns when the wire has taken it."""
-        self._run(lambda: self._peer.notify(method, params))
+        self._portal.run(lambda: self._peer.notify(method, params))
 
     def batch(self, *, timeout: float | Any | None = UNSET) -> SyncBatch:
         """Several calls in one message: `with peer.batch() as batch: total = batch.call("sum", [1, 2])`.
@@ -133,7 +122,7 @@ class SyncPeer:
         async def listen() -> Notifications:
             return self._peer.notifications(method)
 
-        return SyncNotifications(self, self._run(listen))
+        return SyncNotifications(self._portal, self._portal.run(listen))
 
     @property
     def caller(self) -> Caller:
@@ -143,13 +132,11 @@ class SyncPeer:
     @property
     def closed(self) -> bool:
         """True when nothing more can be sent, ever."""
-        return self._peer.closed or self._pid != os.getpid()
+        return self._peer.closed or not self._portal.ours
 
     def close(self, drain: float | None = None) -> None:
         """Let the calls that came in end within `drain` seconds, then close. In a forked child it does nothing."""
-        if self._pid == os.getpid():
-            self._run(lambda: self._peer.close(drain))
-            _left_open.discard(self)
+        self._portal.close(lambda: self._peer.close(drain))
 
     def __enter__(self) -> SyncPeer:
         return self
@@ -161,11 +148,6 @@ class SyncPeer:
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._peer)[1:]}"
-
-    def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        if self._pid != os.getpid():
-            raise LocalError("this peer was connected before os.fork; connect again in the child")
-        return _run(work, self._loop)
 
 
 class Answer(Generic[T]):
@@ -223,7 +205,7 @@ class SyncBatch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._added:
-            self._owner._run(self._send)
+            self._owner._portal.run(self._send)
 
     async def _send(self) -> None:
         futures: list[tuple[Answer[Any], BatchResult]] = []
@@ -241,155 +223,26 @@ class SyncBatch:
 class SyncNotifications:
     """The far end's notifications as a blocking iterator; see `SyncPeer.notifications`. Any thread may take the next."""
 
-    def __init__(self, owner: SyncPeer, source: Notifications) -> None:
-        self._owner = owner
+    def __init__(self, portal: Portal, source: Notifications) -> None:
+        self._portal = portal
         self._source = source
-        self._turn = threading.Lock()
-        weakref.finalize(self, _soon, owner._loop, owner._pid, source.close).atexit = False
+        weakref.finalize(self, portal.soon, source.close).atexit = False
 
     def __iter__(self) -> Iterator[Notification]:
         return self
 
     def __next__(self) -> Notification:
-        with self._turn:
-            try:
-                return self._owner._run(self._source.__anext__)
-            except StopAsyncIteration:
-                raise StopIteration from None
+        return self._portal.take(self._source)
 
     def close(self) -> None:
         """Listen no more; a task that waits for the next one is at the end."""
-        _soon(self._owner._loop, self._owner._pid, self._source.close)
+        self._portal.soon(self._source.close)
 
 
-def _blocking(reach: Callable[P, wires.Connecting]) -> Callable[P, SyncPeer]:
-    """`reach` with the same parameters, but it blocks."""
-
-    @functools.wraps(reach)
-    def connect(*args: P.args, **kwargs: P.kwargs) -> SyncPeer:
-        connecting = reach(*args, **kwargs)
-        loop = background.loop()
-
-        async def enter() -> Peer:
-            return await connecting
-
-        return SyncPeer(_run(enter, loop), loop)
-
-    connect.__doc__ = (
-        "Connect to a URL, or start a command and talk to it: `with connect(...) as peer`, or `peer = connect(...)`.\n\n"
-        "    Blocks until it is connected. Options as in `dragoman.connect`; what is called back runs on the loop of\n"
-        "    `dragoman.sync`, see there. Raises what `dragoman.connect` raises.\n    "
-    )
-    signature = inspect.signature(reach).replace(return_annotation="SyncPeer")
-    connect.__signature__ = signature  # type: ignore[attr-defined]
-    connect.__module__ = __name__
-    return connect
-
-
-connect = _blocking(wires.connect)
-
-
-# -- the loop and its thread ----------------------------------------------------------------------
-
-_left_open: weakref.WeakSet[SyncPeer] = weakref.WeakSet()
-
-
-def _run(work: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractEventLoop) -> T:
-    """Do `work` on the loop and wait for it. Whatever interrupts the waiting cancels the work."""
-    if _running() is loop:
-        raise LocalError(
-            "this is the thread of dragoman's own loop, where a blocking call would wait for itself; "
-            "in a handler use the asynchronous face, such as `await context.call(...)`"
-        )
-    return _Work(work(), loop).wait()
-
-
-class _Work(Generic[T]):
-    """Something done on the loop for a thread that waits. `asyncio.run_coroutine_threadsafe` does the same with a
-    future and a condition more, at twice the price, and a blocking call is hardly more than this."""
-
-    __slots__ = ("_loop", "_over", "_task", "_work")
-
-    def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
-        self._work = work
-        self._loop = loop
-        self._over = threading.Lock()
-        self._task: asyncio.Task[T] | None = None
-
-    def wait(self) -> T:
-        self._over.acquire()
-        try:
-            self._loop.call_soon_threadsafe(self._start)
-            self._over.acquire()
-        except BaseException:  # KeyboardInterrupt, most likely
-            _soon(self._loop, os.getpid(), self._cancel)
-            raise
-        assert self._task is not None
-        try:
-            return self._task.result()
-        except asyncio.CancelledError:
-            raise Closed("the call was cancelled: the loop is ending") from None
-
-    def _start(self) -> None:
-        self._task = self._loop.create_task(self._work)
-        self._task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[T]) -> None:
-        if not task.cancelled():
-            task.exception()  # an interrupted thread will not ask for it
-        self._over.release()
-
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-
-def _running() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-def _soon(loop: asyncio.AbstractEventLoop, pid: int, what: Callable[[], object]) -> None:
-    """Do something on the loop, if there still is one."""
-    if pid != os.getpid():
-        return
-    try:
-        loop.call_soon_threadsafe(what)
-    except RuntimeError:  # the loop is closed: so is everything on it
-        pass
-
-
-def _close_later(inner: Peer, loop: asyncio.AbstractEventLoop, pid: int) -> None:
-    """A peer was collected: close it, from whichever thread that happens in, and wait for nothing."""
-    if not inner.closed:
-        _soon(loop, pid, lambda: _closings.add(loop.create_task(_close(inner))))
-
-
-_closings: set[asyncio.Task[None]] = set()
-
-
-async def _close(inner: Peer) -> None:
-    try:
-        await inner.close(0)
-    finally:
-        _closings.discard(asyncio.current_task())
-
-
-def _close_all() -> None:
-    """The interpreter ends: close what was left open, within `AT_EXIT` seconds."""
-    mine = [each for each in list(_left_open) if each._pid == os.getpid() and not each.closed]
-    for loop in {each._loop for each in mine}:
-
-        async def close(peers: list[Peer]) -> None:
-            await asyncio.wait([asyncio.ensure_future(inner.close(0)) for inner in peers], timeout=AT_EXIT)
-
-        closing = asyncio.run_coroutine_threadsafe(close([each._peer for each in mine if each._loop is loop]), loop)
-        try:
-            closing.result(AT_EXIT + 1)
-        except (concurrent.futures.CancelledError, TimeoutError):
-            pass
-
-
-atexit.register(_close_all)
+connect = blocking(
+    wires.connect,
+    SyncPeer,
+    "Connect to a URL, or start a command and talk to it: `with connect(...) as peer`, or `peer = connect(...)`.\n\n"
+    "    Blocks until it is connected. Options as in `dragoman.connect`; what is called back runs on the loop of\n"
+    "    `dragoman.sync`, see there. Raises what `dragoman.connect` raises.\n    ",
+)

@@ -1,14 +1,34 @@
-"""One loop in a daemon thread, for code that has none: `Service.answer` with async methods, and the blocking face."""
+"""One loop in a daemon thread, for code that has none: `Service.answer` with async methods, and the blocking faces.
+
+Rules:
+
+- All share it. It is started on first use, and anew in a forked child.
+- A blocking call on the loop's own thread would wait for itself: it is a LocalError.
+- What interrupts the waiting (Ctrl-C) cancels the work.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import concurrent.futures
+import functools
+import inspect
 import os
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Generic, ParamSpec, TypeVar
 
+from ..channel import Closed
+from ..jsonrpc.errors import LocalError
+
+P = ParamSpec("P")
 T = TypeVar("T")
+B = TypeVar("B")
+
+AT_EXIT = 6.0
+"""Seconds in which what was left open may close when the interpreter ends: enough to end a child process by force."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -35,10 +55,174 @@ def loop() -> asyncio.AbstractEventLoop:
 
 
 def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine there and wait for its result. Ctrl-C cancels it."""
-    future = asyncio.run_coroutine_threadsafe(work(), loop())
+    """Run a coroutine there and wait for its result. LocalError on the loop's own thread."""
+    return _wait(work, loop())
+
+
+def _wait(work: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractEventLoop) -> T:
     try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
+        running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is loop:
+        raise LocalError(
+            "this is the thread of dragoman's own loop, where a blocking call would wait for itself; "
+            "use the asynchronous face there, such as `await context.call(...)`"
+        )
+    return _Work(work(), loop).wait()
+
+
+class _Work(Generic[T]):
+    """Something done on the loop for a thread that waits. `asyncio.run_coroutine_threadsafe` does the same with a
+    future and a condition more, at twice the price, and a blocking call is hardly more than this."""
+
+    __slots__ = ("_loop", "_over", "_task", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
+        self._work = work
+        self._loop = loop
+        self._over = threading.Lock()
+        self._task: asyncio.Task[T] | None = None
+
+    def wait(self) -> T:
+        self._over.acquire()
+        try:
+            self._loop.call_soon_threadsafe(self._start)
+            self._over.acquire()
+        except BaseException:  # KeyboardInterrupt, most likely
+            _soon(self._loop, self._cancel)
+            raise
+        assert self._task is not None
+        try:
+            return self._task.result()
+        except asyncio.CancelledError:
+            raise Closed("the call was cancelled: the loop is ending") from None
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            task.exception()  # an interrupted thread will not ask for it
+        self._over.release()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _soon(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
+    """Do something on the loop, if there still is one."""
+    try:
+        loop.call_soon_threadsafe(what)
+    except RuntimeError:  # the loop is closed: so is everything on it
+        pass
+
+
+class Portal:
+    """By which threads use an object that lives on the background loop, such as a peer.
+
+    It belongs to the process that made it. The object is closed when the portal is collected, and at the latest when
+    the interpreter ends.
+    """
+
+    def __init__(self, what: str, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """`what`: the object in one word, for errors. `close`: closes it at once."""
+        self._loop = loop()
+        self._pid = os.getpid()
+        self._what = what
+        self._close = close
+        self._left = weakref.finalize(self, _close_later, self._loop, self._pid, close)
+        self._left.atexit = False
+        _left_open.add(self)
+
+    @property
+    def ours(self) -> bool:
+        """False in a forked child."""
+        return self._pid == os.getpid()
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the loop and wait for its result. LocalError on the loop's own thread and in a forked
+        child."""
+        if not self.ours:
+            raise LocalError(f"this {self._what} was connected before os.fork; connect again in the child")
+        return _wait(work, self._loop)
+
+    def take(self, source: AsyncIterator[T]) -> T:
+        """Wait for the next of `source`; StopIteration where it ends."""
+
+        async def following() -> tuple[T] | None:
+            try:
+                return (await anext(source),)
+            except StopAsyncIteration:
+                return None
+
+        found = self.run(following)
+        if found is None:
+            raise StopIteration
+        return found[0]
+
+    def soon(self, what: Callable[[], object]) -> None:
+        """Do something on the loop, and wait for nothing. Nothing is done in a forked child, or where the loop is
+        closed."""
+        if self.ours:
+            _soon(self._loop, what)
+
+    def close(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Close the object by `work`. In a forked child nothing is done."""
+        if self.ours:
+            self.run(work)
+            self._left.detach()
+            _left_open.discard(self)
+
+
+_left_open: weakref.WeakSet[Portal] = weakref.WeakSet()
+_closings: set[asyncio.Task[object]] = set()
+
+
+def _close_later(loop: asyncio.AbstractEventLoop, pid: int, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """An object was collected: close it, from whichever thread that happens in, and wait for nothing."""
+
+    def begin() -> None:
+        closing = loop.create_task(close())
+        _closings.add(closing)
+        closing.add_done_callback(_closings.discard)
+
+    if pid == os.getpid():
+        _soon(loop, begin)
+
+
+def _close_all() -> None:
+    """The interpreter ends: close what was left open, within `AT_EXIT` seconds."""
+    mine = [each for each in list(_left_open) if each.ours]
+    if not mine:
+        return
+
+    async def close() -> None:
+        await asyncio.wait([asyncio.ensure_future(each._close()) for each in mine], timeout=AT_EXIT)
+
+    closing = asyncio.run_coroutine_threadsafe(close(), loop())
+    try:
+        closing.result(AT_EXIT + 1)
+    except (concurrent.futures.CancelledError, TimeoutError):
+        pass
+
+
+atexit.register(_close_all)
+
+
+def blocking(reach: Callable[P, T], kind: Callable[[T], B], words: str) -> Callable[P, B]:
+    """A function `connect` with the parameters of `reach`, which gives `kind` of what that gives; `words`: its
+    docstring."""
+
+    @functools.wraps(reach, updated=())
+    def connect(*args: P.args, **kwargs: P.kwargs) -> B:
+        return kind(reach(*args, **kwargs))
+
+    connect.__doc__ = words
+    connect.__signature__ = inspect.signature(reach).replace(  # type: ignore[attr-defined]
+        return_annotation=kind.__name__
+    )
+    connect.__module__, connect.__name__, connect.__qualname__ = kind.__module__, "connect", "connect"
+    return connect

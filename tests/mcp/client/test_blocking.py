@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -121,3 +122,14 @@ def test_a_client_left_open_does_not_keep_the_interpreter(command: list[str], tm
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "2026-07-28\n"
     assert done.stderr == ""
+
+
+def test_a_client_that_is_collected_is_closed(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(SERVER + "\nimport sys\nprint('over', file=sys.stderr)\n")
+    over = threading.Event()
+    client = connect([sys.executable, str(script)], stderr=lambda line: over.set() if line == "over" else None)
+    client.ping()
+    del client
+    gc.collect()
+    assert over.wait(20)

@@ -66,6 +66,15 @@ async def test_a_subscription_is_a_call_whose_notifications_bear_its_id() -> Non
     assert server.heard[-1]["params"]["requestId"] == listen["id"]
 
 
+async def test_every_task_that_waits_on_a_subscription_hears_its_end() -> None:
+    async with Client(listens()) as client, client.subscribe(tools=True) as changes:
+        readers = [asyncio.create_task(changes.__anext__()) for _ in range(2)]
+        await asyncio.sleep(0)
+        await changes.close()
+        ends = await asyncio.gather(*readers, return_exceptions=True)
+    assert [type(end) for end in ends] == [StopAsyncIteration] * 2
+
+
 async def test_what_the_server_does_not_grant_can_be_seen() -> None:
     """ "The client SHOULD check the acknowledged filter against what it requested"."""
     async with (

@@ -204,7 +204,7 @@ class Subscription:
         self._renewing = False
         self._over = False
         self._why: Exception | None = None
-        self._wake: asyncio.Future[None] | None = None
+        self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._acknowledged: asyncio.Future[None] | None = None
 
@@ -250,8 +250,8 @@ class Subscription:
                 if self._why is not None:
                     raise self._why
                 raise StopAsyncIteration
-            self._wake = asyncio.get_running_loop().create_future()
-            await self._wake
+            self._wake.clear()
+            await self._wake.wait()
         found = next(iter(self._news))
         del self._news[found]
         return found
@@ -295,7 +295,7 @@ class Subscription:
         """Something changed."""
         if not self._over:
             self._news[change] = None
-            self._ring()
+            self._wake.set()
 
     def end(self, why: Exception | None) -> None:
         """There is nothing more to hear."""
@@ -305,11 +305,7 @@ class Subscription:
         self._why = why
         if self._acknowledged is not None and not self._acknowledged.done():
             self._acknowledged.set_result(None)
-        self._ring()
-
-    def _ring(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+        self._wake.set()
 
     # -- the stateless era
 
