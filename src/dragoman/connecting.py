@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from .channel import LIMITS, TLS, Broken, Channel, ChannelError, Options
 from .jsonrpc.codec import Leniency
 from .jsonrpc.errors import DIALECTS, Dialect, LocalError, RpcError
 from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import CLIENT, Limits
-from .jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, NOT_GIVEN, PAIRS, TEXTS, check, instance, many
+from .jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, NOT_GIVEN, PAIRS, TEXTS, among, check, instance, many
 from .net.reconnect import reconnect
 from .rpc.method import ERROR
 from .rpc.middleware import Middleware
@@ -85,66 +85,44 @@ def connect(
 
     Entering raises Broken when there is no answer there, LocalError for a target that makes no sense.
     """
-    check("connect", CONNECT, locals())
-    options = Options(
-        limits=limits or CLIENT,
-        framing=framing,
-        client_tls=tls,
-        headers=headers or {},
-        auth=auth,
-        subprotocol=subprotocol,
-        env=env,
-        cwd=cwd,
-        stderr=stderr,
-    )
+    given = locals()
+    check("connect", CONNECT, given)
+    options = among(Options, given, limits=limits or CLIENT, client_tls=tls, headers=headers or {})
     lenient = Leniency(accept_v1=accept_v1 or v1, null_id=null_id, string_codes=string_codes)
-    if isinstance(dialect, str):
-        if dialect not in DIALECTS:
-            raise LocalError(f"there is no dialect {dialect!r}; choose one of {', '.join(DIALECTS)}, or give a Dialect")
-        dialect = DIALECTS[dialect]
+    return Connecting(among(Wanted, given, options=options, lenient=lenient, dialect=_dialect(dialect)))
 
-    async def reach() -> Channel:
-        channel = await dial(target, options)
-        if trace is None:
-            return channel
-        from .rpc.tracing import traced_channel  # noqa: PLC0415  (a trace that is not taken costs nothing)
 
-        return traced_channel(channel, trace)
+def _dialect(named: Dialect | str) -> Dialect:
+    if not isinstance(named, str):
+        return named
+    if named not in DIALECTS:
+        raise LocalError(f"there is no dialect {named!r}; choose one of {', '.join(DIALECTS)}, or give a Dialect")
+    return DIALECTS[named]
 
-    def make() -> Peer:
-        host = Runner(service if service is not None else Service("caller", discover=False))
-        peer = Peer(
-            host,
-            limits=options.limits,
-            dialect=dialect,
-            lenient=lenient if service is None or lenient != Leniency() else None,
-            errors=errors,
-            middleware=middleware,
-            v1=v1,
-        )
-        if timeout is not UNSET:
-            peer.timeout = timeout
-        peer.idempotent = frozenset(idempotent)
-        peer.alone = True
-        return peer
 
-    return Connecting(make, reach, reconnect, on_state)
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What `connect` was asked for: its options, by the names that they have there."""
+
+    target: str | Sequence[str]
+    options: Options
+    lenient: Leniency
+    dialect: Dialect
+    service: Service | None
+    timeout: float | Any | None
+    reconnect: bool
+    on_state: OnState | None
+    idempotent: Iterable[str]
+    middleware: Sequence[Middleware]
+    errors: Sequence[type[RpcError]]
+    trace: Hook | None
+    v1: bool
 
 
 class Connecting:
     """What `connect` gives: await it, or enter it, for a `Peer`."""
 
-    def __init__(
-        self,
-        make: Callable[[], Peer],
-        reach: Callable[[], Awaitable[Channel]],
-        reconnect: bool,
-        on_state: OnState | None,
-    ) -> None:
-        self._make = make
-        self._reach = reach
-        self._reconnect = reconnect
-        self._on_state = on_state
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
         self._peer: Peer | None = None
 
     def __await__(self) -> Generator[Any, None, Peer]:
@@ -163,10 +141,36 @@ class Connecting:
     async def _open(self) -> Peer:
         channel = await self._reach()
         peer = self._make()
-        peer.on_state = self._on_state
-        if self._reconnect:
-            peer.on_lost = lambda why: self._lost(peer)
         peer.attach(channel)
+        return peer
+
+    async def _reach(self) -> Channel:
+        wanted = self._wanted
+        channel = await dial(wanted.target, wanted.options)
+        if wanted.trace is None:
+            return channel
+        from .rpc.tracing import traced_channel  # noqa: PLC0415  (a trace that is not taken costs nothing)
+
+        return traced_channel(channel, wanted.trace)
+
+    def _make(self) -> Peer:
+        wanted, service = self._wanted, self._wanted.service
+        peer = Peer(
+            Runner(service if service is not None else Service("caller", discover=False)),
+            limits=wanted.options.limits,
+            dialect=wanted.dialect,
+            lenient=wanted.lenient if service is None or wanted.lenient != Leniency() else None,
+            errors=wanted.errors,
+            middleware=wanted.middleware,
+            v1=wanted.v1,
+        )
+        if wanted.timeout is not UNSET:
+            peer.timeout = wanted.timeout
+        peer.idempotent = frozenset(wanted.idempotent)
+        peer.alone = True
+        peer.on_state = wanted.on_state
+        if wanted.reconnect:
+            peer.on_lost = lambda why: self._lost(peer)
         return peer
 
     def _lost(self, peer: Peer) -> bool:

@@ -14,7 +14,7 @@ from .channel import LIMITS, TLS, Guard, Listener, Options, Servable
 from .jsonrpc.errors import LocalError
 from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import SERVER, Limits
-from .jsonrpc.options import CALLABLE, NONE, TEXT, TEXTS, Rule, check
+from .jsonrpc.options import CALLABLE, NONE, TEXT, TEXTS, Rule, among, check
 from .rpc.servable import ServableService
 from .rpc.service import Service
 from .schemes import listen
@@ -71,22 +71,9 @@ def serve(
     Starting raises LocalError, with one clear sentence, where a URL cannot be listened on, BusLost where nothing
     answers at the bus's.
     """
-    check("serve", SERVE, locals())
-    options = Options(
-        limits=limits or _limits(served),
-        framing=framing,
-        client_tls=client_tls,
-        server_tls=tls,
-        subprotocol=subprotocol,
-        hosts=hosts,
-        origins=origins,
-        cors=cors,
-        guard=guard,
-        empty_status=empty_status,
-        mode=mode,
-        amplify=amplify,
-        sockets=sockets or {},
-    )
+    given = locals()
+    check("serve", SERVE, given)
+    options = among(Options, given, limits=limits or _limits(served), server_tls=tls, sockets=sockets or {})
     places = [urls] if isinstance(urls, str) else list(urls)
     if not places:
         raise LocalError("serve needs at least one URL, e.g. urls=['http://127.0.0.1:8000']")
@@ -247,18 +234,11 @@ def http_app(
     startup."""
     from .transports.http.app import App  # noqa: PLC0415  (a wire, imported when used)
 
-    check("http_app", HTTP_APP, locals())
+    given = locals()
+    check("http_app", HTTP_APP, given)
     found = hosted(served, limits)
     shared = _Shared(bus, found.values(), tls=client_tls)
-    options = Options(
-        limits=limits or _limits(served),
-        hosts=hosts,
-        origins=origins,
-        cors=cors,
-        guard=guard,
-        empty_status=empty_status,
-        unready=shared.unready,
-    )
+    options = among(Options, given, limits=limits or _limits(served), unready=shared.unready)
     return App(_watched(found, trace), options, before=shared)
 
 

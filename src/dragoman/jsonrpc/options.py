@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from math import isnan
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import UNSET, Struct
 
 from .errors import LocalError
+
+S = TypeVar("S", bound=Struct)
 
 
 class Rule(Struct, frozen=True):
@@ -119,3 +121,9 @@ def check_struct(options: Struct, rules: Mapping[str, Rule]) -> None:
     """`check` for a Struct of options: its fields by its rules."""
     kind = type(options)
     check(kind.__name__, rules, {name: getattr(options, name) for name in kind.__struct_fields__})
+
+
+def among(kind: type[S], given: Mapping[str, Any], **others: Any) -> S:
+    """A Struct of options from a call's arguments, such as `locals()` has at the top of a function: each field has the
+    argument of its name. `others`: fields that have another name or value there."""
+    return kind(**{name: given[name] for name in kind.__struct_fields__ if name in given} | others)
