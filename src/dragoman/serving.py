@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from .bus.contract import Bus, JoinsBus, open_bus
 from .channel import LIMITS, TLS, Guard, Listener, Options, Servable
 from .jsonrpc.errors import LocalError
 from .jsonrpc.framing import FramingName
@@ -20,7 +21,6 @@ from .rpc.service import Service
 from .schemes import listen
 
 if TYPE_CHECKING:
-    from .bus.contract import Bus
     from .rpc.tracing import Hook
     from .workers.worker import ControlPipe, WorkerSpec
 
@@ -256,8 +256,6 @@ class _Shared:
         given = self._given
         if given is None:
             return
-        from .bus.contract import JoinsBus, open_bus  # noqa: PLC0415  (imported where there is a bus)
-
         if isinstance(given, str):
             self.bus = await open_bus(given, tls=self._tls)
         else:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import sys
 
+from .. import __version__
+
 
 def main() -> None:
     """The entry point of the script `dragoman`: runs `sys.argv` and exits."""
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["-V"]):
-        from .. import __version__  # noqa: PLC0415 - this way out is the quick one
-
         print(f"dragoman {__version__}")
         return
     try:

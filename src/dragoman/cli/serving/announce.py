@@ -13,6 +13,7 @@ from msgspec import UNSET
 from rich.text import Text
 
 from ...channel import Caller
+from ...mcp.protocol.revisions import NEWEST
 from ...rpc.method import Method
 from ...rpc.service import Service
 from ..fields import resolved
@@ -75,8 +76,6 @@ def _many(number: int, thing: str) -> str:
 
 def listed(server: Server, kind: Kind) -> list[dict[str, Any]]:
     """What a server lists, whole, as the newest revision has it."""
-    from ...mcp.protocol.revisions import NEWEST  # noqa: PLC0415 - it is imported already where there is a server
-
     found: list[dict[str, Any]] = []
     cursor: Any = UNSET
     while True:

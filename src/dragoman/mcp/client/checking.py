@@ -1,6 +1,6 @@
 """JSON values against JSON Schemas that came from a far end: the structured results of tools.
 
-The validator is an extra (see `validation`). Where it is missing nothing is checked, and the log says so once.
+The validator is an extra (see `rpc.binding.json_schema`). Where it is missing nothing is checked, and the log says so once.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 from ...jsonrpc.errors import LocalError
+from ...rpc.binding.json_schema import validator
 
 logger = logging.getLogger("dragoman.mcp")
 
@@ -24,8 +25,6 @@ def checker(schema: Mapping[str, Any]) -> Check:
     """What checks values against a schema. A schema that cannot be used (an unknown dialect, a `$ref` to the
     network, which is never followed) fits nothing: "SHOULD be rejected rather than silently treated as permissive"
     (basic/index, `$ref` Resolution)."""
-    from ...rpc.binding.json_schema import validator  # noqa: PLC0415  (only who checks pays for it)
-
     if not _can_check():
         return lambda value: ""
     try:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Struct, field
@@ -34,18 +34,17 @@ from ..protocol import dialect
 from ..protocol.admission import claimed
 from ..protocol.methods import HEADER_MISMATCH, UNSUPPORTED_VERSION
 from ..session.memory import MemorySessions
+from ..session.replica import ReplicaSessions
 from ..session.responder import AWAY, NO_BATCHES, NO_SESSION
 from ..session.session import Session
 from .errors import after, refuse, refused
 from .head import RequestHead, facts
+from .legacy_2024 import beside
 from .readers import HttpReader, unfit
 from .serving import Serving
 from .stateless import StatelessExchange
 
-if TYPE_CHECKING:
-    from ..session.replica import ReplicaSessions
-
-    Sessions: TypeAlias = MemorySessions | ReplicaSessions
+Sessions: TypeAlias = MemorySessions | ReplicaSessions
 
 logger = logging.getLogger("dragoman.mcp")
 
@@ -56,8 +55,6 @@ def endpoints(server: Serving, at: str) -> Mapping[str, Endpoint]:
     """The endpoint of a server at this path, and what stands beside it."""
     found: dict[str, Endpoint] = {at: McpEndpoint(server)}
     if server.options.sse_2024:
-        from .legacy_2024 import beside  # noqa: PLC0415  (an old wire, imported when switched on)
-
         found |= beside(server, at)
     return found
 
@@ -164,8 +161,6 @@ class McpEndpoint:
         if shared is None:
             return self._memory
         if self._replica is None or self._replica.shared is not shared:
-            from ..session.replica import ReplicaSessions  # noqa: PLC0415  (only where there is a bus)
-
             self._replica = ReplicaSessions(server.host, server.options, shared, server.subscriptions)
         return self._replica
 

@@ -45,6 +45,7 @@ from ..protocol.types import (
     ToolsCapability,
 )
 from ..session.mailbox import Mailboxes
+from ..session.shared import Shared
 from . import builtin
 from .extensions import ServerExtension, declared_by, extension_method
 from .handlers import Options
@@ -57,7 +58,6 @@ from .table import MethodTable
 
 if TYPE_CHECKING:
     from ...bus.contract import Bus
-    from ..session.shared import Shared
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -374,8 +374,6 @@ class Server:
 
         Raises LocalError where they could not open one another's sealed states, BusLost where the engine is away.
         """
-        from ..session.shared import Shared  # noqa: PLC0415  (a bus that is not taken costs nothing)
-
         if self.shared is not None:
             if self.shared.bus is bus:
                 return
