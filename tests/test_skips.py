@@ -57,3 +57,9 @@ def test_the_interpreters_are_those_of_the_classifiers() -> None:
     assert interpreters.OWN in interpreters.versions()
     assert interpreters.interpreter(interpreters.OWN) is not None
     assert interpreters.interpreter("3.1") is None
+
+
+@pytest.mark.skipif(not skips.BESIDE.is_dir(), reason="nothing lies beside the project")
+@pytest.mark.parametrize("path", [skips.SCHEMAS, skips.SUITE], ids=lambda path: path.name)
+def test_where_something_lies_beside_the_project_all_of_it_does(path: Path) -> None:
+    assert path.exists()

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import pytest
 
 from dragoman.mcp.protocol.revisions import REVISIONS, Revision
+from tests.skips import SCHEMAS
 
-FOLDER = Path(__file__).parents[3] / "shared" / "mcp-schema"
-needs_schemas = pytest.mark.skipif(not FOLDER.is_dir(), reason="the official schemas are not beside the project")
+needs_schemas = pytest.mark.skipif(not SCHEMAS.is_dir(), reason="the official schemas are not beside the project")
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -20,9 +20,9 @@ Schema: TypeAlias = dict[str, Any]
 @cache
 def definitions(revision: Revision) -> dict[str, Schema]:
     """The definitions of a revision's schema, by name; none when the schemas are not there."""
-    if not FOLDER.is_dir():
+    if not SCHEMAS.is_dir():
         return {}
-    document = json.loads((FOLDER / f"{revision.date}.json").read_text())
+    document = json.loads((SCHEMAS / f"{revision.date}.json").read_text())
     return dict(document.get("$defs") or document["definitions"])
 
 
@@ -73,4 +73,4 @@ def messages(revision: Revision) -> dict[str, tuple[str, Schema]]:
 
 def examples() -> list[Path]:
     """The official examples of the newest revision; each in a folder named as its type."""
-    return sorted((FOLDER / "2026-07-28-examples").glob("*/*.json"))
+    return sorted((SCHEMAS / "2026-07-28-examples").glob("*/*.json"))
