@@ -85,8 +85,7 @@ def connect(
 
     Entering raises Broken when there is no answer there, LocalError for a target that makes no sense.
     """
-    given = locals()
-    check("connect", CONNECT, given)
+    check("connect", CONNECT, given := locals())
     options = among(Options, given, limits=limits or CLIENT, client_tls=tls, headers=headers or {})
     lenient = Leniency(accept_v1=accept_v1 or v1, null_id=null_id, string_codes=string_codes)
     return Connecting(among(Wanted, given, options=options, lenient=lenient, dialect=_dialect(dialect)))

@@ -71,8 +71,7 @@ def serve(
     Starting raises LocalError, with one clear sentence, where a URL cannot be listened on, BusLost where nothing
     answers at the bus's.
     """
-    given = locals()
-    check("serve", SERVE, given)
+    check("serve", SERVE, given := locals())
     options = among(Options, given, limits=limits or _limits(served), server_tls=tls, sockets=sockets or {})
     places = [urls] if isinstance(urls, str) else list(urls)
     if not places:
@@ -234,8 +233,7 @@ def http_app(
     startup."""
     from .transports.http.app import App  # noqa: PLC0415  (a wire, imported when used)
 
-    given = locals()
-    check("http_app", HTTP_APP, given)
+    check("http_app", HTTP_APP, given := locals())
     found = hosted(served, limits)
     shared = _Shared(bus, found.values(), tls=client_tls)
     options = among(Options, given, limits=limits or _limits(served), unready=shared.unready)

@@ -25,9 +25,10 @@ ENTRIES = 10_000
 
 
 class Cache:
-    """Fresh results. `clock`: monotonic seconds."""
+    """Fresh results. `keeps`: False for one that keeps none. `clock`: monotonic seconds."""
 
-    def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, *, keeps: bool = True, clock: Callable[[], float] = monotonic) -> None:
+        self._keeps = keeps
         self._clock = clock
         self._kept: dict[tuple[str, str | None], tuple[float, Any]] = {}
         self._changes: dict[str, int] = {}
@@ -50,7 +51,7 @@ class Cache:
     def put(self, method: str, key: str | None, result: Any, ttl_ms: int, changes: int) -> None:
         """Keep a result, unless it changed since `changes` were counted, before it was asked for."""
         # "If `ttlMs` is negative, clients SHOULD ignore it and treat it as `0`"
-        if ttl_ms <= 0 or changes != self.changes(method):
+        if not self._keeps or ttl_ms <= 0 or changes != self.changes(method):
             return
         self._kept.pop((method, key), None)
         if len(self._kept) >= ENTRIES:

@@ -42,7 +42,7 @@ class _Tool(Struct, omit_defaults=True):
 
 
 class Calls:
-    """Calls of one client. `refresh`: list the tools anew."""
+    """Calls of one client. `rounds`: how often the server may ask within one. `refresh`: list the tools anew."""
 
     def __init__(
         self,
@@ -50,10 +50,9 @@ class Calls:
         answering: Answering,
         errands: UrlElicitations,
         tools: KnownTools,
-        *,
+        extensions: Taken,
         rounds: int,
         refresh: Callable[[], Awaitable[None]],
-        extensions: Taken,
         client: Requests,
     ) -> None:
         self._far = far

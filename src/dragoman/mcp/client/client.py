@@ -23,7 +23,7 @@ from msgspec import UNSET, Struct, UnsetType
 from ...channel import Options
 from ...jsonrpc.errors import LocalError, MethodNotFound
 from ...jsonrpc.limits import CLIENT, Limits
-from ...jsonrpc.options import check
+from ...jsonrpc.options import among, check
 from ...rpc.binding.results import result_decoder, to_json
 from ..protocol.errors import ToolError
 from ..protocol.extension import Extension
@@ -54,12 +54,12 @@ from ..protocol.types import (
 from .cache import Cache, pages
 from .calls import Calls
 from .extensions import ClientExtension, taken
-from .handlers import Answering, OnElicit, OnSample, RootsSource
+from .handlers import Answering, Answers, OnElicit, OnSample, RootsSource
 from .multi_round_trip import ROUNDS, UrlElicitations, complete_result
 from .negotiation import PROBE, ClientProfile
 from .notifications import NotificationRouter, OnLog, OnNotification, OnProgress, steps
 from .options import CLIENT_OPTIONS
-from .session import PLAINLY, CallOptions, ClientSession
+from .session import PLAINLY, CallOptions, ClientSession, SessionOptions
 from .subscriptions import Subscription, SubscriptionManager
 from .tools import KnownTools, typed
 
@@ -124,54 +124,24 @@ class Client:
         cwd: str | None = None,
         stderr: Callable[[str], None] | None = None,
     ) -> None:
-        check("Client", CLIENT_OPTIONS, locals())
-        self._answering = Answering(
-            on_elicit=on_elicit,
-            on_elicit_url=on_elicit_url,
-            on_sample=on_sample,
-            sample_tools=sample_tools,
-            roots=roots,
-        )
+        check("Client", CLIENT_OPTIONS, given := locals())
+        self._answering = Answering(among(Answers, given))
         self._on_progress = on_progress
-        self._keep = cache
-        self._cache = Cache()
+        self._cache = Cache(keeps=cache)
         self._tools = KnownTools()
-        errands = UrlElicitations()
-        options = Options(
-            limits=limits or CLIENT,
-            client_tls=tls,
-            headers=headers or {},
-            auth=auth,
-            subprotocol="mcp",
-            env=env,
-            cwd=cwd,
-            stderr=stderr,
-        )
+        urls = UrlElicitations()
         self._extensions = taken(extensions)
         info = Implementation(name, version, title=UNSET if title is None else title)
-        self._far = ClientSession(
-            target,
-            ClientProfile(info, self._answering, self._extensions.those),
-            options=options,
-            revision=_revision(revision),
-            timeout=timeout,
-            heard=lambda method, params: self._hearing.heard(method, params),
-            restart=restart,
-            probe=probe,
-            trace=trace,
-        )
+        wire = among(Options, given, limits=limits or CLIENT, client_tls=tls, headers=headers or {}, subprotocol="mcp")
+        profile = ClientProfile(info, self._answering, self._extensions.those)
+        terms = among(SessionOptions, given, wire=wire, revision=_revision(revision))
+        self._far = ClientSession(target, profile, terms)
         self._listening = SubscriptionManager(self._far)
-        self._hearing = NotificationRouter(self._cache, self._tools, self._listening, errands, on_log, on_notification)
+        self._hearing = NotificationRouter(self._cache, self._tools, self._listening, urls, on_log, on_notification)
         self._calls = Calls(
-            self._far,
-            self._answering,
-            errands,
-            self._tools,
-            rounds=rounds,
-            refresh=self._refresh,
-            extensions=self._extensions,
-            client=self,
+            self._far, self._answering, urls, self._tools, self._extensions, rounds, self._refresh, self
         )
+        self._far.heard = self._hearing.heard
         self._far.renewed = self._renewed
         self._far.lost = self._lost
 
@@ -248,7 +218,7 @@ class Client:
         self, method: str, kind: type[Any], items: Callable[[Any], list[T]], sift: Callable[[list[T]], list[T]] = list
     ) -> list[T]:
         async def page(cursor: str | None) -> tuple[list[T], str | None]:
-            kept: tuple[list[T], str | None] | None = self._cache.get(method, cursor) if self._keep else None
+            kept: tuple[list[T], str | None] | None = self._cache.get(method, cursor)
             if kept is not None:
                 return kept
             changes = self._cache.changes(method)
@@ -256,8 +226,7 @@ class Client:
             found = complete_result(method, await self._far.call(method, body), kind)
             following = None if found.next_cursor is UNSET else found.next_cursor
             fresh = (sift(items(found)), following)
-            if self._keep:
-                self._cache.put(method, cursor, fresh, found.ttl_ms, changes)
+            self._cache.put(method, cursor, fresh, found.ttl_ms, changes)
             return fresh
 
         return await pages(method, page, lambda: self._cache.drop(method))
@@ -349,7 +318,7 @@ class Client:
     ) -> ReadResourceResult:
         """What is in a resource. RpcError (-32602, or -32002 from older servers) when it is not there."""
         method = "resources/read"
-        kept: ReadResourceResult | None = self._cache.get(method, uri) if self._keep else None
+        kept: ReadResourceResult | None = self._cache.get(method, uri)
         if kept is not None:
             return kept
         changes = self._cache.changes(method)
@@ -357,7 +326,7 @@ class Client:
         how = self._how(timeout, total, on_progress, meta)
         found, asked = await self._calls.named(method, body, uri, ReadResourceResult, how)
         # "Results produced by retrying a request MUST NOT be cached" (server/utilities/caching)
-        if self._keep and not asked:
+        if not asked:
             self._cache.put(method, uri, found, found.ttl_ms, changes)
         return found
 
@@ -426,12 +395,11 @@ class Client:
                 instructions=UNSET if era.instructions is None else era.instructions,
             )
         method = "server/discover"
-        kept: DiscoverResult | None = self._cache.get(method, None) if self._keep else None
+        kept: DiscoverResult | None = self._cache.get(method, None)
         if kept is not None:
             return kept
         found: DiscoverResult = complete_result(method, await self._far.call(method, b"{}"), DiscoverResult)
-        if self._keep:
-            self._cache.put(method, None, found, found.ttl_ms, self._cache.changes(method))
+        self._cache.put(method, None, found, found.ttl_ms, self._cache.changes(method))
         return found
 
     def subscribe(

@@ -68,25 +68,27 @@ class Declined(Exception):
     answer raises it. It never crosses the wire as it is."""
 
 
+class Answers(Struct, frozen=True, kw_only=True):
+    """The functions that answer, by the names of their options."""
+
+    on_elicit: OnElicit | None
+    on_elicit_url: OnElicit | None
+    on_sample: OnSample | None
+    sample_tools: bool
+    roots: RootsSource | None
+
+
 class Answering:
     """The functions that answer a server's questions, and what they declare."""
 
-    def __init__(
-        self,
-        *,
-        on_elicit: OnElicit | None = None,
-        on_elicit_url: OnElicit | None = None,
-        on_sample: OnSample | None = None,
-        sample_tools: bool = False,
-        roots: RootsSource | None = None,
-    ) -> None:
-        if sample_tools and on_sample is None:
+    def __init__(self, given: Answers) -> None:
+        if given.sample_tools and given.on_sample is None:
             raise LocalError("sample_tools says that on_sample takes tools: give on_sample too")
-        self._form = on_elicit
-        self._url = on_elicit_url
-        self._sample = on_sample
-        self._sample_tools = sample_tools
-        self.roots = roots
+        self._form = given.on_elicit
+        self._url = given.on_elicit_url
+        self._sample = given.on_sample
+        self._sample_tools = given.sample_tools
+        self.roots = given.roots
 
     def capabilities(self, revision: Revision) -> ClientCapabilities:
         """What is declared to a server of this revision; `encode` leaves out what it does not know."""

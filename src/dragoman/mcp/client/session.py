@@ -37,7 +37,7 @@ from ..protocol.methods import UNSUPPORTED_VERSION
 from ..protocol.revisions import Revision
 from .handlers import Declined, refused
 from .http.refusals import SessionLost
-from .negotiation import PROBE, ClientProfile, Negotiation, Place, ServerProfile, handshake, newest, supported
+from .negotiation import ClientProfile, Negotiation, Place, ServerProfile, handshake, newest, supported
 
 if TYPE_CHECKING:
     from ...rpc.tracing import Hook
@@ -48,7 +48,6 @@ logger = logging.getLogger("dragoman.mcp")
 PATIENCE = 600.0
 """Seconds a server's question may take: people are slow."""
 
-Heard: TypeAlias = Callable[[str, Raw | UnsetType], None]
 Target: TypeAlias = "str | Sequence[str] | Any"
 
 
@@ -65,37 +64,40 @@ PLAINLY = CallOptions()
 ENDLESS = CallOptions(timeout=None)
 
 
+class SessionOptions(Struct, frozen=True, kw_only=True):
+    """What a session is to keep to: options of `Client`, by their names there. `wire`: those that the wire reads."""
+
+    wire: Options
+    revision: Revision | None
+    timeout: float | None
+    restart: bool
+    probe: float
+    trace: Hook | None
+
+
 class ClientSession:
     """What a client talks to. `heard(method, params)` gets every notification, in order; `renewed` is awaited after
     a new handshake with the same server, `lost` called when the channel is over (None: we closed it)."""
 
-    def __init__(
-        self,
-        target: Target,
-        hello: ClientProfile,
-        *,
-        options: Options,
-        revision: Revision | None,
-        timeout: float | None,
-        heard: Heard,
-        restart: bool = False,
-        probe: float = PROBE,
-        trace: Hook | None = None,
-    ) -> None:
+    heard: Callable[[str, Raw | UnsetType], None]
+    renewed: Callable[[], Awaitable[None]]
+    lost: Callable[[ChannelError | None], None]
+
+    def __init__(self, target: Target, hello: ClientProfile, options: SessionOptions) -> None:
         self.target = target
         self.place = _place(target)
         self.http = isinstance(target, str) and target.partition(":")[0].lower() in ("http", "https")
-        self.timeout = timeout
+        self.timeout = options.timeout
         self.level: str | None = None
-        self.renewed: Callable[[], Awaitable[None]] | None = None
-        self.lost: Callable[[ChannelError | None], None] | None = None
         self._hello = hello
         self._options = options
-        self._heard = heard
-        self._restart = restart
-        self._trace = trace
         self._opening = Negotiation(
-            self._reach, hello, place=self.place, revision=revision, timeout=timeout, probe=probe
+            self._reach,
+            hello,
+            place=self.place,
+            revision=options.revision,
+            timeout=options.timeout,
+            probe=options.probe,
         )
         self._lock = asyncio.Lock()
         self._line: _Line | None = None
@@ -180,7 +182,7 @@ class ClientSession:
         channel, http = await self._dial(sse)
         served = channel.served if isinstance(channel, InProcessChannel) else None
         channel = self._traced(channel)
-        peer = Peer(Runner(self._service), limits=self._options.limits, timeout=self.timeout, dialect=MCP)
+        peer = Peer(Runner(self._service), limits=self._options.wire.limits, timeout=self.timeout, dialect=MCP)
         if self.timeout is None:
             peer.timeout = None
         peer.alone = True
@@ -191,27 +193,27 @@ class ClientSession:
         return _Line(peer, channel, http, self.http, served, self._traced)
 
     def _traced(self, channel: Channel) -> Channel:
-        if self._trace is None:
+        if self._options.trace is None:
             return channel
         from ...rpc.tracing import traced_channel  # noqa: PLC0415  (a trace that is not taken costs nothing)
 
-        return traced_channel(channel, self._trace)
+        return traced_channel(channel, self._options.trace)
 
     async def _dial(self, sse: bool) -> tuple[Channel, StreamableHttp | None]:
         if sse:
             from .http.legacy_2024 import dial_2024  # noqa: PLC0415  (a wire, imported when used)
 
-            return await dial_2024(str(self.target), self._options), None
+            return await dial_2024(str(self.target), self._options.wire), None
         if self.http:
             from .http.posts import dial_mcp  # noqa: PLC0415  (a wire, imported when used)
 
-            channel = await dial_mcp(str(self.target), self._options)
+            channel = await dial_mcp(str(self.target), self._options.wire)
             return channel, channel
         if isinstance(self.target, str | Sequence):
-            return await dial(self.target, self._options), None
+            return await dial(self.target, self._options.wire), None
         if isinstance(self.target, Servable):
             return InProcessChannel(self.target), None
-        near, far = pair(self._options.limits)
+        near, far = pair(self._options.wire.limits)
         self.target.attach(far)
         return near, None
 
@@ -315,7 +317,7 @@ class ClientSession:
         line = self._line
         if line is None:
             raise LocalError("the client is not entered yet: `async with Client(...) as client`")
-        if self._closing or not self._restart:
+        if self._closing or not self._options.restart:
             return line  # its peer says how it ended
         async with self._lock:
             if self._line is line and line.peer.channel is None:
@@ -343,11 +345,10 @@ class ClientSession:
             line = self._line
             assert line is not None
             await line.peer.call("logging/setLevel", {"level": self.level}, result=Raw)
-        if self.renewed is not None:
-            await self.renewed()
+        await self.renewed()
 
     def _state(self, peer: Peer, state: str, why: ChannelError | None) -> None:
-        if state == "closed" and self._line is not None and self._line.peer is peer and self.lost is not None:
+        if state == "closed" and self._line is not None and self._line.peer is peer:
             self.lost(None if self._closing else why)
 
     def _session_lost(self, why: SessionLost) -> None:
@@ -364,7 +365,7 @@ class ClientSession:
     # -- what the server says
 
     def _make_service(self) -> Service:
-        service = Service("mcp client", discover=False, limits=self._options.limits)
+        service = Service("mcp client", discover=False, limits=self._options.wire.limits)
         heard = _method("heard", "inline", self._take)
         asked = _method("asked", "async", self._ask, timeout=PATIENCE)
         ping = _method("ping", "inline", lambda message, context: {})
@@ -387,7 +388,7 @@ class ClientSession:
 
     def _take(self, message: Notification, context: None) -> None:
         try:
-            self._heard(message.method, message.params)
+            self.heard(message.method, message.params)
         except Exception:
             logger.exception("what takes %s failed", message.method)
 

@@ -124,55 +124,46 @@ def admit(
     row = methods.get(message.method)
     raw = message.params
     if row is None or row.direction == "server":
-        version = claimed(raw)
-        if headers is not None:
-            _agree(message, None, None, version, headers, marks, channel)
-        _known(version, offered)
+        _spoken(message, None, offered, headers, marks, channel)
         return None
     try:
         params = parameters(row, raw)
     except InvalidParams:
-        version = claimed(raw)
-        if headers is not None:
-            _agree(message, row, None, version, headers, marks, channel)
         # what a revision that is not spoken here means by its params is not judged here
-        revision = _known(version, offered) or (None if session is None else session.revision)
+        revision = _spoken(message, row, offered, headers, marks, channel)
+        if revision is None and session is not None:
+            revision = session.revision
         if revision is not None and not row.within(revision):
             return None
         raise
     meta = getattr(params, "meta", None)
     if type(meta) is not RequestMeta:
         meta = _NO_META if meta is not None else _meta_apart(row, raw)
-    token = None if meta.progress_token is UNSET else meta.progress_token
     if headers is not None and not (channel and meta.protocol_version is UNSET):
         _agree(message, row, params, meta.protocol_version, headers, marks, channel)
         if not channel and row.until.stateful:  # such as an `initialize`: without `_meta` it would begin a session
             return None
     if meta.protocol_version is not UNSET:
-        return _stateless(row, params, raw, meta, token, offered, principal)
+        return _stateless(row, params, raw, meta, offered, principal)
     if session is not None:
-        if not row.within(session.revision):
-            return None
-        return Admitted(
-            row,
-            session.revision,
-            params,
-            raw,
-            session.client,
-            session.capabilities,
-            session.log_level,
-            token,
-            session,
-            principal,
-        )
-    if row.name == "initialize" and offered.stateful:
-        return Admitted(row, negotiated(params, offered), params, raw, principal=principal)
-    if row.name == "ping" and offered.stateful and channel:
-        # "The client SHOULD NOT send requests other than pings before the server has responded" (basic/lifecycle)
-        return Admitted(row, NEWEST_STATEFUL, params, raw, principal=principal)
-    if row.result is None:  # a notification that we do not know
-        return None
-    raise InvalidParams(*_strange(meta, offered))
+        return _in_session(row, params, raw, meta, session, principal)
+    return _unbegun(row, params, raw, meta, offered, channel, principal)
+
+
+def _spoken(
+    message: Any,
+    row: Row | None,
+    offered: Offer,
+    headers: Mapping[str, str] | None,
+    marks: Callable[[str], tuple[HeaderParam, ...]],
+    channel: bool,
+) -> Revision | None:
+    """The stateless revision that a message which cannot be served says that it speaks. Raises RpcError where it is not
+    offered, or the headers say something else."""
+    version = claimed(message.params)
+    if headers is not None:
+        _agree(message, row, None, version, headers, marks, channel)
+    return _known(version, offered)
 
 
 def _agree(
@@ -234,7 +225,7 @@ def _known(version: str | UnsetType, offered: Offer) -> Revision | None:
 
 
 def _stateless(
-    row: Row, params: Any, raw: Any, meta: RequestMeta, token: Any, offered: Offer, principal: str | None
+    row: Row, params: Any, raw: Any, meta: RequestMeta, offered: Offer, principal: str | None
 ) -> Admitted | None:
     revision = _known(meta.protocol_version, offered)
     assert revision is not None  # it is said
@@ -253,10 +244,47 @@ def _stateless(
         None if meta.client_info is UNSET else meta.client_info,
         meta.client_capabilities,
         None if level is UNSET else level,
-        token,
+        _token(meta),
         None,
         principal,
     )
+
+
+def _in_session(
+    row: Row, params: Any, raw: Any, meta: RequestMeta, session: SessionState, principal: str | None
+) -> Admitted | None:
+    if not row.within(session.revision):
+        return None
+    return Admitted(
+        row,
+        session.revision,
+        params,
+        raw,
+        session.client,
+        session.capabilities,
+        session.log_level,
+        _token(meta),
+        session,
+        principal,
+    )
+
+
+def _unbegun(
+    row: Row, params: Any, raw: Any, meta: RequestMeta, offered: Offer, channel: bool, principal: str | None
+) -> Admitted | None:
+    """Where there is no session yet, and the message belongs to no stateless revision."""
+    if row.name == "initialize" and offered.stateful:
+        return Admitted(row, negotiated(params, offered), params, raw, principal=principal)
+    if row.name == "ping" and offered.stateful and channel:
+        # "The client SHOULD NOT send requests other than pings before the server has responded" (basic/lifecycle)
+        return Admitted(row, NEWEST_STATEFUL, params, raw, principal=principal)
+    if row.result is None:  # a notification that we do not know
+        return None
+    raise InvalidParams(*_strange(meta, offered))
+
+
+def _token(meta: RequestMeta) -> str | int | None:
+    return None if meta.progress_token is UNSET else meta.progress_token
 
 
 def _levels() -> str:
