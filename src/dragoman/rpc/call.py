@@ -451,5 +451,5 @@ class InboundCall:
         return self._awaited(work) if self.method.kind == "thread" else work
 
 
-def _nothing(answer: bytes | None) -> None:
+def _nothing(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
     pass

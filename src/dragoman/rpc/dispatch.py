@@ -20,7 +20,7 @@ from msgspec import UNSET
 
 from ..channel import Caller
 from ..jsonrpc.codec import Answer, Leniency
-from ..jsonrpc.errors import PLAIN, Dialect, LocalError, Refusal
+from ..jsonrpc.errors import PLAIN, Dialect, LocalError, Refusal, RpcError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result, Single
 from .context import Context
@@ -28,8 +28,12 @@ from .method import Handler, Method
 from .middleware import Call, drive
 from .responses import Answers
 
-Deliver: TypeAlias = Callable[[bytes | None], object]
-"""Takes the answer to one message, or None when nothing is owed."""
+
+class Deliver(Protocol):
+    """Takes the answer to one message, or None when nothing is owed; `refusal`: it is ours, and nothing was begun."""
+
+    def __call__(self, answer: bytes | None, refusal: Refusal | None = None, /) -> object: ...
+
 
 Speak: TypeAlias = Callable[[bytes], bool]
 """Sends one whole message ahead of an answer; False when it was dropped."""
@@ -66,9 +70,6 @@ class Origin(Protocol):
 
     def start(self, method: Method, message: Request | Notification, deliver: Deliver) -> None:
         """Take on a call that takes time: run it, have it wait, or refuse it."""
-
-    def turned_away(self, answer: bytes | None, why: Exception | Refusal | None, deliver: Deliver) -> None:
-        """Deliver the answer to what is not run."""
 
     def responded(self, message: Result | Failure) -> None:
         """A response came."""
@@ -129,7 +130,8 @@ class Dispatcher:
         try:
             method, message = table.route(message, origin.caller, origin.peer)
         except Exception as error:  # turned away, or a fault of the router's own
-            origin.turned_away(table.answers.failed(message, error, origin.dialect), error, deliver)
+            why = Refusal("unfit", error.message) if isinstance(error, RpcError) else None
+            deliver(table.answers.failed(message, error, origin.dialect), why)
             return
         if method is None:
             deliver(table.answers.unknown(message))
@@ -142,13 +144,13 @@ class Dispatcher:
         if origin.malformed(message):
             deliver(None)
         else:
-            origin.turned_away(self.table.answers.malformed(message, origin.dialect), message.refusal, deliver)
+            deliver(self.table.answers.malformed(message, origin.dialect), message.refusal)
 
     def _batch(self, batch: Batch, origin: Origin, deliver: Deliver) -> None:
         answers = self.table.answers
         dialect = origin.dialect
         if not dialect.batches:
-            origin.turned_away(answers.no_batch(dialect), Refusal("unfit", "no batches"), deliver)
+            deliver(answers.no_batch(dialect), Refusal("unfit", "no batches"))
             return
         asked: list[Single] = []
         for message in batch.messages:
@@ -331,9 +333,6 @@ class Nowhere:
             answer = dispatcher.table.answers.failed(message, error)
         deliver(answer)
 
-    def turned_away(self, answer: bytes | None, why: Exception | Refusal | None, deliver: Deliver) -> None:
-        deliver(answer)
-
     def responded(self, message: Result | Failure) -> None:
         """Nothing here waits for one."""
 
@@ -410,7 +409,7 @@ class BatchResponder:
             self.running += 1
             message = self.messages[index]
             try:
-                self.start(message, lambda answer, index=index: self._delivered(index, answer))  # type: ignore[misc]
+                self.start(message, lambda answer, _=None, index=index: self._delivered(index, answer))
             except Exception as error:  # this element's alone
                 self._delivered(index, self.fault(message, error))
         self.stepping = False

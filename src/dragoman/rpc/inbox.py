@@ -245,8 +245,7 @@ class Inbox:
         channel = self.channel
         paused = channel is None or not channel.writable
         if isinstance(message, Notification):
-            self._start_notification(InboundCall(self.runner, method, message, origin, _nothing), paused)
-            deliver(None)
+            deliver(None, self._start_notification(InboundCall(self.runner, method, message, origin, _nothing), paused))
             return
         gate = self.runner.gate
         call = InboundCall(self.runner, method, message, origin, deliver, key(message.id))
@@ -263,17 +262,21 @@ class Inbox:
                 deliver(failure(None, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
                 return
             refusal = self._full() if verdict == "busy" else _DRAINING
-        deliver(call.refused(refusal))
+        deliver(call.refused(refusal), refusal)
 
-    def _start_notification(self, call: InboundCall, paused: bool) -> None:
+    def _start_notification(self, call: InboundCall, paused: bool) -> Refusal | None:
         gate = self.runner.gate
-        verdict = "busy" if gate.refusal() is not None else self.conversation.accept(None, call, paused=paused)
-        if verdict == "start" or verdict == "wait":
-            gate.enter()
-            if verdict == "start":
-                call.start()
-        else:
-            logger.warning("notification %r from %s dropped: %s", call.message.method, self.remote, verdict)
+        refusal = gate.refusal()
+        if refusal is None:
+            verdict = self.conversation.accept(None, call, paused=paused)
+            if verdict == "start" or verdict == "wait":
+                gate.enter()
+                if verdict == "start":
+                    call.start()
+                return None
+            refusal = self._full() if verdict == "busy" else _DRAINING
+        logger.warning("notification %r from %s dropped: %s", call.message.method, self.remote, refusal.kind)
+        return refusal
 
     def _full(self) -> Refusal:
         limits = self.limits
@@ -315,7 +318,7 @@ class Inbox:
             self.peer.fail_the_only(error)
         return True
 
-    def answer(self, answer: bytes | None, count: int = 1) -> None:
+    def answer(self, answer: bytes | None, refusal: Refusal | None = None, /, *, count: int = 1) -> None:
         """Send an answer, when there is one and anybody to send it to; `count`: how many of a batch it holds."""
         channel = self.channel
         if answer is None or channel is None or self.mute or not channel.duplex:  # there the far end only answers
@@ -450,9 +453,6 @@ class PeerOrigin:
         self._inbox.runner.gate.leave()
         self._inbox.released()
 
-    def turned_away(self, answer: bytes | None, why: Exception | Refusal | None, deliver: Deliver) -> None:
-        deliver(answer)
-
     def responded(self, message: Result | Failure) -> None:
         self._inbox.peer.answered(message)
 
@@ -466,7 +466,7 @@ class PeerOrigin:
 
     def deliver_batch(self, answer: bytes | None, count: int, deliver: Deliver) -> None:
         if answer is not None and self.reply_stream is None:
-            self._inbox.answer(answer, count)
+            self._inbox.answer(answer, count=count)
         else:
             deliver(answer)
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ..channel import Caller, CallLimit, Exchange
 from ..jsonrpc.codec import failure, read
-from ..jsonrpc.errors import Dialect, Refusal, RpcError
+from ..jsonrpc.errors import Dialect, Refusal
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Message, Notification, Request, Result
 from .call import InboundCall
@@ -222,7 +222,7 @@ class ExchangeOrigin:
         elif (refusal := runner.gate.full()) is None:  # draining was looked at when the exchange came
             self.calls.append(call)
         else:
-            deliver(call.refused(refusal))
+            deliver(call.refused(refusal), refusal)
             return
         runner.gate.enter()
         call.start()
@@ -236,14 +236,6 @@ class ExchangeOrigin:
             self.calls.remove(call)
         elif not call.method.stream:
             self._x.gone = None  # what is over holds nothing in a circle
-
-    def turned_away(self, answer: bytes | None, why: Exception | Refusal | None, deliver: Deliver) -> None:
-        if isinstance(why, RpcError):
-            why = Refusal("unfit", why.message)
-        if self.calls is None and isinstance(why, Refusal):
-            self._x.respond(answer, why)
-        else:
-            deliver(answer)
 
     def responded(self, message: Result | Failure) -> None:
         """Nothing waits for one on an exchange."""

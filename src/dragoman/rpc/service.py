@@ -401,7 +401,7 @@ class Service:
                 return run_behind(lambda: self._answer_behind(raw))
         origin = Nowhere(self.dispatcher)
         answers: list[bytes | None] = []
-        self.dispatcher.dispatch(message, origin, answers.append)
+        self.dispatcher.dispatch(message, origin, lambda answer, _=None: answers.append(answer))
         if origin.error is not None:
             raise origin.error
         return answers[0]

@@ -13,10 +13,11 @@ from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, Revision
 from dragoman.mcp.server.context import Context
 from dragoman.mcp.session import shared
+from dragoman.rpc.middleware import Call, Next
 from tests.transports.ends import until
 from tests.transports.http_ends import wire
 
-from ..http_wire import ME, body
+from ..http_wire import ME, body, called
 from ..replicas import KINDS, Ring, accepted, sessions, settled, text, with_files
 
 ASKS: dict[str, Any] = {"elicitation": {}}
@@ -24,6 +25,43 @@ ASKS: dict[str, Any] = {"elicitation": {}}
 
 def error(raw: bytes) -> Any:
     return json.loads(raw)["error"]
+
+
+# -- what is not taken on -------------------------------------------------------------------------
+
+
+async def passing(call: Call, next: Next) -> Any:
+    return await next(call)
+
+
+@KINDS
+@pytest.mark.parametrize("json_only", [False, True])
+async def test_busy_is_503_as_it_is_without_a_session(kind: str, json_only: bool) -> None:
+    """ "If the server cannot accept the input, it MUST return an HTTP error status code": a request that is not taken on
+    is 503 in both eras, its body the error as JSON, and so is a notification."""
+    async with sessions(kind, http=HttpOptions(json=json_only)) as place:
+        server = place.places[0].server
+        server.restrict(server.limits.but(calls=1))
+        here = place.at(0, await place.begin())
+        call = asyncio.create_task(here.post(here.tool("slow")))
+        await place.stages[0].started.wait()
+        alone, headers = called("slow", id=7)
+        for found in (
+            await here.post(here.tool("slow", 7)),
+            await place.at(0, here).place.ask(alone, headers),
+        ):
+            assert (found.status, found.headers["retry-after"]) == (503, "1")
+            assert found.headers["content-type"] == "application/json"
+            said = json.loads(found.body)
+            assert (said["id"], said["error"]["code"], said["error"]["data"]["limit"]) == (7, -32603, "calls")
+        server.use(passing)  # what is answered in place takes no place; with middleware nothing is
+        found = await here.post(body("notifications/roots/list_changed", id=None))
+        assert (found.status, found.headers["retry-after"]) == (503, "1")
+        assert error(found.body)["code"] == -32603
+        assert "id" not in json.loads(found.body)
+        place.stages[0].go.set()
+        assert (await call).status == 200
+        assert (await here.post(here.tool("add", 7, a=1, b=1))).status == 200
 
 
 # -- what is no message ---------------------------------------------------------------------------

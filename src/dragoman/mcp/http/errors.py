@@ -11,8 +11,9 @@ from msgspec import UNSET, Struct
 from ...jsonrpc.codec import failure
 from ...jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal, RpcError
 from ...transports.http.messages import JSON_LINES, Lines, Reply
+from ..protocol.dialect import MCP
 from ..protocol.methods import HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION
-from ..session.responder import Refused, failed
+from ..session.responder import PASSING, Refused, failed
 
 _STATUS: Final = {
     METHOD_NOT_FOUND: 404,  # "it MUST respond with 404 Not Found" (2026's basic/transports/streamable-http)
@@ -48,7 +49,7 @@ _code = msgspec.json.Decoder(_Failure).decode
 
 def status_of(answer: bytes, refusal: Refusal | None) -> int:
     """The HTTP status of a stateless request's answer that is an error or a refusal."""
-    if refusal is not None and refusal.kind in ("busy", "draining"):
+    if refusal is not None and refusal.kind in PASSING:
         return 503
     if refusal is not None and refusal.kind == "too_large":
         return 413
@@ -85,6 +86,19 @@ def refused(reply: Reply, refusal: Refused, *, id: Any = UNSET, null: bool = Fal
     status = _REFUSED[refusal.why]
     lines: Lines = (("Retry-After", "1"),) if status == 503 else ()
     refuse(reply, status, refusal.error, id=id, null=null, lines=lines)
+
+
+def turned_away(reply: Reply, answer: bytes | None, refusal: Refusal, *, null: bool = False) -> None:
+    """What was not taken on, in either era: 503 and when to come back while the server is busy or drains, else 400.
+
+    "If the server cannot accept it, it MUST return an HTTP error status code" is said of notifications (2026's
+    basic/transports/streamable-http); of requests, that the body is JSON. `answer`: None for a notification.
+    """
+    passing = refusal.kind in PASSING
+    if answer is None:
+        error = MCP.error(refusal) if passing else RpcError.of(INVALID_REQUEST, refusal.reason)
+        answer = failure(None if null else UNSET, error)
+    reply.respond(503 if passing else 400, (*JSON_LINES, *after(refusal)) if passing else JSON_LINES, answer)
 
 
 def after(refusal: Refusal) -> Lines:

@@ -11,13 +11,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
+from ...jsonrpc.errors import Refusal
 from ...jsonrpc.messages import Malformed
 from ...rpc.responses import Answers
 from ...transports.http.messages import JSON_LINES, Lines, Reply
 from ...transports.http.sse import comment, event
 from ..protocol import dialect
 from ..session.responder import FAILED, NO_STREAM, Refused
-from .errors import refuse, refused, status_in_session
+from .errors import refuse, refused, status_in_session, turned_away
 from .head import RequestHead
 from .serving import Serving
 
@@ -63,6 +64,9 @@ class HttpReader:
             self._reply.respond(status, (*JSON_LINES, *lines) if lines else JSON_LINES, answer)
         else:
             self._reply.respond(200, (*SSE_LINES, *lines), event(answer))
+
+    def turned_away(self, answer: bytes | None, refusal: Refusal) -> None:
+        turned_away(self._reply, answer, refusal, null=self._null)
 
     def accepted(self) -> None:
         """ "If the server accepts the input, the server MUST return HTTP status code 202 Accepted with no body"."""

@@ -9,7 +9,7 @@ from ...jsonrpc.errors import Refusal
 from ...transports.http.messages import JSON_LINES, Reply
 from ...transports.http.sse import comment, event
 from ..session.responder import FAILED, failed
-from .errors import after, refuse, status_of
+from .errors import after, status_of, turned_away
 from .head import RequestHead
 from .readers import SSE_LINES
 from .serving import Serving
@@ -71,9 +71,7 @@ class StatelessExchange:
             # "If the server accepts it, the server MUST return HTTP status code 202 Accepted with no body"
             self._reply.respond(202)
         else:
-            # "If the server cannot accept it, it MUST return an HTTP error status code"
-            busy = refusal.kind in ("busy", "draining")
-            refuse(self._reply, 503 if busy else 400, refusal.reason, lines=after(refusal) if busy else ())
+            turned_away(self._reply, None, refusal)
 
     def _other(self, answer: bytes, refusal: Refusal | None) -> None:
         status = 200 if refusal is None and not failed(answer) else status_of(answer, refusal)

@@ -25,7 +25,7 @@ import msgspec
 from ...bus.contract import BusLost
 from ...channel import Caller, Closed, Ended
 from ...jsonrpc.codec import encode, read
-from ...jsonrpc.errors import InternalError
+from ...jsonrpc.errors import InternalError, Refusal
 from ...jsonrpc.messages import Batch, Failure, Malformed, Notification, Request, Result, Single
 from ...rpc.runner import Runner
 from ..protocol import dialect
@@ -450,7 +450,7 @@ def _number(id: msgspec.Raw) -> Any:
         return None
 
 
-def _nothing(answer: bytes | None) -> None:
+def _nothing(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
     pass
 
 

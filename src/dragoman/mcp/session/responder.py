@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct
 
 from ...bus.contract import BusLost
 from ...channel import ChannelError, Closed, busy
-from ...jsonrpc.errors import INVALID_REQUEST, InternalError, RpcError
+from ...jsonrpc.errors import INVALID_REQUEST, InternalError, Refusal, RpcError
 from ...jsonrpc.messages import Malformed, Request
 from ..protocol.dialect import MCP
 from ..protocol.options import HttpOptions
@@ -23,6 +23,8 @@ from .stream import Run, Stream, StreamReader
 
 CHANGING: Final = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 """Requests that change the session."""
+PASSING: Final = frozenset({"busy", "draining"})
+"""Refusals that a caller may try again, here or elsewhere."""
 FAILED: Final = b'{"jsonrpc":"2.0","error":'
 
 _json = msgspec.json.Encoder().encode
@@ -66,6 +68,9 @@ class Answering(StreamReader, Protocol):
 
     def answer(self, answer: bytes, session: str = "") -> None:
         """The answer, whole. `session`: the id of a session that begins with it."""
+
+    def turned_away(self, answer: bytes | None, refusal: Refusal) -> None:
+        """It is not taken on: the answer that says so, None for a notification."""
 
     def accepted(self) -> None:
         """Nothing is owed."""
@@ -155,7 +160,7 @@ class Responder:
         if owed and not (session.options.json and self._reader.whole):
             self._open()
 
-    def deliver(self, answer: bytes | None) -> None:
+    def deliver(self, answer: bytes | None, refusal: Refusal | None = None, /) -> None:
         """The answer; None when nothing is owed, or the call was cancelled."""
         if self.over:
             return
@@ -171,6 +176,9 @@ class Responder:
             return
         if self._stream is None:  # else the session is in use until the stream is over
             session.rest()
+        if answer is not None and refusal is not None and refusal.kind in PASSING:
+            self._reader.turned_away(answer, refusal)
+            return
         if self._saves and (change := session.changed()) is not None:
             session.run(self._save(change, answer))
         else:

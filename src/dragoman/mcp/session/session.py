@@ -17,10 +17,10 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...channel import Caller, ChannelError, Closed, Outgoing, Receiver
-from ...jsonrpc.errors import RpcError
+from ...jsonrpc.errors import Refusal, RpcError
 from ...jsonrpc.messages import Batch, Malformed, Message, Notification, Request, Single
 from ...rpc.dispatch import BatchResponder, Deliver
 from ...rpc.peer import Peer
@@ -388,9 +388,15 @@ class Session:
         else:
             if self.keeper.shares:
                 await self._tell(message, raw)
-            inbox.take(message, _nothing, self.say, caller)
+            refusals: list[Refusal | None] = []  # nothing is owed: it is taken on, or not, at once
+            inbox.take(message, lambda _, refusal=None: refusals.append(refusal), self.say, caller)
             self.rest()
-            reader.unfit(message) if isinstance(message, Malformed) else reader.accepted()
+            if isinstance(message, Malformed):
+                reader.unfit(message)
+            elif (refusal := next(filter(None, refusals), None)) is not None:
+                reader.turned_away(None, refusal)
+            else:
+                reader.accepted()
 
     def begin(self, message: Request, reader: Answering, caller: Caller) -> None:
         """The `initialize` that begins it; refused, it ends the session."""
@@ -438,7 +444,3 @@ class Session:
         BatchResponder(batch.messages, start, done, service.answers.fault, width=width, allowed=allowed).step()
         if not responder.over:
             responder.wait(owed=asks)
-
-
-def _nothing(answer: Any) -> None:
-    pass
