@@ -16,7 +16,7 @@ from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, Revision
 from dragoman.mcp.server.context import Context
 from dragoman.mcp.session import shared
-from tests.transports.ends import until
+from tests.transports.ends import PATIENCE, until
 
 from ..http_wire import ME, body, meta, standard
 from ..replicas import Ring, accepted, ring, settled, text
@@ -93,6 +93,20 @@ async def test_whoever_read_it_before_is_sent_away(three: Ring) -> None:
                     assert len(await fourth.rest()) == 2
 
 
+async def test_whoever_reads_it_elsewhere_gives_way_to_the_next_there(three: Ring) -> None:
+    sitting = await three.begin()
+    async with three.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:
+        await events.message()
+        last = events.parser.last_id
+    async with three.at(1, sitting).get(last) as first:
+        await until(lambda: first.status == 200)
+        async with three.at(1, sitting).get(last) as second:
+            async with asyncio.timeout(PATIENCE):
+                assert await first.message() is None
+            three.stages[0].go.set()
+            assert len(await second.rest()) == 2
+
+
 async def test_a_stream_is_resumed_in_its_own_session_alone(three: Ring) -> None:
     """ "The server MUST NOT replay messages that would have been delivered on a different stream"."""
     mine, other = await three.begin(), await three.begin()
@@ -153,6 +167,15 @@ async def test_an_answer_that_cannot_be_read_fails_its_question_wherever_it_come
         assert (refused.status, json.loads(refused.body)["error"]["code"]) == (400, -32700)
         answer = await events.message()
         assert (answer["id"], answer["result"]["isError"]) == (3, True)
+
+
+async def test_an_answer_whose_id_is_written_otherwise_finds_its_question_wherever_it_comes(three: Ring) -> None:
+    sitting = await three.begin(capabilities=ASKS)
+    async with three.at(0, sitting).stream(sitting.tool("ask", 3)) as events:
+        id = (await events.message())["id"]
+        answer = accepted(id, city="Ulm").replace(b'"id": %d' % id, b'"id": %d.0' % id)
+        assert (await three.at(1, sitting).post(answer)).status == 202
+        assert text(await events.message()) == "Ulm"
 
 
 async def test_ids_of_events_are_unique(three: Ring) -> None:
@@ -324,6 +347,29 @@ async def test_a_replica_that_dies(hasty: None) -> None:
                 assert (answer["id"], answer["error"]["code"]) == ("mine", -32603)
                 assert "gone" in answer["error"]["message"]
             assert (await two.at(1, sitting).post(body("ping"))).status == 200
+
+
+async def test_what_a_dead_replica_had_ended_is_told_once_by_all_others(hasty: None) -> None:
+    """However many ask for the rest of it: what was answered stays answered, what was not fails once."""
+    async with ring(3) as three:
+        sitting = await three.begin()
+        cut: list[str] = []
+        for tool in ("talk", "talk_and_wait"):
+            async with three.at(0, sitting).stream(sitting.tool(tool, tool, "t")) as events:
+                await events.message()
+                cut.append(events.parser.last_id)
+                if tool == "talk":
+                    await events.rest()
+        bus = three.buses[0]
+        assert isinstance(bus, MemoryBus)
+        bus.away()
+        for last, error in zip(cut, (None, -32603), strict=True):
+            for _ in range(2):
+                for number in (1, 2):
+                    async with three.at(number, sitting).get(last) as again:
+                        rest = await again.rest()
+                        said = [one.get("error", {}).get("code") for one in rest if "id" in one]
+                        assert said == [error], (number, rest)
 
 
 # -- what they share is away ------------------------------------------------------------------------

@@ -1,0 +1,231 @@
+"""What a far end and its channel may do to a peer: senseless words, words without end, a wire that is full or gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from dragoman import Broken, CallTimeout, Closed, Context, LocalError, Service, connect, serve
+from dragoman.channel import Channel, ChannelError, Receiver
+from dragoman.jsonrpc.limits import SERVER
+from dragoman.rpc.middleware import Call, Next
+
+from .test_peer import raw, until
+
+
+class Slow:
+    """A channel that takes everything, and has room again only when the test says so; it may be cut at one word."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.caller = channel.caller
+        self.duplex = True
+        self.writable = True
+        self.flushed = asyncio.Event()
+        self.cut = ""
+        self.receiver: Receiver | None = None
+
+    def open(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+        self._channel.open(receiver)
+
+    def send(self, message: bytes, call: Any = None) -> None:
+        if self.cut and self.cut.encode() in message:
+            raise Broken("cut while sending")
+        self._channel.send(message)
+
+    async def flush(self) -> None:
+        await self.flushed.wait()
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    def abort(self, why: ChannelError) -> None:
+        self._channel.abort(why)
+
+
+# -- words that name nothing ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("params", ["", ',"params":[1]', ',"params":{}', ',"params":{"token":[],"id":{}}'])
+@pytest.mark.parametrize("method", ["$/progress", "$/cancelRequest"])
+async def test_progress_and_cancels_that_name_no_call_are_notifications_like_any_other(
+    method: str, params: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = Service("api")
+    api.method("ping")(lambda: "pong")
+    async with raw(api) as (far, peer):
+        heard = peer.notifications()
+        far.send(f'{{"jsonrpc":"2.0","method":"{method}"{params}}}')
+        far.send('{"jsonrpc":"2.0","method":"ping","id":1}')
+        assert await far.next() == '{"jsonrpc":"2.0","result":"pong","id":1}'
+        assert (await asyncio.wait_for(anext(heard), 10)).method == method
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+async def test_as_many_strays_in_a_row_as_the_limit_allows_and_no_more(beyond: bool) -> None:
+    api = Service("api", limits=SERVER.but(strays=3))
+    api.method("ping", inline=True)(lambda: "pong")
+    async with raw(api) as (far, peer):
+        for _ in range(3 + beyond):
+            far.send("{}")
+        if beyond:
+            await until(lambda: peer.channel is None)
+            return
+        far.send('{"jsonrpc":"2.0","method":"ping","id":1}')
+        for _ in range(3):
+            far.send("{}")  # an answer of ours between them begins the count anew
+        said = [await far.next() for _ in range(7)]
+        assert ['"pong"' in one for one in said] == [False] * 3 + [True] + [False] * 3
+
+
+async def test_only_a_child_is_told_to_print_to_stderr(caplog: pytest.LogCaptureFixture) -> None:
+    async def answers_oddly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b'hello\n{"jsonrpc":"2.0","result":1,"id":1}\n')
+        await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(answers_oddly, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    with caplog.at_level(logging.DEBUG, "dragoman"):
+        async with listening, connect(f"tcp://127.0.0.1:{port}") as peer:
+            assert await peer.call("x") == 1
+    told = [one for one in caplog.records if "what is no message" in one.getMessage()]
+    assert [one.levelno for one in told] == [logging.DEBUG]
+    assert "standard output" not in told[0].getMessage()
+
+
+# -- a wire that is full, or gone --------------------------------------------------------------------
+
+
+async def test_a_notification_is_sent_when_the_wire_has_taken_it() -> None:
+    async with serve(Service("far"), urls=["memory:slow-notify"]), connect("memory:slow-notify") as peer:
+        assert peer.channel is not None
+        slow = Slow(peer.channel)
+        peer.attach(slow)
+        real = slow.send
+
+        def fills(message: bytes, call: Any = None) -> None:
+            real(message, call)
+            slow.writable = False
+
+        slow.send = fills  # type: ignore[method-assign]
+        telling = asyncio.create_task(peer.notify("x"))
+        await until(lambda: not slow.writable)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not telling.done()
+        slow.flushed.set()
+        await telling
+        slow.writable = True
+
+
+async def test_a_call_whose_cancel_cannot_be_sent_times_out_all_the_same() -> None:
+    async with raw(Service("api")) as (far, peer):
+        assert peer.channel is not None
+        slow = Slow(peer.channel)
+        slow.cut = "$/cancelRequest"
+        peer.attach(slow)
+        with pytest.raises(CallTimeout):
+            await peer.call("anything", timeout=0.05)
+        assert '"anything"' in await far.next()
+
+
+async def test_progress_on_a_wire_that_is_gone_is_dropped_and_the_handler_goes_on() -> None:
+    api = Service("api")
+    told: list[bool] = []
+
+    @api.method
+    async def telling(ctx: Context) -> str:
+        told.append(await ctx.progress(1))
+        return "over"
+
+    async with raw(api) as (far, peer):
+        assert peer.channel is not None
+        slow = Slow(peer.channel)
+        slow.cut = "$/progress"
+        peer.attach(slow)
+        far.send('{"jsonrpc":"2.0","method":"telling","id":1}')
+        assert await far.next() == '{"jsonrpc":"2.0","result":"over","id":1}'
+    assert told == [False]
+
+
+async def test_a_wire_with_one_far_end_has_no_broadcast() -> None:
+    async with serve(Service("far"), urls=["memory:one"]), connect("memory:one") as peer:
+        with pytest.raises(LocalError, match="x: memory has one far end and no broadcast"):
+            await peer.notify("x", broadcast=True)
+
+
+async def test_a_closed_peers_notification_says_so() -> None:
+    async with raw(Service("api")) as (_, peer):
+        await peer.close()
+        with pytest.raises(Closed):
+            await peer.notify("x")
+
+
+# -- what a handler is given -------------------------------------------------------------------------
+
+
+async def test_middleware_sees_a_notification_as_a_call_without_an_id() -> None:
+    seen: list[tuple[str, Any]] = []
+
+    async def looking(call: Call, next: Next) -> Any:
+        seen.append((call.method, call.id))
+        return await next(call)
+
+    api = Service("api", middleware=[looking])
+    ran: list[int] = []
+
+    @api.method("noted")
+    async def noted(n: int) -> None:
+        ran.append(n)
+
+    async with raw(api) as (far, _):
+        far.send('{"jsonrpc":"2.0","method":"noted","params":[1]}')
+        far.send('{"jsonrpc":"2.0","method":"noted","params":[2],"id":7}')
+        assert '"id":7' in await far.next()
+    assert sorted(ran) == [1, 2]
+    assert sorted(str(id) for _, id in seen) == ["7", "UNSET"]
+
+
+async def test_progress_of_a_call_that_is_over_is_dropped() -> None:
+    api = Service("api")
+    kept: list[Context] = []
+
+    @api.method(inline=True)
+    def keeping(ctx: Context) -> None:
+        kept.append(ctx)
+
+    @api.method
+    async def keeping_too(ctx: Context) -> None:
+        kept.append(ctx)
+
+    async with raw(api) as (far, _):
+        for number, method in enumerate(["keeping", "keeping_too"]):
+            far.send(f'{{"jsonrpc":"2.0","method":"{method}","id":{number}}}')
+            assert '"result":null' in await far.next()
+        assert not kept[0].progress(1)
+        assert not await kept[1].progress(1)
+        far.send('{"jsonrpc":"2.0","method":"nothing","id":9}')
+        assert '"id":9' in await far.next()  # and nothing before it
+
+
+@pytest.mark.parametrize("verb", ["call", "notify"])
+async def test_an_async_function_that_does_not_await_is_told_what_it_forgot(
+    verb: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = Service("api")
+
+    @api.method
+    async def forgetting(ctx: Context) -> None:
+        getattr(ctx, verb)("x")
+
+    async with raw(api) as (far, _):
+        far.send('{"jsonrpc":"2.0","method":"forgetting","id":1}')
+        assert '"code":-32603' in await far.next()
+    assert "forgetting: a call that awaits nothing cannot" in caplog.text
