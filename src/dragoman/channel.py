@@ -355,18 +355,18 @@ class CallLimit:
         self.draining = False
         self.idle: Callable[[], None] | None = None
 
-    def refusal(self) -> Refusal | None:
-        """Why a new call cannot come in now, or None."""
-        if self.draining:
+    def refusal(self, taken: bool = False) -> Refusal | None:
+        """Why a call cannot come in now, or None. `taken`: it is part of what was accepted before draining began."""
+        if self.draining and not taken:
             return Refusal("draining", "Draining: this server is closing and takes no new calls", {"retry_after": 1})
-        return self.full()
-
-    def full(self) -> Refusal | None:
-        """Why no further call can run now, part of what was accepted already or not."""
         return busy("calls", self.limit) if self.in_flight >= self.limit else None
 
-    def enter(self) -> None:
-        self.in_flight += 1
+    def enter(self, taken: bool = False) -> Refusal | None:
+        """Take a place; else why there is none, as `refusal`."""
+        if self.in_flight < self.limit and (taken or not self.draining):
+            self.in_flight += 1
+            return None
+        return self.refusal(taken)
 
     def leave(self) -> None:
         self.in_flight -= 1

@@ -5,11 +5,13 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from dragoman.jsonrpc.codec import key
 from dragoman.jsonrpc.conversation import Conversation
+from dragoman.jsonrpc.errors import LSP
 from dragoman.jsonrpc.limits import SERVER
+from dragoman.jsonrpc.messages import Notification
 
 LIMITS = SERVER.but(calls_per_channel=2, waiting_per_channel=2)
 
@@ -18,7 +20,15 @@ class Run:
     """A call that came in; each is only itself."""
 
 
-def fresh() -> Conversation[Run, str]:
+class Out(str):
+    """A call that went out, of one message with those that are equal to it in their first letter."""
+
+    @property
+    def group(self) -> str:
+        return self[0]
+
+
+def fresh() -> Conversation[Run, Out]:
     return Conversation(LIMITS)
 
 
@@ -103,7 +113,7 @@ def test_draining_refuses_what_is_new_and_lets_the_rest_end() -> None:
 
 def test_answers_find_their_calls_once() -> None:
     conversation = fresh()
-    first, second = conversation.expect("first"), conversation.expect("second")
+    first, second = conversation.expect(Out("first")), conversation.expect(Out("second"))
     assert first != second
     assert conversation.resolve(second) == "second"
     assert conversation.resolve(second) is None
@@ -115,17 +125,56 @@ def test_answers_find_their_calls_once() -> None:
     assert conversation.resolve(first) is None
 
 
-def test_an_answer_without_an_id_belongs_to_the_only_call() -> None:
+def test_an_answer_without_an_id_belongs_to_the_only_call_or_batch() -> None:
     conversation = fresh()
-    assert conversation.only() is None
-    conversation.expect("one")
-    assert conversation.only() == "one"
-    assert conversation.only() is None
-    conversation.expect("two")
-    conversation.expect("three")
-    assert conversation.only() is None
-    assert conversation.abandon() == ["two", "three"]
+    assert conversation.resolve_only() == []
+    conversation.expect(Out("one"))
+    assert conversation.resolve_only() == ["one"]
+    assert conversation.resolve_only() == []
+    conversation.expect(Out("two"))
+    conversation.expect(Out("three"))
+    assert conversation.resolve_only() == ["two", "three"]
+    conversation.expect(Out("four"))
+    conversation.expect(Out("seven"))
+    assert conversation.resolve_only() == []
+    assert conversation.abandon() == ["four", "seven"]
     assert conversation.abandon() == []
+
+
+def test_a_cancel_names_a_call_in_flight_and_nothing_else() -> None:
+    conversation, run = fresh(), Run()
+    conversation.accept(key("a"), run, paused=False)
+    for params in (UNSET, Raw(b"[]"), Raw(b"{}"), Raw(b'{"id":1}'), Raw(b'{"id":null}'), Raw(b"nonsense")):
+        assert conversation.cancelled(Notification("$/cancelRequest", params), LSP) is None
+    assert conversation.cancelled(Notification("$/cancelRequest", Raw(b'{"id":"a"}')), LSP) is run
+
+
+def test_progress_finds_its_call() -> None:
+    conversation = fresh()
+    conversation.expect(Out("one"))
+    for params in (UNSET, Raw(b"[1]"), Raw(b'{"token":2}'), Raw(b'{"token":"1"}'), Raw(b"nonsense")):
+        assert conversation.progressed(Notification("$/progress", params), LSP) is None
+    told = Notification("$/progress", Raw(b'{"token":1,"value":5}'))
+    assert conversation.progressed(told, LSP) == ("one", 5)
+
+
+def test_a_far_end_that_sends_no_more_is_left_once_when_we_are_idle() -> None:
+    conversation, run = fresh(), Run()
+    assert not conversation.leaves()
+    conversation.accept(1, run, paused=False)
+    conversation.half_closed = True
+    assert not conversation.leaves()
+    assert conversation.settle(1, run)
+    assert not conversation.leaves()
+    assert not conversation.followed
+    conversation.release()
+    assert conversation.leaves()
+    assert not conversation.leaves()
+    assert conversation.followed
+    conversation.closing = True
+    assert not conversation.followed
+    conversation.opened()
+    assert not conversation.leaves()
 
 
 class AnyConversation(RuleBasedStateMachine):
@@ -135,7 +184,7 @@ class AnyConversation(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.it: Conversation[Run, str] = fresh()
+        self.it: Conversation[Run, Out] = fresh()
         self.running = 0
         self.started: set[Run] = set()
 
@@ -196,9 +245,9 @@ def test_a_notification_that_waits_is_not_idle() -> None:
 def test_an_answer_that_writes_the_same_number_otherwise_is_the_same_answer() -> None:
     conversation = fresh()
     for text in (b"1.0", b"2e0", b"30e-1"):
-        conversation.expect(text.decode())
+        conversation.expect(Out(text.decode()))
         assert conversation.resolve(Raw(text)) == text.decode()
-    conversation.expect("four")
+    conversation.expect(Out("four"))
     for other in (Raw(b"null"), Raw(b"true"), Raw(b'"4"'), "4", Raw(b"4.5"), Raw(b"[4]")):
         assert conversation.resolve(other) is None
     assert conversation.resolve(4) == "four"

@@ -139,8 +139,8 @@ async def test_notifications_do_not_start_while_the_wire_is_full() -> None:
 
     async with raw(api) as (far, peer):
         full = Full(peer.channel)
-        peer.channel = peer.inbox.channel = full
-        full.receiver = peer.inbox
+        peer.channel = full
+        full.receiver = peer
         far.send('{"jsonrpc":"2.0","method":"noted","params":[1]}')
         await until(lambda: bool(peer.conversation.waiting))
         assert ran == []
@@ -165,7 +165,7 @@ async def test_progress_to_a_slow_reader_is_dropped_and_counted() -> None:
 
         @api.method
         async def slow(ctx: Context) -> str:
-            peer.channel = peer.inbox.channel = Full(channel)
+            peer.channel = Full(channel)
             told.append(await ctx.progress(1))
             begun.set()
             return "over"
@@ -173,10 +173,10 @@ async def test_progress_to_a_slow_reader_is_dropped_and_counted() -> None:
         far.send('{"jsonrpc":"2.0","method":"telling","id":1}')
         assert "$/progress" in await far.next()
         assert "over" in await far.next()
-        assert peer.inbox.dropped == 0
+        assert peer.dropped == 0
         far.send('{"jsonrpc":"2.0","method":"slow","id":2}')
         assert "over" in await far.next()
-        assert (told, peer.inbox.dropped) == ([True, False], 1)
+        assert (told, peer.dropped) == ([True, False], 1)
 
 
 # -- what an iterator of notifications does not get ---------------------------------------------------
@@ -335,7 +335,7 @@ async def test_a_channel_that_is_lost_while_calls_are_sent_anew_is_followed_by_t
             if states == ["lost", "connected"]:
                 falling = Falling(peer.channel)
                 falling.writable = True
-                peer.channel = peer.inbox.channel = falling
+                peer.channel = falling
             raise ValueError("an on_state that raises does no harm")
 
         call = asyncio.create_task(peer.call("hold", ["again"]))

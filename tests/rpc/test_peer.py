@@ -753,7 +753,7 @@ async def test_a_peer_that_floods_and_reads_nothing_is_broken_with_a_reason() ->
     peer = Peer(host)
     peer.attach(far.near)
     for id in range(10_002):
-        peer.inbox.received(b'{"jsonrpc":"2.0","method":"hold","id":%d}' % id)
+        peer.received(b'{"jsonrpc":"2.0","method":"hold","id":%d}' % id)
     assert "reads none" in str(await far.over) or "reads none" in str(peer._why)
     await peer.close(0)
     await host.drain(0)
@@ -766,7 +766,7 @@ async def test_a_half_closed_far_end_still_gets_what_is_owed(bench: Bench) -> No
         await until(lambda: len(bench.started) == 3)
         mine = asyncio.create_task(peer.call("too late"))
         await far.next()
-        peer.inbox.finished()
+        peer.finished()
         with pytest.raises(Ended):
             await mine
         bench.gate.set()
@@ -915,7 +915,7 @@ async def test_who_only_answers_is_not_answered(bench: Bench, reply: bytes) -> N
     async with Peer(Runner(bench.api)) as peer:
         peer.attach(posting)
         posting.receiver.received(reply)
-        await asyncio.wait([peer.inbox.idle()])
+        await asyncio.wait([peer.idle()])
     assert posting.sent == []
 
 

@@ -61,8 +61,8 @@ async def test_a_call_cancelled_in_the_same_breath_gives_its_place_back() -> Non
     bench = Bench()
     async with served(bench.api) as (far, peer, host):
         for id in range(5):
-            peer.inbox.received((HOLD % ("x", id)).encode())
-            peer.inbox.received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%d}}' % id)
+            peer.received((HOLD % ("x", id)).encode())
+            peer.received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%d}}' % id)
         for _ in range(5):
             assert "-32800" in await far.next()
         await until(lambda: not host.runs)
@@ -86,14 +86,14 @@ async def test_a_method_with_a_concurrency_of_its_own_never_runs_more_at_once_th
 
     async with served(api) as (_, peer, host):
         for n in range(2):
-            peer.inbox.received(b'{"jsonrpc":"2.0","method":"narrow","params":[%d],"id":%d}' % (n, n))
+            peer.received(b'{"jsonrpc":"2.0","method":"narrow","params":[%d],"id":%d}' % (n, n))
         await until(lambda: now == [0])
         for _ in range(5):
             await asyncio.sleep(0)
         doors[0].set()  # call 0 ends in the same turn of the loop in which call 1, that waits for it, is cancelled
-        peer.inbox.received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}')
+        peer.received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}')
         for n in range(2, 5):
-            peer.inbox.received(b'{"jsonrpc":"2.0","method":"narrow","params":[%d],"id":%d}' % (n, n))
+            peer.received(b'{"jsonrpc":"2.0","method":"narrow","params":[%d],"id":%d}' % (n, n))
         for door in doors:
             door.set()
             for _ in range(5):
@@ -246,7 +246,7 @@ async def test_a_cancel_with_a_senseless_id_is_passed_over(id: str) -> None:
     async with served(bench.api) as (far, peer, _):
         far.send(HOLD % ("a", 1))
         await bench.begun.wait()
-        peer.inbox.received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%b}}' % id.encode())
+        peer.received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%b}}' % id.encode())
         bench.gate.set()
         assert await far.next() == '{"jsonrpc":"2.0","result":"a","id":1}'
 
@@ -301,10 +301,10 @@ async def test_a_senseless_reply_with_id_null_fails_the_one_call_that_is_out(rep
 async def test_whoever_floods_and_reads_no_answer_is_cut_off_whatever_he_sends(message: bytes, times: int) -> None:
     bench = Bench()
     async with raw(bench.api) as (far, peer):
-        peer.inbox.received(b'{"jsonrpc":"2.0","method":"hold","id":1}')
+        peer.received(b'{"jsonrpc":"2.0","method":"hold","id":1}')
         far.near.writable = False  # what the wire says while its far end does not read
         for _ in range(times):
-            peer.inbox.received(message)
+            peer.received(message)
         async with asyncio.timeout(10):
             await far.over
         ended = f"{await far.over} {peer._why}"
@@ -503,7 +503,7 @@ async def test_a_handler_that_asks_a_half_closed_far_end_learns_it_at_once() -> 
     async with raw(bench.api) as (far, peer):
         far.send('{"jsonrpc":"2.0","method":"asking","id":1}')
         await until(lambda: bool(peer.conversation.inbound))
-        peer.inbox.finished()
+        peer.finished()
         door.set()
         assert await far.next() == '{"jsonrpc":"2.0","result":"asked","id":1}'
         assert isinstance(errors[0], Ended)
@@ -614,7 +614,7 @@ async def test_an_iterator_holds_no_more_bytes_than_it_may() -> None:
         listening = peer.notifications()
         text = b'{"jsonrpc":"2.0","method":"tick","params":["%b"]}' % (b"x" * 1_000_000)
         for _ in range(200):
-            peer.inbox.received(text)
+            peer.received(text)
         for _ in range(67):  # 64 MiB of them
             await anext(listening)
         with pytest.raises(LocalError, match="133 notifications were lost"):

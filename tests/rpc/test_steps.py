@@ -25,9 +25,9 @@ from .test_peer import raw
 
 METHODS = ("later", "in_thread", "inline")
 GUARDS = {
-    "rpc.inbox:Inbox.received": "catches what the rest raises",
+    "rpc.channel_end:ChannelEnd.received": "catches what the rest raises",
     "rpc.runner:Runner.exchange": "catches what the rest raises",
-    "rpc.inbox:Inbox.answer": "sends the answer, that of a fault too",
+    "rpc.channel_end:ChannelEnd.answer": "sends the answer, that of a fault too",
     "rpc.call:InboundCall.start": "catches what the beginning of a call raises",
     "rpc.call:InboundCall._close": "catches what the end of a call raises",
     "rpc.call:InboundCall._tell": "sends the answer, that of a fault too",
@@ -38,12 +38,9 @@ GUARDS = {
 AFTER = {
     "rpc.call:InboundCall._gone",
     "rpc.deadlines:Clock.drop",
-    "rpc.inbox:Inbox.released",
-    "rpc.inbox:PeerOrigin.release",
+    "rpc.channel_end:ChannelEnd.release",
     "rpc.runner:ExchangeOrigin.release",
-    "rpc.inbox:Inbox._settled",
     "jsonrpc.conversation:Conversation.release",
-    "jsonrpc.conversation:Conversation.idle",
     "channel:CallLimit.leave",
 }
 """Steps behind the answer: the fault is logged, the answer is the result."""

@@ -1,20 +1,39 @@
-"""What one peer owes and awaits on one channel: ids, duplicates, limits, draining. Pure state.
+"""What one peer owes and awaits on one channel: ids, duplicates, limits, draining, idle, close. Pure state.
 
-The runs (calls coming in) and pendings (calls going out) it holds are opaque here: the peer's.
-Rules: calls in flight are keyed by type and value of the id; a second one with an id in flight is
-refused while the first goes on; beyond `calls_per_channel` a call waits, beyond
-`waiting_per_channel` it is refused; what is cancelled while it waits is never started.
+The calls that came in and went out are opaque here: the peer's. Rules:
+
+- Calls in flight are keyed by type and value of the id; a second one with an id in flight is refused while the first
+  goes on.
+- Beyond `calls_per_channel` a call waits, beyond `waiting_per_channel` it is refused; what is cancelled while it waits is
+  never started.
+- While it drains it takes on no new call. It is idle once nothing is owed and nothing runs.
+- A far end that sends nothing more is left once we are idle, and the end that follows is the far end's doing.
+- An answer without a readable id belongs to the one call, or the one batch, that is out.
 """
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw
 
 from .codec import key
+from .errors import Dialect
 from .limits import Limits
+from .messages import Notification
+
+
+class Grouped(Protocol):
+    """A call that went out."""
+
+    @property
+    def group(self) -> object:
+        """Equal for the calls of one message."""
+
 
 R = TypeVar("R")
-P = TypeVar("P")
+P = TypeVar("P", bound=Grouped)
 
 Verdict: TypeAlias = Literal["start", "wait", "duplicate", "busy", "draining"]
 
@@ -22,7 +41,18 @@ Verdict: TypeAlias = Literal["start", "wait", "duplicate", "busy", "draining"]
 class Conversation(Generic[R, P]):
     """The state of one channel. `R`: a call that came in; `P`: a call that went out."""
 
-    __slots__ = ("draining", "inbound", "last_id", "limits", "outbound", "running", "waiting")
+    __slots__ = (
+        "closing",
+        "draining",
+        "half_closed",
+        "inbound",
+        "last_id",
+        "leaving",
+        "limits",
+        "outbound",
+        "running",
+        "waiting",
+    )
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -36,6 +66,17 @@ class Conversation(Generic[R, P]):
         """Calls that went out, by id."""
         self.last_id = 0
         self.draining = False
+        """No new call is taken on."""
+        self.closing = False
+        """We close."""
+        self.half_closed = False
+        """The far end sends nothing more on this channel, no answer either."""
+        self.leaving = False
+        """We close since the far end has sent its last."""
+
+    def opened(self) -> None:
+        """There is a new channel."""
+        self.half_closed = self.leaving = False
 
     # -- what we owe
 
@@ -61,6 +102,24 @@ class Conversation(Generic[R, P]):
         if key is not None:
             self.inbound[key] = run
         return verdict
+
+    def takes_inline(self, id: Any) -> bool:
+        """Whether a call (`id` UNSET: a notification) may be answered in place: nothing overtakes what waits, no id is
+        in flight twice."""
+        return not self.waiting and (id is UNSET or not self.inbound or key(id) not in self.inbound)
+
+    def cancelled(self, message: Notification, dialect: Dialect) -> R | None:
+        """The call in flight that the far end's cancel names, if it names one."""
+        if message.params is UNSET:
+            return None
+        try:
+            id = _members(message.params).get(dialect.cancel_key)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        if id is None:
+            return None
+        text = bytes(id)
+        return self.inbound.get(int(text) if text.isdigit() and len(text) < 400 else key(id))
 
     def settle(self, key: Any, run: R) -> bool:
         """The call has its answer. True the first time: the answer is still owed; then never again."""
@@ -94,6 +153,18 @@ class Conversation(Generic[R, P]):
         """Nothing is owed and nothing runs."""
         return not self.running and not self.waiting and not self.inbound
 
+    def leaves(self) -> bool:
+        """Whether we close now, since the far end has sent its last and nothing is owed. True once a channel."""
+        if not self.half_closed or self.leaving or not self.idle:
+            return False
+        self.leaving = True
+        return True
+
+    @property
+    def followed(self) -> bool:
+        """Whether the channel's orderly end is the far end's doing: we closed only because it had."""
+        return self.leaving and not self.closing
+
     # -- what we await
 
     def expect(self, pending: P) -> int:
@@ -104,14 +175,28 @@ class Conversation(Generic[R, P]):
 
     def resolve(self, id: Any) -> P | None:
         """An answer came: the call it belongs to, or None (late, foreign, twice)."""
-        id = key(id)  # an id that came as 1.0 is Raw, and means 1
+        if type(id) is not int:
+            id = key(id)  # an id that came as 1.0 is Raw, and means 1
         return self.outbound.pop(id, None) if isinstance(id, int | float) else None  # type: ignore[arg-type]
 
-    def only(self) -> P | None:
-        """The one call that an answer without a readable id must belong to; None when there are several."""
-        if len(self.outbound) != 1:
+    def resolve_only(self) -> list[P]:
+        """An answer without a readable id came: the one call, or those of the one batch, that are out; else none."""
+        if len({id(pending.group) for pending in self.outbound.values()}) != 1:
+            return []
+        return self.abandon()
+
+    def progressed(self, message: Notification, dialect: Dialect) -> tuple[P, Any] | None:
+        """The call of ours whose progress this is, and the value; None where it is of none."""
+        try:
+            progress = msgspec.json.decode(message.params)
+        except (msgspec.DecodeError, RecursionError, TypeError):
             return None
-        return self.outbound.popitem()[1]
+        token = progress.get(dialect.progress_key) if isinstance(progress, dict) else None
+        pending = self.outbound.get(token) if isinstance(token, int) else None
+        if pending is None:
+            return None
+        member = dialect.progress_value
+        return pending, progress if member is None else progress.get(member)
 
     def forget(self, id: int) -> bool:
         """This answer is not waited for any more. True when it was awaited."""
@@ -122,3 +207,11 @@ class Conversation(Generic[R, P]):
         lost = list(self.outbound.values())
         self.outbound.clear()
         return lost
+
+
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def nameless(id: Any) -> bool:
+    """Whether an answer's id is null: it could not say which call it answers."""
+    return isinstance(id, Raw) and bytes(id) == b"null"

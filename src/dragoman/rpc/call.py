@@ -1,4 +1,4 @@
-"""A `InboundCall` is one call in flight that takes time: a task, or a worker thread.
+"""An `InboundCall` is one call in flight that takes time: a task, or a worker thread.
 
 It delivers exactly one answer; when time is up or the caller cancels, the error is delivered at once
 and what the handler brings afterwards is dropped, while its place stays taken until the work has
@@ -12,6 +12,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from msgspec import UNSET, Raw
@@ -23,7 +24,7 @@ from ..jsonrpc.messages import Notification, Request
 from .binding.results import to_json
 from .context import Context
 from .deadlines import Clock
-from .dispatch import Deliver, MethodTable, Origin
+from .dispatch import Acceptor, Deliver, MethodTable, Origin, begin
 from .method import Method
 from .thread_pool import ThreadPool
 
@@ -45,18 +46,12 @@ class CallRunner(Protocol):
     """What a call needs of the runner it runs in."""
 
     runs: set[InboundCall]
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
 
     @property
     def service(self) -> MethodTable:
         """Whose methods it runs."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop."""
-
-    @property
-    def clock(self) -> Clock:
-        """The deadlines."""
 
     @property
     def pool(self) -> ThreadPool:
@@ -66,8 +61,8 @@ class CallRunner(Protocol):
         """The places of a method that has a concurrency of its own."""
 
 
-class CallOrigin(Origin, Protocol):
-    """An origin whose calls take time."""
+class CallAcceptor(Acceptor, Protocol):
+    """An acceptor of calls that take time."""
 
     def settle(self, call: InboundCall) -> None:
         """The call has its answer, which is delivered next."""
@@ -81,16 +76,10 @@ logger = logging.getLogger("dragoman")
 STEPS = 1_000
 """Progress of one call on its way from its thread to the loop; what is beyond that is dropped."""
 
-if sys.version_info >= (3, 12):
-
-    def _task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task that starts at once, so that a handler that never waits costs no scheduling."""
-        return asyncio.Task(work, loop=loop, eager_start=True)
-
+if sys.version_info >= (3, 12):  # a task that starts at once, so that a handler that never waits costs no scheduling
+    _task: Callable[..., asyncio.Task[None]] = partial(asyncio.Task, eager_start=True)
 else:
-
-    def _task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return loop.create_task(work)
+    _task = asyncio.Task
 
 
 class InboundCall:
@@ -109,6 +98,7 @@ class InboundCall:
         "_task",
         "_threads",
         "_told",
+        "acceptor",
         "after",
         "cancelled",
         "deliver",
@@ -126,7 +116,8 @@ class InboundCall:
         runner: CallRunner,
         method: Method,
         message: Request | Notification,
-        origin: CallOrigin,
+        acceptor: CallAcceptor,
+        origin: Origin,
         deliver: Deliver,
         key: Any = None,
     ) -> None:
@@ -134,6 +125,7 @@ class InboundCall:
         self.loop = runner.loop
         self.method = method
         self.message = message
+        self.acceptor = acceptor
         self.origin = origin
         self.peer = origin.peer
         self.key = key
@@ -178,7 +170,7 @@ class InboundCall:
             if method.stream:  # before the task: an eager one may end, and be released, in its first step
                 self._uncount()
             work = self._work() if method.concurrency is None else self._work_in_turn()
-            self._task = task = _task(self.loop, work)
+            self._task = task = _task(work, loop=self.loop)
             if task.done():  # an eager task that never waited
                 self._task = None
             elif self._begun and self._told:  # an eager task that was ended while it began
@@ -194,7 +186,7 @@ class InboundCall:
     def _uncount(self) -> None:
         """Give the place of a long-lived call back at once."""
         self._freed = True
-        self.origin.release(self)
+        self.acceptor.release(self)
 
     async def _work(self) -> None:
         self._begun = True
@@ -202,9 +194,10 @@ class InboundCall:
         if self._told:  # ended before it began
             self._close(None)
             return
+        method, message = self.method, self.message
         try:
-            context = Context(self.message, self, self.method.kind)
-            answer = await self.runner.service.dispatcher.work(self.method, self.message, context)
+            value = await begin(method, message, self)
+            answer = self.runner.service.dispatcher.written(method.binding, message, value)
         except asyncio.CancelledError:
             if not self._told:  # it was not we who cancelled: the handler did, or the loop is ending
                 answer = self.runner.service.answers.failed(self.message, LocalError("the handler was cancelled"))
@@ -271,12 +264,12 @@ class InboundCall:
         if self._told:
             return
         self._told = True
-        deliver, self.deliver = self.deliver, _nothing
+        deliver, self.deliver = self.deliver, nothing
         try:
-            self.origin.settle(self)
+            self.acceptor.settle(self)
             deliver(answer)
         except Exception as error:  # a fault of ours on the way: the caller still gets an answer
-            self.origin.settle(self)
+            self.acceptor.settle(self)
             deliver(self.runner.service.answers.failed(self.message, error))
 
     def _gone(self) -> None:
@@ -286,13 +279,13 @@ class InboundCall:
             self._place.leave()
         if not self._freed:
             self._freed = True
-            self.origin.release(self)
+            self.acceptor.release(self)
 
     def refused(self, refusal: Refusal) -> bytes | None:
         """What its caller is told in place of a result; None where the caller waits for none."""
         if isinstance(self.message, Notification):
             return None
-        return failure(self.message.id, self.origin.dialect.error(refusal), self.message.version)
+        return failure(self.message.id, self.acceptor.dialect.error(refusal), self.message.version)
 
     @property
     def is_here(self) -> bool:
@@ -341,7 +334,7 @@ class InboundCall:
         if self._told:
             return False
         if self.peer is not None and self.origin.reply_stream is None:
-            return bool(self.peer.inbox.tell_progress(message.id, value))
+            return bool(self.peer.tell_progress(message.id, value))
         return False
 
     def speak(self, raw: bytes) -> bool:
@@ -357,7 +350,7 @@ class InboundCall:
             return False
         if (say := self.origin.reply_stream) is not None:
             return say(raw)
-        return self.peer is not None and bool(self.peer.inbox.tell(raw))
+        return self.peer is not None and bool(self.peer.tell(raw))
 
     def _hand_over(self, say: Callable[..., bool], *words: Any) -> bool:
         """From a thread to the loop; False when too much is on its way already."""
@@ -370,7 +363,7 @@ class InboundCall:
         self._steps -= 1
         say(*words)
 
-    async def thread(self, context: Context, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    async def thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         self._pool = self.runner.pool
         work = self._pool.submit(function, arguments)
         try:
@@ -451,5 +444,5 @@ class InboundCall:
         return self._awaited(work) if self.method.kind == "thread" else work
 
 
-def _nothing(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
-    pass
+def nothing(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
+    """The `deliver` of what is not answered."""

@@ -56,7 +56,7 @@ class Site(Protocol):
     def left(self) -> float | None:
         """Seconds until the call's deadline."""
 
-    def thread(self, context: Context, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Awaitable[Any]:
+    def thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Awaitable[Any]:
         """Run a plain function where it may block."""
 
 

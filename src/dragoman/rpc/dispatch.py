@@ -1,18 +1,18 @@
 """The one way in: whatever asks, from a channel, an exchange, a batch or `answer(bytes)`, is dispatched here.
 
-A `Dispatcher` finds the method of a message, runs it in place where it never waits, and else hands it to its origin,
+A `Dispatcher` finds the method of a message, runs it in place where it never waits, and else hands it to its acceptor,
 which knows what may run and where. Rules:
 
-- It waits for nothing and imports no asyncio: origins with a loop make tasks and threads of calls, that without one
+- It waits for nothing and imports no asyncio: acceptors with a loop make tasks and threads of calls, that without one
   runs them where it stands.
-- An `Origin` is where a message came from: its caller, where its answer and what is sent ahead of it go, which peer can
-  be called back, if any, and who refuses it.
+- An `Origin` is where a message came from: its caller, where what is sent ahead of its answer goes, which peer can be
+  called back, if any. An `Acceptor` takes calls on, or refuses them: a peer, an exchange, or `answer` itself.
 - Each request is answered by exactly one `deliver`; `deliver(None)` says that nothing is owed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
 from typing import Any, Protocol, TypeAlias
 
@@ -23,7 +23,7 @@ from ..jsonrpc.codec import Answer, Leniency
 from ..jsonrpc.errors import PLAIN, Dialect, LocalError, Refusal, RpcError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result, Single
-from .context import Context
+from .context import Context, Site
 from .method import Handler, Method
 from .middleware import Call, drive
 from .responses import Answers
@@ -39,28 +39,35 @@ Speak: TypeAlias = Callable[[bytes], bool]
 """Sends one whole message ahead of an answer; False when it was dropped."""
 
 
-class Origin(Protocol):
-    """Where a message came from, and where what it causes goes."""
+class Origin:
+    """Where a message came from.
 
-    @property
-    def caller(self) -> Caller:
-        """What the wire knows about the far end."""
+    `peer`: the `Peer` to call back; None where the wire carries no calls back. `reply_stream` takes what is sent ahead of
+    the answer, where that is not simply the peer's channel. `taken`: it is part of a batch that was taken on before
+    draining began.
+    """
 
-    @property
-    def peer(self) -> Any:
-        """The `Peer` to call back; None where the wire carries no calls back."""
+    __slots__ = ("caller", "peer", "reply_stream", "taken")
 
-    @property
-    def reply_stream(self) -> Speak | None:
-        """Takes what is sent ahead of the answer, where that is not simply the peer's channel."""
+    def __init__(
+        self, caller: Caller, peer: Any = None, reply_stream: Speak | None = None, taken: bool = False
+    ) -> None:
+        self.caller = caller
+        self.peer = peer
+        self.reply_stream = reply_stream
+        self.taken = taken
+
+
+class Acceptor(Protocol):
+    """Takes calls on, or refuses them: a peer, an exchange, or `answer` itself."""
 
     @property
     def dialect(self) -> Dialect:
-        """What this far end calls refusals, cancels and progress."""
+        """What its far end calls refusals, cancels and progress."""
 
     @property
     def limits(self) -> Limits:
-        """What bounds a batch from here."""
+        """What bounds a batch from there."""
 
     def heard(self, message: Notification) -> bool:
         """A notification came. True when it is the protocol's own (a cancel, progress): no method gets it."""
@@ -68,7 +75,7 @@ class Origin(Protocol):
     def takes_inline(self, message: Request | Notification) -> bool:
         """Whether a method that never waits may run now, in place."""
 
-    def start(self, method: Method, message: Request | Notification, deliver: Deliver) -> None:
+    def start(self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver) -> None:
         """Take on a call that takes time: run it, have it wait, or refuse it."""
 
     def responded(self, message: Result | Failure) -> None:
@@ -77,10 +84,10 @@ class Origin(Protocol):
     def malformed(self, message: Malformed) -> bool:
         """What is no message came. True when it is dealt with; else it is answered."""
 
-    def batch(self) -> Origin:
-        """The origin of the elements of a batch that has been taken on."""
+    def batched(self, origin: Origin) -> Origin:
+        """The origin of the elements of a batch that is taken on."""
 
-    def deliver_batch(self, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: Origin, answer: bytes | None, count: int, deliver: Deliver) -> None:
         """Deliver the answers to a batch, so many in one text."""
 
 
@@ -91,6 +98,8 @@ class MethodTable(Protocol):
     lenient: Leniency
     answers: Answers
     dispatcher: Dispatcher
+    modest: int
+    """An answer of at most so many bytes is within every limit."""
 
     def route(
         self, message: Request | Notification, caller: Caller, peer: Any = None
@@ -106,76 +115,63 @@ class Dispatcher:
     def __init__(self, table: MethodTable) -> None:
         self.table = table
 
-    def dispatch(self, message: Message, origin: Origin, deliver: Deliver) -> None:
+    def dispatch(self, message: Message, acceptor: Acceptor, origin: Origin, deliver: Deliver) -> None:
         """Answer one message, now or later. Raises nothing: a fault of ours is the answer."""
         try:
             kind = type(message)
-            if kind is Request or kind is Notification:
-                self._call(message, origin, deliver)  # type: ignore[arg-type]
+            if kind is Request or (kind is Notification and not acceptor.heard(message)):  # type: ignore[arg-type]
+                self._call(message, acceptor, origin, deliver)  # type: ignore[arg-type]
             elif kind is Batch:
-                self._batch(message, origin, deliver)  # type: ignore[arg-type]
-            elif kind is Malformed:
-                self._malformed(message, origin, deliver)  # type: ignore[arg-type]
+                self._batch(message, acceptor, origin, deliver)  # type: ignore[arg-type]
+            elif kind is Malformed and not acceptor.malformed(message):  # type: ignore[arg-type]
+                answer = self.table.answers.malformed(message, acceptor.dialect)  # type: ignore[arg-type]
+                deliver(answer, message.refusal)  # type: ignore[union-attr]
             else:
-                origin.responded(message)  # type: ignore[arg-type]
+                if kind is Result or kind is Failure:
+                    acceptor.responded(message)  # type: ignore[arg-type]
                 deliver(None)
         except Exception as error:
-            deliver(self.table.answers.fault(message, error, origin.dialect))
+            deliver(self.table.answers.fault(message, error, acceptor.dialect))
 
-    def _call(self, message: Request | Notification, origin: Origin, deliver: Deliver) -> None:
+    def _call(self, message: Request | Notification, acceptor: Acceptor, origin: Origin, deliver: Deliver) -> None:
         table = self.table
-        if type(message) is Notification and origin.heard(message):
-            deliver(None)
-            return
         try:
             method, message = table.route(message, origin.caller, origin.peer)
         except Exception as error:  # turned away, or a fault of the router's own
             why = Refusal("unfit", error.message) if isinstance(error, RpcError) else None
-            deliver(table.answers.failed(message, error, origin.dialect), why)
+            deliver(table.answers.failed(message, error, acceptor.dialect), why)
             return
         if method is None:
             deliver(table.answers.unknown(message))
-        elif method.runs_inline and origin.takes_inline(message):
+        elif method.runs_inline and acceptor.takes_inline(message):
             deliver(self.run_inline(method, message, origin))
         else:
-            origin.start(method, message, deliver)
+            acceptor.start(origin, method, message, deliver)
 
-    def _malformed(self, message: Malformed, origin: Origin, deliver: Deliver) -> None:
-        if origin.malformed(message):
-            deliver(None)
-        else:
-            deliver(self.table.answers.malformed(message, origin.dialect), message.refusal)
-
-    def _batch(self, batch: Batch, origin: Origin, deliver: Deliver) -> None:
+    def _batch(self, batch: Batch, acceptor: Acceptor, origin: Origin, deliver: Deliver) -> None:
         answers = self.table.answers
-        dialect = origin.dialect
+        dialect = acceptor.dialect
         if not dialect.batches:
             deliver(answers.no_batch(dialect), Refusal("unfit", "no batches"))
             return
         asked: list[Single] = []
         for message in batch.messages:
             if isinstance(message, Result | Failure):
-                origin.responded(message)
-            elif not (isinstance(message, Malformed) and origin.malformed(message)):
+                acceptor.responded(message)
+            elif not (isinstance(message, Malformed) and acceptor.malformed(message)):
                 asked.append(message)
-        inner = origin.batch()
-
-        def start(message: Single, deliver: Deliver) -> None:
-            if isinstance(message, Request | Notification):
-                self._call(message, inner, deliver)
-            else:
-                deliver(answers.malformed(message, dialect) if isinstance(message, Malformed) else None)
+        inner = acceptor.batched(origin)
 
         def done(found: list[bytes], size: int) -> None:
-            inner.deliver_batch(answers.batch(found, size) if found else None, len(found), deliver)
+            answer = answers.batch(found, size) if found else None
+            acceptor.deliver_batch(origin, answer, len(found), deliver)
 
-        limits = origin.limits
         BatchResponder(
             asked,
-            start,
+            lambda message, deliver: self.dispatch(message, acceptor, inner, deliver),
             done,
             lambda message, error: answers.fault(message, error, dialect),
-            width=limits.batch_concurrency,
+            width=acceptor.limits.batch_concurrency,
             allowed=self.table.limits.response_size,
         ).step()
 
@@ -200,40 +196,37 @@ class Dispatcher:
             if call is not None:
                 call.over = True
 
-    async def work(self, method: Method, message: Request | Notification, context: Context) -> bytes | None:
-        """Run any method: its answer, or None for a notification. Raises CancelledError alone."""
-        binding = method.binding
-        try:
-            if method.handler is not None:
-                id = UNSET if type(message) is Notification else message.id
-                value = await method.handler(Call(message.method, message.params, id, context))
-            elif method.kind == "async":
-                value = await binding.function(*binding.arguments(message.params, context))
-            else:
-                value = await run(method, binding.arguments(message.params, context), context)
-            return self.written(binding, message, value)
-        except (Exception, SystemExit) as error:
-            return self.table.answers.failed(message, error)
-
     def written(self, binding: Handler, message: Request | Notification, value: Any) -> bytes | None:
         """A method's result as the answer to a message, in the form of its version; None for a notification."""
         if type(message) is Notification:
             return None
         if value is UNSET:
             value = None
-        answers = self.table.answers
         if message.version == "1.0":
-            return answers.fitting(message, binding.encode({"result": value, "error": None, "id": message.id}))
-        return answers.fitting(message, binding.encode(Answer(value, message.id)))
+            answer = binding.encode({"result": value, "error": None, "id": message.id})
+        else:
+            answer = binding.encode(Answer(value, message.id))
+        return answer if len(answer) <= self.table.modest else self.table.answers.fitting(message, answer)
 
 
-async def run(method: Method, arguments: tuple[Any, ...], context: Context) -> Any:
+def begin(method: Method, message: Request | Notification, site: Site) -> Awaitable[Any]:
+    """Begin any method's work: what gives its result when it is awaited. Raises what its arguments raise."""
+    binding = method.binding
+    if method.handler is not None:
+        id = UNSET if type(message) is Notification else message.id
+        return method.handler(Call(message.method, message.params, id, Context(message, site, method.kind)))
+    context = Context(message, site, method.kind) if binding.wants_context else None
+    arguments = binding.arguments(message.params, context)
+    return binding.function(*arguments) if method.kind == "async" else run(method, arguments, site)
+
+
+async def run(method: Method, arguments: tuple[Any, ...], site: Site) -> Any:
     """Call a method's function where its kind runs."""
     function = method.binding.function
     if method.kind == "async":
         return await function(*arguments)
     if method.kind == "thread":
-        return await context._site.thread(context, function, arguments)
+        return await site.thread(function, arguments)
     return function(*arguments)
 
 
@@ -267,7 +260,7 @@ class InlineCall:
         origin = self.origin
         if self.over or origin.peer is None or origin.reply_stream is not None or isinstance(message, Notification):
             return False
-        return bool(origin.peer.inbox.tell_progress(message.id, value))
+        return bool(origin.peer.tell_progress(message.id, value))
 
     def speak(self, raw: bytes) -> bool:
         origin = self.origin
@@ -275,10 +268,10 @@ class InlineCall:
             return False
         if origin.reply_stream is not None:
             return origin.reply_stream(raw)
-        return origin.peer is not None and bool(origin.peer.inbox.tell(raw))
+        return origin.peer is not None and bool(origin.peer.tell(raw))
 
     def _cannot(self, context: Context, verb: str) -> LocalError:
-        if isinstance(self.origin, Nowhere):
+        if self.origin is HERE:
             return LocalError(f"{context.method}: there is no wire to {verb} on")
         return LocalError(f"{context.method}: a call that awaits nothing cannot {verb}: await it in an async function")
 
@@ -294,17 +287,18 @@ class InlineCall:
     def left(self) -> float | None:
         return None
 
-    async def thread(self, context: Context, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    async def thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         return function(*arguments)
 
 
-class Nowhere:
-    """The origin of what `Service.answer` is given: no wire, no loop, and the calling thread runs what it asks."""
+HERE = Origin(Caller())
+"""The origin of what `Service.answer` is given: no wire, no loop."""
+
+
+class LooplessAcceptor:
+    """Takes on what `Service.answer` is given: the calling thread runs it."""
 
     __slots__ = ("_dispatcher", "error")
-    caller = Caller()
-    peer = None
-    reply_stream = None
     dialect = PLAIN
 
     def __init__(self, dispatcher: Dispatcher) -> None:
@@ -322,15 +316,25 @@ class Nowhere:
     def takes_inline(self, message: Request | Notification) -> bool:
         return True
 
-    def start(self, method: Method, message: Request | Notification, deliver: Deliver) -> None:
-        dispatcher = self._dispatcher
+    def start(self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver) -> None:
+        if method.handler is None:
+            deliver(self._dispatcher.run_inline(method, message, origin))
+            return
+        dispatcher, answers = self._dispatcher, self._dispatcher.table.answers
+
+        async def work() -> bytes | None:
+            try:
+                return dispatcher.written(method.binding, message, await begin(method, message, InlineCall(origin)))
+            except (Exception, SystemExit) as error:
+                return answers.failed(message, error)
+
         answer: bytes | None = None
         try:
-            answer = drive(dispatcher.work(method, message, Context(message, InlineCall(self), method.kind)))
+            answer = drive(work())
         except LocalError as error:
             self.error = error
         except BaseException as error:
-            answer = dispatcher.table.answers.failed(message, error)
+            answer = answers.failed(message, error)
         deliver(answer)
 
     def responded(self, message: Result | Failure) -> None:
@@ -339,10 +343,10 @@ class Nowhere:
     def malformed(self, message: Malformed) -> bool:
         return False
 
-    def batch(self) -> Nowhere:
-        return self
+    def batched(self, origin: Origin) -> Origin:
+        return origin
 
-    def deliver_batch(self, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: Origin, answer: bytes | None, count: int, deliver: Deliver) -> None:
         deliver(answer)
 
 

@@ -119,6 +119,7 @@ class OutboundCall:
 
     def settle(self, raw: Any) -> None:
         """The result came."""
+        self.peer.clock.drop(self)
         if self.future.done():
             return
         try:

@@ -1,8 +1,7 @@
 """A peer: one end of a channel. It calls, and it is called.
 
-The read side never waits for a handler or for a write: `received` takes a message, settles what
-can be settled at once and hands the rest to an `InboundCall`. Pending calls belong to the peer, not to its
-channel. Answers are never dropped; progress is, when the far end reads too slowly.
+How it is called is `ChannelEnd`'s; here is how it calls, how it is lost, attached anew and closed. Pending calls belong to
+the peer, not to its channel.
 """
 
 from __future__ import annotations
@@ -12,22 +11,18 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
-from weakref import WeakSet
 
-import msgspec
 from msgspec import UNSET
 
-from ..channel import LIMITS, Caller, Channel, ChannelError, Closed, Ended
+from ..channel import LIMITS, Channel, ChannelError, Closed, Ended
 from ..jsonrpc.codec import Call as WireCall
 from ..jsonrpc.codec import Leniency
-from ..jsonrpc.errors import LSP, BadAnswer, CallTimeout, Dialect, LocalError, Refusal, RpcError
+from ..jsonrpc.errors import LSP, CallTimeout, Dialect, LocalError, Refusal, RpcError
 from ..jsonrpc.limits import Limits
-from ..jsonrpc.messages import Failure, Notification, Result
 from ..jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, check, instance, many
 from .binding.results import to_json
-from .declared import UNDECLARED, ErrorRegistry
+from .channel_end import ChannelEnd
 from .dispatch import Speak
-from .inbox import Inbox, nameless
 from .method import ERROR
 from .middleware import Call, Middleware, Next, chain
 from .notifications import Notifications
@@ -57,7 +52,7 @@ PEER: Final = {
 """What the options of a Peer may be."""
 
 
-class Peer:
+class Peer(ChannelEnd):
     """One end of a channel: `call`, `notify`, `batch`, `proxy`, `notifications`, and a service for the far end's calls.
 
     Made by `connect` and by serving; `Peer(runner)` with `attach(channel)` for wires of your own.
@@ -76,42 +71,24 @@ class Peer:
         v1: bool = False,
     ) -> None:
         check("Peer", PEER, locals())
-        self.runner = runner
-        self.loop = runner.loop
-        self.clock = runner.clock
-        self.limits = limits or runner.service.limits
-        self.lenient = lenient or runner.service.lenient
+        service = runner.service
+        super().__init__(runner, limits or service.limits, lenient or service.lenient, dialect, errors)
         self.timeout = timeout if timeout is not None else self.limits.call_timeout
-        self.dialect = dialect
         self.v1 = v1
-        self.inbox = Inbox(self, runner, limits=self.limits, lenient=self.lenient, dialect=dialect)
-        self.conversation = self.inbox.conversation
-        self.channel: Channel | None = None
         self._why: ChannelError | None = None
-        self._errors = ErrorRegistry(errors) if errors else UNDECLARED
         self.middleware = tuple(middleware)
         self._chain = chain(self.middleware, self.unchained) if middleware else None
-        self.listeners: WeakSet[Notifications] | tuple[()] = ()
-        self._tasks: set[asyncio.Task[Any]] | None = None
-        self._end: asyncio.Task[None] | None = None  # of all closing, once draining is over
+        self._ending: asyncio.Task[None] | None = None  # of all closing, once draining is over
         # reconnection, see wires
         self.idempotent: frozenset[str] = frozenset()
         self.on_lost: Callable[[ChannelError], bool] | None = None
         self.on_state: OnState | None = None
-        self.closing = False
         self.state: Any = None
         """Free for who made this peer: what a protocol on top knows about the far end."""
-        self.alone = False
-        """No other peer uses this one's runner: it goes with the peer."""
         self.redialling: asyncio.Task[Any] | None = None
         self._online: asyncio.Future[None] | None = None
 
     # -- life
-
-    @property
-    def caller(self) -> Caller:
-        """What the wire knows about the far end."""
-        return self.channel.caller if self.channel is not None else Caller()
 
     @property
     def closed(self) -> bool:
@@ -123,12 +100,17 @@ class Peer:
         """How it was lost; None when we closed it, or while it lives."""
         return None if isinstance(self._why, Closed) else self._why
 
+    @property
+    def closing(self) -> bool:
+        """We close it."""
+        return self.conversation.closing
+
     def attach(self, channel: Channel) -> None:
         """Take a channel, and with it the calls that wait for one."""
-        self.channel = channel
         self._why = None
         self.runner.peers.add(self)
-        self.inbox.open(channel)
+        self.open(channel)
+        channel.open(self)
         self._say("connected", None)
         if self._online is not None:
             self._online.set_result(None)
@@ -159,28 +141,28 @@ class Peer:
         """However many close at once, each waits as long as it said, and the first whose time is up ends it for all."""
         if self._tasks is not None and (task := asyncio.current_task()) is not None:
             self._tasks.discard(task)  # what waits for the end is not waited for by it
-        self.closing = True
+        self.conversation.closing = True
         if self.redialling is not None:
             self.redialling.cancel()
         waited = self._online is not None
         self._give_up(Closed("the peer was closed"))
         seconds = self.limits.drain_timeout if drain is None else drain
-        if self._end is None and self.channel is not None and not self.conversation.idle and seconds:
-            await asyncio.wait([self.inbox.idle()], timeout=seconds)
-        if self._end is None or (self._end.done() and self.channel is not None):  # it got another channel since
-            self._end = self.loop.create_task(self._closed(waited))
-        await asyncio.shield(self._end)
+        if self._ending is None and self.channel is not None and not self.conversation.idle and seconds:
+            await asyncio.wait([self.idle()], timeout=seconds)
+        if self._ending is None or (self._ending.done() and self.channel is not None):  # it got another channel since
+            self._ending = self.loop.create_task(self._closed(waited))
+        await asyncio.shield(self._ending)
 
     async def _closed(self, waited: bool) -> None:
         channel = self.channel
         if channel is not None:
-            self.inbox.turn_away(Refusal("draining", "Draining: the peer closed before the call was done"))
+            self.turn_away(Refusal("draining", "Draining: the peer closed before the call was done"))
             for pending in list(self.conversation.outbound.values()):
                 self.abandon(pending)
                 pending.fail(Closed("the peer was closed"))
             await channel.close()
         if self._why is None or self.channel is not None or waited:
-            self.inbox.ended(Closed("the peer was closed"))
+            self.ended(Closed("the peer was closed"))
         for pending in self.conversation.abandon():
             pending.fail(Closed("the peer was closed"))
         if self._tasks:
@@ -200,11 +182,11 @@ class Peer:
         where = f"{self.caller.scheme}:{self.caller.remote}" if self.channel is not None else f"over: {self._why}"
         return f"<Peer {where}>"
 
-    # -- what the inbox hands on
-
-    def lost(self, why: ChannelError) -> None:
-        """The channel is over: every call of ours that it carried ends here."""
-        self.channel = None
+    def ended(self, why: ChannelError) -> None:
+        """The channel is over: what we owe on it is not waited for, every call of ours that it carried ends here."""
+        if self.conversation.followed and isinstance(why, Closed):
+            why = Ended("the far end closed the channel")
+        self._over()
         self._why = why
         back = self.on_lost is not None and not isinstance(why, Closed) and self.on_lost(why)
         if back:
@@ -218,11 +200,12 @@ class Peer:
             self.runner.peers.discard(self)
             for listener in tuple(self.listeners):
                 listener.end(self.ending)
+        self._settled()
 
     def given_up(self, why: ChannelError) -> None:
         """There will be no other channel."""
         self._give_up(why)
-        self.inbox.ended(why)
+        self.ended(why)
 
     def _give_up(self, why: ChannelError) -> None:
         """Calls that wait for another channel wait no longer."""
@@ -239,68 +222,6 @@ class Peer:
             self.on_state(state, why)
         except Exception:
             logger.exception("on_state failed")
-
-    def later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a coroutine beside the channel; `close` waits for it."""
-        if self._tasks is None:
-            self._tasks = set()
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def progressed(self, message: Notification) -> bool:
-        """Progress of a call of ours; False when it is of none."""
-        dialect = self.inbox.dialect
-        try:
-            progress = msgspec.json.decode(message.params)
-        except (msgspec.DecodeError, RecursionError, TypeError):
-            return False
-        token = progress.get(dialect.progress_key) if isinstance(progress, dict) else None
-        pending = self.conversation.outbound.get(token) if isinstance(token, int) else None
-        if pending is None:
-            return False
-        member = dialect.progress_value
-        pending.progressed(progress if member is None else progress.get(member))
-        return True
-
-    # -- answers to our calls
-
-    def answered(self, message: Result | Failure) -> None:
-        """An answer came. Whatever it makes ours raise ends its call."""
-        pending = self.conversation.resolve(message.id)
-        try:
-            self._settled(pending, message)
-        except Exception as error:
-            if pending is None:
-                raise
-            pending.fail(error)
-
-    def _settled(self, pending: OutboundCall | None, message: Result | Failure) -> None:
-        if type(message) is Result:
-            if pending is None and nameless(message.id):
-                self.fail_the_only(BadAnswer("an answer without an id: it must be that of the call"))
-            elif pending is None:
-                logger.debug("an answer that no call waits for, from %s", self.caller.remote)
-            else:
-                self.clock.drop(pending)
-                pending.settle(message.result)
-        elif isinstance(message, Failure):
-            error = self._errors.raised_by(message)
-            if pending is not None:
-                pending.fail(error)
-            elif nameless(message.id):
-                self.fail_the_only(error)
-
-    def fail_the_only(self, error: Exception) -> None:
-        """An answer whose id could not be read belongs to the one call, or the one batch, that is out."""
-        awaited = self.conversation.outbound
-        groups = {id(pending.group) for pending in awaited.values()}
-        if len(groups) == 1:
-            for pending in self.conversation.abandon():
-                pending.fail(error)
-        else:
-            logger.debug("an error without an id from %s: %s", self.caller.remote, error)
 
     # -- what goes out
 
@@ -420,12 +341,12 @@ class Peer:
             return
         channel = self.channel
         if channel is None:
-            raise self._over()
-        if call is not None and self.inbox.half_closed:
+            raise self._gone()
+        if call is not None and self.conversation.half_closed:
             raise Ended("the far end closed its sending side: it can answer nothing more")
         channel.send(raw, call)
 
-    def _over(self) -> ChannelError:
+    def _gone(self) -> ChannelError:
         return again(self._why) if self._why is not None else Closed("the peer has no channel")
 
     async def ready(self, timeout: float | None) -> Channel:
@@ -436,7 +357,7 @@ class Peer:
                     if self._online is not None:
                         await asyncio.shield(self._online)
                     elif self.channel is None:
-                        raise self._over()
+                        raise self._gone()
                     else:
                         await self.channel.flush()
         except TimeoutError:

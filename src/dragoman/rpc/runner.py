@@ -17,7 +17,7 @@ from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Message, Notification, Request, Result
 from .call import InboundCall
 from .deadlines import Clock
-from .dispatch import Deliver, MethodTable, Speak
+from .dispatch import Deliver, MethodTable, Origin
 from .method import Method
 from .thread_pool import ThreadPool
 
@@ -55,9 +55,8 @@ class Table(MethodTable, Protocol):
 
     name: str
 
-    @property
-    def has_quick(self) -> bool:
-        """Whether `answer_inline` may answer anything."""
+    quick: dict[Any, Any]
+    """What `answer_inline` may answer."""
 
     def answer_inline(self, raw: bytes) -> bytes | None:
         """The answer to what is answered in place; None for all else, of which nothing has run."""
@@ -69,30 +68,23 @@ class Runner:
     def __init__(self, table: Table) -> None:
         self.service = table
         self.gate = CallLimit(table.limits.calls)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._clock: Clock | None = None
+        self.loop: asyncio.AbstractEventLoop
+        """That of what it runs now, and the deadlines there; see `bind`."""
+        self.clock: Clock
+        self._bound: asyncio.AbstractEventLoop | None = None
         self.runs: set[InboundCall] = set()
         self.peers: set[Any] = set()
         """The `Peer`s whose calls it runs; it ends them when it drains."""
         self._pool: ThreadPool | None = None
         self._places: dict[Method, ConcurrencyLimit] = {}
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The running loop, from the first use on; a test client may run one app on several loops, one by one."""
+    def bind(self) -> None:
+        """Run on the running loop from now on; a test client may run one app on several loops, one by one."""
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._loop = loop
-            self._clock = Clock(loop)
+        if loop is not self._bound:
+            self._bound = self.loop = loop
+            self.clock = Clock(loop)
             self._pool = None
-        return loop
-
-    @property
-    def clock(self) -> Clock:
-        """The deadlines of everything in flight here."""
-        if self._clock is None:
-            self._clock = Clock(self.loop)
-        return self._clock
 
     @property
     def pool(self) -> ThreadPool:
@@ -117,7 +109,7 @@ class Runner:
 
     def _exchange(self, x: Exchange) -> None:
         service = self.service
-        if service.has_quick and not self.gate.draining:
+        if service.quick and not self.gate.draining:
             answer = service.answer_inline(x.request)
             if answer is not None:
                 x.respond(answer)
@@ -129,7 +121,8 @@ class Runner:
         try:
             refusal = self.gate.refusal()
             if refusal is None or type(message) not in _ASKING:
-                self.service.dispatcher.dispatch(message, ExchangeOrigin(self, x), x.respond)
+                origin = ExchangeOrigin(self, x)
+                self.service.dispatcher.dispatch(message, origin, origin, x.respond)
             else:
                 self._refuse(x, message, refusal)
         except Exception as error:
@@ -146,6 +139,7 @@ class Runner:
         """One message and its answer."""
         if len(raw) > self.service.limits.message_size:
             return self.service.answers.oversized(len(raw))
+        self.bind()
         x = _Plain(raw, self.loop.create_future())
         self.exchange(x)
         try:
@@ -157,14 +151,15 @@ class Runner:
 
     def release(self) -> None:
         """Give back timers and threads; for a runner whose one peer is closed."""
-        if self._clock is not None:
-            self._clock.close()
+        if self._bound is not None:
+            self.clock.close()
         if self._pool is not None:
             self._pool.close()
             self._pool = None
 
     async def drain(self, timeout: float) -> None:
         """Refuse new calls, wait for those in flight, cancel what is left, close every channel."""
+        self.bind()
         self.gate.draining = True
         for peer in tuple(self.peers):
             peer.drain()
@@ -175,7 +170,7 @@ class Runner:
             self.gate.idle = None
         refusal = Refusal("draining", "Draining: the server closed before the call was done")
         for peer in tuple(self.peers):
-            peer.inbox.turn_away(refusal)
+            peer.turn_away(refusal)
         for run in tuple(self.runs):
             run.end(refusal)
         if self.peers:
@@ -183,22 +178,20 @@ class Runner:
         self.release()
 
 
-class ExchangeOrigin:
-    """The origin of what one exchange asks."""
+class ExchangeOrigin(Origin):
+    """The origin of what one exchange asks, and its acceptor."""
 
-    __slots__ = ("_runner", "_x", "caller", "calls")
-    peer = None
+    __slots__ = ("_runner", "_x", "calls")
 
     def __init__(self, runner: Runner, x: Exchange) -> None:
+        self.caller = x.caller
+        self.peer = None
+        self.reply_stream = x.stream
+        self.taken = True  # draining was looked at when the exchange came
         self._runner = runner
         self._x = x
-        self.caller = x.caller
         self.calls: list[InboundCall] | None = None
         """Those of the batch that it brought; None where it brought a single message."""
-
-    @property
-    def reply_stream(self) -> Speak | None:
-        return self._x.stream
 
     @property
     def dialect(self) -> Dialect:
@@ -214,17 +207,18 @@ class ExchangeOrigin:
     def takes_inline(self, message: Request | Notification) -> bool:
         return True
 
-    def start(self, method: Method, message: Request | Notification, deliver: Deliver) -> None:
+    def start(self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver) -> None:
         runner = self._runner
-        call = InboundCall(runner, method, message, self, deliver)
-        if self.calls is None:
-            self._x.gone = call.drop
-        elif (refusal := runner.gate.full()) is None:  # draining was looked at when the exchange came
-            self.calls.append(call)
-        else:
+        runner.bind()
+        call = InboundCall(runner, method, message, self, self, deliver)
+        refusal = runner.gate.enter(taken=True)
+        if refusal is not None:
             deliver(call.refused(refusal), refusal)
             return
-        runner.gate.enter()
+        if self.calls is None:
+            self._x.gone = call.drop
+        else:
+            self.calls.append(call)
         call.start()
 
     def settle(self, call: InboundCall) -> None:
@@ -243,7 +237,7 @@ class ExchangeOrigin:
     def malformed(self, message: Malformed) -> bool:
         return False
 
-    def batch(self) -> ExchangeOrigin:
+    def batched(self, origin: Origin) -> Origin:
         self.calls = []
         self._x.gone = self._gone
         return self
@@ -252,7 +246,7 @@ class ExchangeOrigin:
         for call in tuple(self.calls or ()):
             call.drop()
 
-    def deliver_batch(self, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: Origin, answer: bytes | None, count: int, deliver: Deliver) -> None:
         deliver(answer)
 
 

@@ -21,13 +21,13 @@ from ..channel import LIMITS, Caller
 from ..jsonrpc.codec import STRICT, Answer, Leniency, Wire, first_byte, plain, plain_batch, read
 from ..jsonrpc.errors import LocalError, RpcError
 from ..jsonrpc.limits import SERVER, Limits
-from ..jsonrpc.messages import Batch, Message, Notification, Request, Single
+from ..jsonrpc.messages import Batch, Message, Notification, Request
 from ..jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXT, check, instance, many
 from ..jsonrpc.scanner import SHORT, odd
 from .binding.binding import bind
 from .binding.signature import registrable
 from .context import Context
-from .dispatch import Dispatcher, Nowhere, run
+from .dispatch import HERE, Dispatcher, LooplessAcceptor, run
 from .method import Handler, Method, method_of
 from .middleware import Call, Middleware, Next, chain
 from .openrpc import document
@@ -99,7 +99,8 @@ class Service:
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self._table: dict[str, Method] = {}
         self._internal: dict[str, Method] = {}
-        self._quick: dict[Any, Handler] = {}
+        self.quick: dict[Any, Handler] = {}
+        """What `answer_inline` may answer."""
         self.dispatcher = Dispatcher(self)
         self._host: Runner | None = None
         self._behind: Runner | None = None
@@ -113,7 +114,7 @@ class Service:
         self.limits = limits
         self._short = min(SHORT, 2 * limits.depth)
         """A plain shape of at most so many bytes needs no second look."""
-        self._modest = min(limits.response_size, 2 * limits.depth)
+        self.modest = min(limits.response_size, 2 * limits.depth)
         """An answer of at most so many bytes is within every limit."""
 
     @property
@@ -213,9 +214,9 @@ class Service:
 
     def _link(self, method: Method) -> None:
         self.link(method)
-        self._quick.pop(method.name, None)
+        self.quick.pop(method.name, None)
         if method.quick and not method.binding.wants_context and not method.binding.opaque:
-            self._quick[method.name] = method.binding
+            self.quick[method.name] = method.binding
 
     def include(self, other: Service, *, prefix: str = "") -> None:
         """Take on the methods that `other` has now, each under `prefix` + its name, with its middleware.
@@ -236,11 +237,6 @@ class Service:
         for method in self._internal.values():
             self.link(method)
         return middleware
-
-    @property
-    def has_quick(self) -> bool:
-        """Whether `answer_inline` may answer anything."""
-        return bool(self._quick)
 
     def restrict(self, limits: Limits) -> None:
         """Answer under other limits from now on."""
@@ -303,7 +299,7 @@ class Service:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError):
             return None
         id = wire.id
-        binding = self._quick.get(wire.method)
+        binding = self.quick.get(wire.method)
         if (
             binding is None
             or id is UNSET
@@ -321,7 +317,7 @@ class Service:
             answer = binding.encode(Answer(None if value is UNSET else value, id))
         except BaseException as error:
             return self.answers.failed(_request(wire), error)
-        return answer if len(answer) <= self._modest else self.answers.fitting(Request("", UNSET, id), answer)
+        return answer if len(answer) <= self.modest else self.answers.fitting(Request("", UNSET, id), answer)
 
     def _wordy(self, wire: Wire, raw: bytes) -> bool:
         """Whether more than the arguments is wrong with a message, so that the long way says what."""
@@ -334,7 +330,7 @@ class Service:
 
     def _batch_at_once(self, raw: bytes) -> bytes | None:
         wires = plain_batch(raw)
-        quick = self._quick
+        quick = self.quick
         found = [quick.get(wire.method) for wire in wires]
         if None in found or not 0 < len(wires) <= self.limits.batch_length or odd(raw, self.limits.depth + 1):
             return None
@@ -355,7 +351,7 @@ class Service:
                 ready.append((binding, error, wire.id))  # type: ignore[arg-type]
                 unfit = True
         answers = []
-        size, allowed, modest = 1, self.limits.response_size, self._modest
+        size, allowed, modest = 1, self.limits.response_size, self.modest
         for (binding, arguments, id), wire in zip(ready, wires, strict=True):
             try:
                 if unfit and isinstance(arguments, BaseException):
@@ -390,26 +386,31 @@ class Service:
         return await self._behind.answer(raw)
 
     def _answer(self, message: Message, raw: bytes) -> bytes | None:
-        elements: Sequence[Single] = message.messages if type(message) is Batch else (message,)
-        found = [self.find(m.method) for m in elements if isinstance(m, Request | Notification)]
-        if any(method is not None and not method.quick for method in found):
+        """The answer to what is not answered in place: where nothing may block, nothing of it runs."""
+        kinds = set()
+        for one in message.messages if type(message) is Batch else (message,):
+            if type(one) is Request or type(one) is Notification:
+                method = self._table.get(one.method) or self._internal.get(one.method)
+                if method is not None and not method.quick:
+                    kinds.add(method.kind)
+        if kinds:
             if inside_a_loop():
                 raise LocalError("answer() would block the running loop: use `await service.answer_async(raw)` here")
-            if any(method is not None and method.kind == "async" for method in found):
+            if "async" in kinds:
                 from .background import run as run_behind  # noqa: PLC0415  (asyncio is paid for only by async methods)
 
                 return run_behind(lambda: self._answer_behind(raw))
-        origin = Nowhere(self.dispatcher)
+        acceptor = LooplessAcceptor(self.dispatcher)
         answers: list[bytes | None] = []
-        self.dispatcher.dispatch(message, origin, lambda answer, _=None: answers.append(answer))
-        if origin.error is not None:
-            raise origin.error
+        self.dispatcher.dispatch(message, acceptor, HERE, lambda answer, _=None: answers.append(answer))
+        if acceptor.error is not None:
+            raise acceptor.error
         return answers[0]
 
     @staticmethod
     def _last(method: Method) -> Next:
         async def last(call: Call) -> Any:
-            return await run(method, method.binding.arguments(call.params, call.context), call.context)
+            return await run(method, method.binding.arguments(call.params, call.context), call.context._site)
 
         return last
 

@@ -260,8 +260,7 @@ class _asker:
         from dragoman.jsonrpc.messages import Request
         from dragoman.mcp.protocol.admission import EVERYTHING, admit
         from dragoman.rpc.context import Context
-        from dragoman.rpc.dispatch import Dispatcher, InlineCall, Nowhere
-        from dragoman.rpc.service import Service
+        from dragoman.rpc.dispatch import HERE, InlineCall
 
         raw = json.dumps(request("tool")["params"]).encode()
         import msgspec
@@ -269,7 +268,7 @@ class _asker:
         message = Request("tools/call", msgspec.Raw(raw), 1)
         admitted = admit(message, None, EVERYTHING)
         assert admitted is not None
-        nowhere = InlineCall(Nowhere(Dispatcher(Service("nowhere"))))
+        nowhere = InlineCall(HERE)
         return Asker(Context(message, nowhere, "async"), admitted, Stand())
 
     async def __aexit__(self, *_: object) -> None: ...

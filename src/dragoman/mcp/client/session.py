@@ -163,9 +163,9 @@ class ClientSession:
         assert line is not None
         line.turn(stateless=not era.revision.stateful)
         line.peer.state = era.revision
-        line.peer.dialect = line.peer.inbox.dialect = of(era.revision)
+        line.peer.dialect = of(era.revision)
         # "The client MUST NOT write JSON-RPC responses" (2026's basic/transports/stdio)
-        line.peer.inbox.mute = not era.revision.server_calls
+        line.peer.mute = not era.revision.server_calls
         members = self._hello.meta(era.revision, self.level)
         self._head = b'{"_meta":{' + members + b"}" if members else b""
         self._members = members

@@ -208,7 +208,7 @@ class McpEndpoint:
                 refused(reply, NO_SESSION, null=known.null)
                 return
             # an error without an id is said as the session's revision has it
-            reader = HttpReader(reply, known, session.peer.inbox.dialect.null_id, server)
+            reader = HttpReader(reply, known, session.peer.dialect.null_id, server)
             if message is not None:
                 await session.take(message, request.body, reader, request.caller)
             elif request.method == "GET":

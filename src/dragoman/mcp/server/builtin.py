@@ -95,7 +95,7 @@ def methods(server: Answering) -> dict[str, Method]:
             raise RpcError.of(INVALID_REQUEST, "Invalid Request: `initialize` was answered already")
         session = begun(admitted)
         peer.state = session
-        peer.dialect = peer.inbox.dialect = dialect.of(session.revision)
+        peer.dialect = dialect.of(session.revision)
         result = InitializeResult(
             protocol_version=session.revision.date,
             capabilities=server.capabilities(session.revision),

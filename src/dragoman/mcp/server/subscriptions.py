@@ -429,7 +429,7 @@ class _Hearer:
         if peer is None or peer.closed:
             self._hub.leave(peer)
             return True
-        if peer.inbox.tell(self._hub.written(event.kind, event.uri)):
+        if peer.tell(self._hub.written(event.kind, event.uri)):
             return True
         if self.reader.tries < TRIES:
             return False

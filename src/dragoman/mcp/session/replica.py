@@ -270,7 +270,7 @@ class ReplicaSessions:
         service = self.host.service
         message = read(raw, service.limits, service.lenient)
         if not isinstance(message, Request | Batch):
-            session.peer.inbox.take(message, _nothing, session.say, session.caller)
+            session.peer.take(message, _nothing, session.say, session.caller)
 
     async def _read_handed(self, session: Session) -> None:
         """Take what was handed on and not heard of. Raises BusLost."""

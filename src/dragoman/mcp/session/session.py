@@ -208,7 +208,7 @@ class Session:
         self.record = record
         state = restored(record.whole)
         self.peer.state = state
-        self.peer.dialect = self.peer.inbox.dialect = of(state.revision)
+        self.peer.dialect = of(state.revision)
         self.keeper.restore(self)
 
     def catch_up(self, entries: Sequence[tuple[int, bytes]]) -> bool:
@@ -372,14 +372,14 @@ class Session:
 
     async def take(self, message: Message, raw: bytes, reader: Answering, caller: Caller) -> None:
         """One message of the client. Raises BusLost where it needs the engine that is away."""
-        inbox = self.peer.inbox
+        peer = self.peer
         if type(message) is Request:
             responder = Responder(self, reader, message)
-            inbox.take(message, responder.deliver, responder, caller)
+            peer.take(message, responder.deliver, responder, caller)
             if not responder.over:
                 responder.wait(owed=True)
         elif isinstance(message, Batch):
-            if not inbox.dialect.batches:
+            if not peer.dialect.batches:
                 reader.refused(NO_BATCHES)
                 return
             for one in message.messages if self.keeper.shares else ():
@@ -389,7 +389,7 @@ class Session:
             if self.keeper.shares:
                 await self._tell(message, raw)
             refusals: list[Refusal | None] = []  # nothing is owed: it is taken on, or not, at once
-            inbox.take(message, lambda _, refusal=None: refusals.append(refusal), self.say, caller)
+            peer.take(message, lambda _, refusal=None: refusals.append(refusal), self.say, caller)
             self.rest()
             if isinstance(message, Malformed):
                 reader.unfit(message)
@@ -401,7 +401,7 @@ class Session:
     def begin(self, message: Request, reader: Answering, caller: Caller) -> None:
         """The `initialize` that begins it; refused, it ends the session."""
         responder = Responder(self, reader, message, begins=True)
-        self.peer.inbox.take(message, responder.deliver, responder, caller)
+        self.peer.take(message, responder.deliver, responder, caller)
         if not responder.over:
             responder.wait(owed=False)
 
@@ -419,7 +419,7 @@ class Session:
 
     def _batch(self, batch: Batch, responder: Responder, caller: Caller) -> None:
         """Several messages at once: their answers leave together, and nothing where none is owed."""
-        inbox = self.peer.inbox
+        peer = self.peer
         service = self.keeper.host.service
         asks = any(
             isinstance(one, Request) or (isinstance(one, Malformed) and one.answerable) for one in batch.messages
@@ -431,7 +431,7 @@ class Session:
                 wrong = RpcError.of(-32600, "Invalid Request: initialize stands alone")
                 deliver(service.answers.failed(message, wrong))
             else:
-                inbox.take(message, deliver, responder, caller)
+                peer.take(message, deliver, responder, caller)
 
         def done(found: list[bytes], size: int) -> None:
             if found or asks:
