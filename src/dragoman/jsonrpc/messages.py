@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias, final
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct
 
 from .errors import Refusal
 
@@ -114,6 +114,3 @@ Response: TypeAlias = Result | Failure
 """Either kind of answer; works with isinstance."""
 Single: TypeAlias = Request | Notification | Result | Failure | Malformed
 Message: TypeAlias = Single | Batch
-
-Id: TypeAlias = str | int | float | None
-Params: TypeAlias = list[Any] | tuple[Any, ...] | dict[str, Any] | Raw | UnsetType

@@ -9,7 +9,6 @@ This module imports no asyncio, so that a script which only answers bytes never 
 from __future__ import annotations
 
 import copy
-import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, overload
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-logger = logging.getLogger("dragoman")
 
 SERVICE: Final = {
     "name": NAME,

@@ -11,6 +11,8 @@ from msgspec import UNSET, Raw
 
 from dragoman.jsonrpc.errors import InvalidParams
 from dragoman.rpc.binding.binding import Binding, bind
+from dragoman.rpc.binding.hooks import schemas
+from dragoman.rpc.binding.schema import REFS
 
 
 class Context:
@@ -31,6 +33,11 @@ def bound(function: Callable[..., Any]) -> Binding:
 def call(binding: Binding, params: Any = UNSET) -> Any:
     raw = params if params is UNSET else Raw(json.dumps(params).encode())
     return binding.function(*binding.arguments(raw, CONTEXT))
+
+
+def result_schema(binding: Binding) -> dict[str, Any]:
+    (schema,), components = schemas([binding.result.shown], refs=REFS, result=True)
+    return schema | ({"$defs": components} if components else {})
 
 
 def faults(binding: Binding, params: Any = UNSET) -> list[tuple[str, str]]:

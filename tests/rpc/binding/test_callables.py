@@ -14,7 +14,7 @@ from msgspec import Meta, Raw, Struct
 from typing_extensions import Doc
 
 from dragoman.jsonrpc.errors import LocalError, ParseError
-from tests.rpc.binding.bindings import bound, call, faults
+from tests.rpc.binding.bindings import bound, call, faults, result_schema
 
 
 def plain(a: int, b: int) -> Any:
@@ -115,7 +115,7 @@ async def test_coroutine_functions(function: Any) -> None:
 
 def test_the_type_behind_an_awaitable_is_the_result() -> None:
     assert bound(awaiting).result_type is int
-    assert bound(awaiting).result_schema() == {"type": "integer"}
+    assert result_schema(bound(awaiting)) == {"type": "integer"}
 
 
 def test_partial_keywords_keep_their_values() -> None:

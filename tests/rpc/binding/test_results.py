@@ -19,6 +19,7 @@ from dragoman.jsonrpc.codec import Answer
 from dragoman.jsonrpc.errors import BadAnswer, LocalError
 from dragoman.rpc.binding.binding import bind
 from dragoman.rpc.binding.results import result_decoder, to_json
+from tests.rpc.binding.bindings import result_schema
 from tests.rpc.binding.hinted import Special2, binding_of, faults, take
 
 
@@ -75,7 +76,7 @@ def test_results_that_can_only_go_out() -> None:
     def function() -> Point | Twice:
         return Point(1)
 
-    schema = bind(function, context_type=Special2).result_schema()
+    schema = result_schema(bind(function, context_type=Special2))
     assert schema["anyOf"] == [{"$ref": "#/$defs/Point"}, {"$ref": "#/$defs/Twice"}]
 
 
@@ -202,7 +203,7 @@ def test_pydantic_results() -> None:
     binding = bind(function, context_type=Special2)
     answer = Answer(Strict(theDay=datetime.date(2024, 1, 2)), 1)
     assert binding.encode(answer) == b'{"jsonrpc":"2.0","result":{"theDay":"2024-01-02"},"id":1}'
-    assert "theDay" in binding.result_schema()["properties"]
+    assert "theDay" in result_schema(binding)["properties"]
 
 
 def test_pydantic_references_are_hoisted() -> None:
@@ -221,9 +222,9 @@ def test_what_never_returns_and_what_only_goes_out() -> None:
     def model() -> Model | int:
         return 1
 
-    assert bind(never, context_type=Special2).result_schema() == {}
-    assert bind(choice, context_type=Special2).result_schema() == {}
-    schema = bind(model, context_type=Special2).result_schema()
+    assert result_schema(bind(never, context_type=Special2)) == {}
+    assert result_schema(bind(choice, context_type=Special2)) == {}
+    schema = result_schema(bind(model, context_type=Special2))
     assert schema["anyOf"][1] == {"type": "integer"}
 
 

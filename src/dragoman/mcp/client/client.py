@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -65,8 +64,6 @@ from .tools import KnownTools, typed
 
 if TYPE_CHECKING:
     from ...rpc.tracing import Hook
-
-logger = logging.getLogger("dragoman.mcp")
 
 T = TypeVar("T")
 _anything = result_decoder(Any)

@@ -51,7 +51,6 @@ class ServerProfile(Struct, frozen=True, kw_only=True):
     capabilities: ServerCapabilities
     server: Implementation | None = None
     instructions: str | None = None
-    discovered: DiscoverResult | None = None
 
 
 class ClientProfile(Struct, frozen=True):
@@ -387,7 +386,6 @@ def _era(found: DiscoverResult, revision: Revision) -> ServerProfile:
         capabilities=found.capabilities,
         server=server,
         instructions=None if found.instructions is UNSET else found.instructions,
-        discovered=found,
     )
 
 

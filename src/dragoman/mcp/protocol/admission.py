@@ -15,7 +15,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ...jsonrpc.errors import MESSAGES, METHOD_NOT_FOUND, InvalidParams, RpcError
+from ...jsonrpc.errors import InvalidParams, RpcError
 from ...jsonrpc.messages import Request
 from .encoding import decode
 from .headers import HeaderParam, check, check_version
@@ -371,11 +371,6 @@ def _shown(value: Raw) -> Any:
     """A value as a fault shows it: whole while it is short, else the beginning of its JSON text."""
     text = bytes(value)
     return value if len(text) <= SHOWN else text[:SHOWN].decode("utf-8", "ignore") + "..."
-
-
-def unknown(method: str) -> RpcError:
-    """-32601."""
-    return RpcError.of(METHOD_NOT_FOUND, MESSAGES[METHOD_NOT_FOUND])
 
 
 def bad_id() -> RpcError:

@@ -37,8 +37,6 @@ class Revision(Struct, frozen=True, kw_only=True):
     """An SSE stream begins with an event that has an id and no data, so that the server may close it and be polled."""
     null_error_id: bool = False
     """An error whose request's id could not be read has `"id": null`; elsewhere it has no id."""
-    disconnect_cancels: bool = False
-    """Over HTTP the caller's going away cancels its request."""
     argument_results: bool = False
     """Wrong arguments of a tool are a result with `isError`, for the model to read; elsewhere the error -32602."""
     structured: bool = True
@@ -116,7 +114,6 @@ R2026_07: Final = Revision(
     stateful=False,
     server_calls=False,
     routing_headers=True,
-    disconnect_cancels=True,
     argument_results=True,
     elicitation_modes=True,
     rich_forms=True,

@@ -11,7 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -25,8 +24,6 @@ from ...rpc.binding.hooks import schemas
 from ...rpc.binding.schema import REFS
 from ...rpc.binding.tree import Node
 from ..protocol.headers import MARK, HeaderParam, marked
-
-logger = logging.getLogger("dragoman.mcp")
 
 Schema: TypeAlias = dict[str, Any]
 RESULT: Final = "result"

@@ -15,7 +15,7 @@ from msgspec import Struct
 from ...jsonrpc.errors import LocalError
 from .annotations import ANY, Annotation, translate, translate_result
 from .decoder import Arguments, Plan, compiled, compiled_later, owning
-from .hooks import decoder, schemas
+from .hooks import decoder
 from .projection import projection
 from .results import write, writer
 from .schema import REFS, Parameter, described
@@ -67,11 +67,6 @@ class Binding(Struct, frozen=True, eq=False):
             schema = {"type": "object", "properties": {p.name: s for p, s in named}}
             schema["required"] = [p.name for p, _ in named if p.required]
             schema["additionalProperties"] = next((s for p, s in pairs if p.kind == "members"), False)
-        return schema | ({"$defs": components} if components else {})
-
-    def result_schema(self) -> dict[str, Any]:
-        """JSON Schema (2020-12) of the result."""
-        (schema,), components = schemas([self.result.shown], refs=REFS, result=True)
         return schema | ({"$defs": components} if components else {})
 
 
