@@ -39,9 +39,8 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     if not scheme_of(url):
         raise LocalError(f"Cannot listen on {masked(url)!r}: a URL begins with a scheme: {', '.join(SCHEMES)}")
     scheme = _known(url)
-    if options.guard is not None and not SCHEMES[scheme].guarded:
-        guarded = ", ".join(name for name, row in SCHEMES.items() if row.guarded)
-        raise LocalError(f"{masked(url)}: no guard stands at this door; guard= is for {guarded}")
+    if options.guard is not None and (why := SCHEMES[scheme].unguarded):
+        raise LocalError(f"{masked(url)}: no guard stands at this door, so guard= is not for it: {why}")
     with _packages(scheme):
         start: Listen = load(scheme, SCHEMES[scheme].listen)
         return await start(url, served, options)

@@ -47,7 +47,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     write_timeout: float | None = 30.0
     """A write that makes no headway for so long breaks its channel."""
     channels: int = 20_000
-    """Channels open at once per listener."""
+    """Channels open at once per listener, those among them whose TLS handshake or guard is not done."""
     message_timeout: float | None = 30.0
     """From the first to the last byte of a message that comes in parts, on a server's stream or WebSocket."""
     partial_bytes: int = 256 * MIB

@@ -5,24 +5,43 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 
 from ..channel import Admitted, Denied, Guard, Handshake
+from ..jsonrpc.codec import failure
+from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, RpcError
+from ..jsonrpc.messages import NULL
 from .urls import printable
 
 log = logging.getLogger("dragoman.wire")
 
 
 async def decide(guard: Guard, handshake: Handshake, timeout: float | None, door: str) -> Admitted | Denied:
-    """What a guard says of a caller. One that takes longer than `timeout` seconds denies with 503, one that raises with
-    500 and a reference that stands in the log. `door`: which, for the log."""
+    """What a guard says of a caller. One that takes longer than `timeout` seconds denies with 503; one that raises, or
+    returns something else, with 500 and a reference that stands in the log. An admission that has expired by then is
+    none: 401. `door`: which, for the log."""
     try:
         async with asyncio.timeout(timeout):
-            return await guard(handshake)
+            verdict = await guard(handshake)
+        if not isinstance(verdict, Admitted | Denied):
+            raise TypeError(f"a guard returns Admitted or Denied, not {type(verdict).__name__}")
     except TimeoutError:
         log.warning("%s: the guard did not decide within %s s", printable(door), timeout)
         words = "Busy: the guard at the door did not decide in time"
         return Denied(reason=words, status=503, headers=(("Retry-After", "1"),))
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise  # it is not waited for any more; else something of the guard's own was cancelled
         reference = os.urandom(6).hex()
         log.error("%s: the guard raised, reference %s", printable(door), reference, exc_info=error)
         return Denied(reason=f"Internal error; the reference is {reference}", status=500)
+    if isinstance(verdict, Admitted) and verdict.expires is not None and verdict.expires <= time.time():
+        return Denied(reason="The admission has expired")
+    return verdict
+
+
+def told(denied: Denied) -> bytes:
+    """A guard's no as a JSON-RPC error without an id, for wires that have no status of their own."""
+    code = INTERNAL_ERROR if denied.status >= 500 else INVALID_REQUEST
+    return failure(NULL, RpcError.of(code, denied.reason, {"status": denied.status}))

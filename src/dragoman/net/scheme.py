@@ -34,8 +34,8 @@ class Scheme(Struct, frozen=True, kw_only=True):
     """`async (url, {path: Servable}, Options) -> Listener`: who serves."""
     open_bus: str = ""
     """`async (url, tls) -> Bus`: who shares a bus; "" where it carries none."""
-    guarded: bool = False
-    """A guard (`Options.guard`) stands at its door; elsewhere one that is given is refused."""
+    unguarded: str = ""
+    """Why no guard (`Options.guard`) stands at its door, so that one that is given is refused; "" where one does."""
     socket: Literal["stream", "datagram", "unix", ""] = ""
     """What several processes that serve it take callers from, once it is bound."""
     alone: str = ""
@@ -58,7 +58,6 @@ def _web(plain: str, secure: str, dial: str, packages: Mapping[str, str]) -> dic
     wire: dict[str, Any] = {
         "dial": dial,
         "listen": "transports.http.listener.listen",
-        "guarded": True,
         "socket": "stream",
         "packages": packages,
     }
@@ -68,7 +67,7 @@ def _web(plain: str, secure: str, dial: str, packages: Mapping[str, str]) -> dic
 def _broker(engine: str, secure: str, port: int, tls_port: int, package: str, bus: str = "") -> dict[str, Scheme]:
     at = f"engines.{engine}"
     wire = {"dial": f"{at}.wire.dial", "listen": f"{at}.wire.listen", "open_bus": f"{at}.{bus}.open" if bus else ""}
-    return _pair(engine, secure, port, tls_port, place="path", guarded=True, packages={package: engine}, **wire)
+    return _pair(engine, secure, port, tls_port, place="path", packages={package: engine}, **wire)
 
 
 def _both(module: str) -> dict[str, Any]:
@@ -81,11 +80,25 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
         **_web("ws", "wss", "transports.http.websocket.dial", _WEBSOCKET),
         **_pair("tcp", "tls", None, None, place="host", socket="stream", **_both("stream.listener")),
         "unix": Scheme(place="name", socket="unix", open_bus="bus.unix.open", **_both("stream.listener")),
-        "udp": Scheme(place="host", socket="datagram", **_both("udp")),
-        "memory": Scheme(place="name", alone=_ONE_MEMORY, open_bus="bus.memory.open", **_both("memory")),
-        "memory+broker": Scheme(place="name", alone=_ONE_MEMORY, guarded=True, **_both("broker.memory")),
+        "udp": Scheme(
+            place="host",
+            socket="datagram",
+            unguarded="a datagram tells an address that anybody can forge, and no handshake proves it",
+            **_both("udp"),
+        ),
+        "memory": Scheme(
+            place="name",
+            alone=_ONE_MEMORY,
+            unguarded="a caller in this process can do all that the process can",
+            open_bus="bus.memory.open",
+            **_both("memory"),
+        ),
+        "memory+broker": Scheme(place="name", alone=_ONE_MEMORY, **_both("broker.memory")),
         "stdio": Scheme(
-            place="", alone="a process has one standard input, which workers cannot share", **_both("stream.stdio")
+            place="",
+            alone="a process has one standard input, which workers cannot share",
+            unguarded="the caller is the process that started this one, and it runs as the local user does",
+            **_both("stream.stdio"),
         ),
         **_broker("amqp", "amqps", 5672, 5671, "aiormq", "bus"),
         **_broker("mqtt", "mqtts", 1883, 8883, "paho"),

@@ -29,9 +29,9 @@ from typing import Any
 
 from ...channel import Admitted, Broken, Caller, Guard, Handshake, Identity, Options, Servable, exchanged
 from ...jsonrpc.codec import decode, failure
-from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, PLAIN, Refusal, RpcError, too_large
+from ...jsonrpc.errors import INTERNAL_ERROR, PLAIN, Refusal, RpcError, too_large
 from ...jsonrpc.messages import NULL, Batch, Malformed, Request
-from ...net.guarding import decide
+from ...net.guarding import decide, told
 from ...net.reconnect import BackgroundTasks, OutageLog, backoff
 from ...net.sockets import CannotListen, cannot_listen
 from ...net.urls import Url, number, printable
@@ -164,9 +164,7 @@ class BrokerListener:
             else:
                 self._refuse(f"was denied: {printable(verdict.reason)}")
                 if letter.reply_to:
-                    code = INTERNAL_ERROR if verdict.status >= 500 else INVALID_REQUEST
-                    error = RpcError.of(code, verdict.reason, {"status": verdict.status})
-                    answer = BrokerMessage(body=failure(NULL, error), correlation=letter.correlation)
+                    answer = BrokerMessage(body=told(verdict), correlation=letter.correlation)
                     await self.deliver(letter.reply_to, answer)
                 letter.settle("answered" if letter.reply_to else "nothing_owed")
         except Exception:

@@ -142,6 +142,15 @@ class StreamChannel(asyncio.BufferedProtocol):
             raise again(self._why)
 
     async def close(self) -> None:
+        await self._close(Closed(f"The channel to {self.caller.remote} was closed here"))
+
+    async def end(self, notice: bytes, why: ChannelError) -> None:
+        """Send one message more and then `close`, for this reason."""
+        if self._why is None:
+            self.send(notice)
+        await self._close(why)
+
+    async def _close(self, why: ChannelError) -> None:
         gone = self._gone
         if gone is None:
             gone = self._gone = self._loop.create_future()
@@ -152,7 +161,7 @@ class StreamChannel(asyncio.BufferedProtocol):
             await asyncio.wait([gone])
             return
         self._write()
-        self._why = self._ended() if self._finished else Closed(f"The channel to {self.caller.remote} was closed here")
+        self._why = self._ended() if self._finished else why
         try:
             wire.set_write_buffer_limits(high=1, low=0)  # "drained" means empty from here on
             with contextlib.suppress(TimeoutError):

@@ -2,7 +2,8 @@
 
 Rules:
 
-- An accepted channel is served at once, unless `limits.channels` are there; TLS handshakes count among them.
+- An accepted channel is served at once, unless `limits.channels` are there; TLS handshakes count among them. Where a
+  guard stands (`admission`), it is served once that has admitted it.
 - What a peer can cause at will (a handshake that fails, one channel too many) is one escaped line at debug level.
 - A closed door takes its socket file with it, if that is still its own.
 """
@@ -16,7 +17,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from ...channel import Caller, Channel, Closed, Listener, Options, Servable
+from ...channel import Caller, Channel, Closed, Guard, Listener, Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import FRAMINGS, FramingName, framing
 from ...net.accept import TLS_GOODBYE, LoadBoard, SharedDoor
@@ -35,6 +36,7 @@ from ...net.sockets import (
 )
 from ...net.urls import Url, parse, printable
 from ..partial import PartialMessages
+from .admission import Admissions
 from .channel import StreamChannel, Wire
 
 log = logging.getLogger("dragoman.wire")
@@ -100,32 +102,34 @@ class Door:
         self._channels: set[StreamChannel] = set()
         self._partial = PartialMessages(options.limits)
         self._open = True
+        self._guard: Admissions | None = None
         self._crowd: LoadBoard | None = options.crowd
         self._empty: asyncio.Event = asyncio.Event()
         self._empty.set()
 
-    async def start(self, url: Url, mode: int, given: list[socket.socket]) -> None:
+    async def start(self, url: Url, mode: int, given: list[socket.socket], guard: Guard | None) -> None:
         """Open it, on sockets that are shared with others where some are given."""
         loop = asyncio.get_running_loop()
-        if given:
-            self.url = self.url if url.scheme == "unix" else place(url, given)
-            self._servers += [self._accepting(door) for door in given]
-            return
-        if url.scheme == "unix":
+        unix = url.scheme == "unix"
+        doors = given
+        if unix and not given:
             door, self._remove = bind_unix(url, mode)
-            self._servers.append(await loop.create_unix_server(self._arrive, sock=door, backlog=ACCEPTS))
-            door.listen(BACKLOG)
-            return
-        doors = await bind(url, socket.SOCK_STREAM)
-        self.url = place(url, doors)
+            doors = [door]
+        elif not given:
+            doors = await bind(url, socket.SOCK_STREAM)
+        if not unix:
+            self.url = place(url, doors)
+        if guard is not None:
+            self._guard = Admissions(guard, self._limits.guard_timeout, self.url, self._served.attach)
         for door in doors:
-            if self._tls is not None:
-                self._servers.append(self._accepting(door, ACCEPTS))
-            else:
-                self._servers.append(await loop.create_server(self._arrive, sock=door, backlog=ACCEPTS))
-                door.listen(BACKLOG)
+            if given or self._tls is not None:
+                self._servers.append(self._accepting(door, 1 if given else ACCEPTS))
+                continue
+            create = loop.create_unix_server if unix else loop.create_server
+            self._servers.append(await create(self._arrive, sock=door, backlog=ACCEPTS))
+            door.listen(BACKLOG)
 
-    def _accepting(self, door: socket.socket, accepts: int = 1) -> SharedDoor:
+    def _accepting(self, door: socket.socket, accepts: int) -> SharedDoor:
         return SharedDoor(
             door,
             self._arrive,
@@ -140,6 +144,8 @@ class Door:
 
     async def close(self) -> None:
         self._open = False
+        if self._guard is not None:
+            self._guard.close()
         if self._remove is not None:
             self._remove()
             self._remove = None
@@ -151,6 +157,8 @@ class Door:
             if isinstance(server, SharedDoor):
                 await server.wait_closed()
         await self._empty.wait()
+        if self._guard is not None:
+            await self._guard.closed()
         self._partial.close()
 
     def _arrive(self) -> StreamChannel:
@@ -158,7 +166,8 @@ class Door:
 
     def admit(self, channel: StreamChannel, wire: Wire) -> None:
         """Serve a channel whose wire has come, unless there are too many."""
-        name = cast(asyncio.Transport, wire).get_extra_info("peername")
+        transport = cast(asyncio.Transport, wire)
+        name = transport.get_extra_info("peername")
         remote = remote_name(name) if self._scheme != "unix" else "a program on this machine"
         channel.caller = Caller(scheme=self._scheme, remote=remote, tls=self._tls is not None)
         counted = any(isinstance(server, SharedDoor) for server in self._servers)  # when it was accepted
@@ -168,7 +177,10 @@ class Door:
             return
         self._channels.add(channel)
         self._empty.clear()
-        self._served.attach(channel)
+        if self._guard is None:
+            self._served.attach(channel)
+        else:
+            self._guard.ask(channel, transport)
 
     def kept(self, channel: StreamChannel, size: int, message: int) -> None:
         self._partial.kept(channel, size, message)
@@ -176,6 +188,8 @@ class Door:
     def left(self, channel: StreamChannel) -> None:
         """A channel is over."""
         self._partial.kept(channel, 0, 0)
+        if self._guard is not None:
+            self._guard.left(channel)
         self._channels.discard(channel)
         if not self._channels:
             self._empty.set()
@@ -193,7 +207,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
         raise LocalError(f"{where.shown}: a TLS server needs its certificate: give an ssl.SSLContext as tls=")
     door = Door(where, sole(where, served), options)
     try:
-        await door.start(where, options.mode, inherited(url, options))
+        await door.start(where, options.mode, inherited(url, options), options.guard)
     except OSError as fault:
         await door.close()
         raise fault if isinstance(fault, LocalError) else cannot_listen(where, fault) from fault

@@ -1,0 +1,129 @@
+"""The guard at the doors of TCP, TLS and Unix sockets: asked about each channel once its handshake is done.
+
+Rules:
+
+- The guard sees where the caller comes from, its TLS certificate and, on a Unix socket, its process as the kernel knows it.
+- Nothing of the conversation is read before the guard has decided; what comes meanwhile stays in the system's buffers, and
+  in TLS's, which are bounded.
+- What the guard decides about counts among `limits.channels`, as handshakes do, and it has `limits.guard_timeout`.
+- Whom it denies gets one JSON-RPC error without an id and the end of the channel; who is admitted for a time gets the
+  same when that is over.
+- What a caller can cause at will is one escaped line at debug level.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+import time
+from collections.abc import Callable
+from functools import partial
+
+from msgspec.structs import replace
+
+from ...channel import Admitted, ChannelError, Closed, Denied, Guard, Handshake, UnixCredentials
+from ...jsonrpc.messages import Malformed
+from ...net.guarding import decide, told
+from ...net.reconnect import BackgroundTasks
+from ...net.urls import printable
+from .channel import StreamChannel
+
+log = logging.getLogger("dragoman.wire")
+
+_EXPIRED = Denied(reason="The admission has expired")
+
+
+class Unheard:
+    """A `Receiver` for a caller that is turned away: what it says is dropped."""
+
+    def received(self, message: bytes) -> None: ...
+
+    def refused(self, malformed: Malformed) -> None: ...
+
+    def resumed(self) -> None: ...
+
+    def finished(self) -> None: ...
+
+    def ended(self, why: ChannelError) -> None: ...
+
+
+class Admissions:
+    """The guard of one listener: the channels that it decides about, and those that it has admitted for a time.
+
+    `attach` takes a channel that is admitted. `url`: the door's, for the guard and the log.
+    """
+
+    def __init__(self, guard: Guard, timeout: float | None, url: str, attach: Callable[[StreamChannel], None]) -> None:
+        self._guard = guard
+        self._timeout = timeout
+        self._url = url
+        self._attach = attach
+        self._deciding: dict[StreamChannel, asyncio.Task[Admitted | Denied]] = {}
+        self._expiring: dict[StreamChannel, asyncio.TimerHandle] = {}
+        self._ends = BackgroundTasks(url)
+
+    def ask(self, channel: StreamChannel, transport: asyncio.Transport) -> None:
+        """Ask the guard about a channel whose wire has come, and do what it says."""
+        caller = channel.caller
+        handshake = Handshake(
+            scheme=caller.scheme,
+            url=self._url,
+            remote=caller.remote,
+            certificate=transport.get_extra_info("peercert") or None,  # {}: none was asked for, or none was checked
+            credentials=_credentials(transport) if caller.scheme == "unix" else None,
+        )
+        deciding = decide(self._guard, handshake, self._timeout, self._url)
+        self._deciding[channel] = task = asyncio.get_running_loop().create_task(deciding)
+        task.add_done_callback(partial(self._decided, channel))
+
+    def _decided(self, channel: StreamChannel, task: asyncio.Task[Admitted | Denied]) -> None:
+        if self._deciding.pop(channel, None) is None or task.cancelled():
+            return  # it has gone, or the door was closed, or the loop ends
+        verdict = task.result()
+        if isinstance(verdict, Denied):
+            channel.open(Unheard())
+            self._turn_away(channel, verdict)
+        else:
+            self._admit(channel, verdict)
+
+    def _admit(self, channel: StreamChannel, admitted: Admitted) -> None:
+        channel.caller = replace(channel.caller, identity=admitted.identity)
+        if admitted.expires is not None:
+            left = max(0.0, admitted.expires - time.time())
+            self._expiring[channel] = asyncio.get_running_loop().call_later(left, self._turn_away, channel, _EXPIRED)
+        self._attach(channel)
+
+    def _turn_away(self, channel: StreamChannel, denied: Denied) -> None:
+        """Tell why, and end: what is queued before it still goes out."""
+        self._expiring.pop(channel, None)
+        log.debug("%s: %s turned away: %s", self._url, channel.caller.remote, printable(denied.reason))
+        self._ends.begin(channel.end(told(denied), Closed(f"{channel.caller.remote} turned away: {denied.reason}")))
+
+    def left(self, channel: StreamChannel) -> None:
+        """A channel is over."""
+        if (deciding := self._deciding.pop(channel, None)) is not None:
+            deciding.cancel()
+        if (expiring := self._expiring.pop(channel, None)) is not None:
+            expiring.cancel()
+
+    def close(self) -> None:
+        """The door closes: those who are not admitted yet are not admitted any more."""
+        for channel in tuple(self._deciding):
+            self.left(channel)
+            channel.abort(Closed("The door was closed before the guard had decided"))
+
+    async def closed(self) -> None:
+        """Until those who were turned away are gone."""
+        await self._ends.wait(None)
+
+
+def _credentials(transport: asyncio.Transport) -> UnixCredentials | None:
+    """The process at the far end; None where the system does not say."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return None
+    kept = struct.Struct("iII")  # struct ucred of unix(7)
+    found = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, option, kept.size)
+    return UnixCredentials(*kept.unpack(found))
