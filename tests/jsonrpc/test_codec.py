@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw
 
 from dragoman import jsonrpc
 from dragoman.jsonrpc import codec
-from dragoman.jsonrpc.codec import Leniency, decode, encode, failure, key
+from dragoman.jsonrpc.codec import Leniency, decode, encode, failure, key, read
 from dragoman.jsonrpc.errors import InvalidParams, LocalError, RpcError
 from dragoman.jsonrpc.limits import SERVER, Limits
 from dragoman.jsonrpc.messages import (
@@ -87,6 +87,26 @@ def test_depth_is_a_limit_of_ours_and_the_same_on_every_python(before: bytes, af
         assert message.kind == "too_large", depth
         assert message.refusal is not None
         assert message.refusal.data == {"limit": "depth", "allowed": SERVER.depth}
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"":'])
+@pytest.mark.parametrize("padding", [b'" "', b'"[{"', b'"' + b"[{" * 40_000 + b'"', b'"' + b"x" * 70_000 + b'"'])
+def test_depth_is_the_same_in_a_long_text(opening: bytes, padding: bytes) -> None:
+    """Of a text above 64 KiB the brackets are counted in another way."""
+    closing = b"]" if opening == b"[" else b"}"
+    for depth, fits in ((SERVER.depth - 2, True), (SERVER.depth - 1, False)):
+        deep = opening * depth + b"1" + closing * depth
+        for params in (b"[%b,%b]" % (padding, deep), b"[%b,%b]" % (deep, padding)):
+            found = decode(b'{"jsonrpc":"2.0","method":"a","params":%b,"id":1}' % params)
+            assert isinstance(found, Request) == fits, (depth, params[:10])
+
+
+@pytest.mark.parametrize("length", [308, 309, 310, 400, 1_000])
+def test_a_long_number_is_found_wherever_it_stands(length: int) -> None:
+    for before in range(0, 420, 7):
+        raw = b'{"jsonrpc":"2.0","method":"a","params":["%b",%b,2],"id":1}' % (b"x" * before, b"9" * length)
+        for text in (raw, raw.replace(b",2]", b',"' + b"12 words " * 9_000 + b'"]')):
+            assert isinstance(read(text, SERVER, codec.STRICT), Malformed) == (length > 308), before
 
 
 @pytest.mark.parametrize("depth", [1, 3, 40, 99, 512])

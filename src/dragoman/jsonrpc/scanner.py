@@ -23,6 +23,7 @@ _SHAPE = bytes.maketrans(
 SHORT = 200
 """A shorter text holds no number beyond a double, but for three digits of exponent."""
 _LONG_RUN = b"0" * SHORT
+_QUARTERS = b"0" * 4
 _DIGITS = frozenset(b"0123456789")
 _NO_OPENING = bytes(set(range(256)) - set(b"[{"))
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
@@ -43,8 +44,13 @@ def odd(raw: bytes, depth: int) -> bool:
         raw.isascii() or raw.decode()
     except UnicodeDecodeError:
         return True
-    # a run of so many digits has one at every place that is a multiple of its length: most texts need no more than that
-    if not _DIGITS.isdisjoint(raw[SHORT - 1 :: SHORT]) and _LONG_RUN in raw.translate(_SHAPE):
+    # a run of so many digits has one at every place that is a multiple of its length, and four in a row at every
+    # multiple of a quarter of it: most texts need no more than the first look, nearly all others no more than the second
+    if (
+        not _DIGITS.isdisjoint(raw[SHORT - 1 :: SHORT])
+        and _QUARTERS in raw[:: SHORT // 4].translate(_SHAPE)
+        and _LONG_RUN in raw.translate(_SHAPE)
+    ):
         return True
     return len(raw) > 2 * depth and too_deep(raw, depth)
 
@@ -55,7 +61,7 @@ def too_deep(raw: bytes, depth: int) -> bool:
     The interpreter's own bound on recursion is another with each Python; this one is ours. A text of at most twice as
     many bytes cannot be too deep, so callers ask only for longer ones; most of those have few brackets in all.
     """
-    if len(raw.translate(None, _NO_OPENING)) <= depth:
+    if _openings(raw, depth) <= depth:
         return False
     if b"\\" in raw:
         raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -78,6 +84,20 @@ def too_deep(raw: bytes, depth: int) -> bool:
             return True
         level = levels[-1]
     return False
+
+
+def _openings(raw: bytes, depth: int) -> int:
+    """How many arrays and objects begin in this text, brackets in strings included; of a long text no more than
+    `depth` + 1 are counted, so that a long text with few of them costs next to nothing."""
+    if len(raw) <= _PIECE:
+        return len(raw.translate(None, _NO_OPENING))
+    count, find = 0, raw.find
+    for opening in b"[{":
+        at = find(opening)
+        while at >= 0 and count <= depth:
+            count += 1
+            at = find(opening, at + 1)
+    return count
 
 
 def unholdable(raw: bytes | Raw) -> str | None:

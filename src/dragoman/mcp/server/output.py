@@ -119,7 +119,8 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
 
     def unstructured(value: Any, admitted: Admitted) -> Raw:
         if type(value) is str:
-            return Raw((begin_stateful if admitted.revision.stateful else begin_stateless) + _quoted(value) + b"}]}")
+            begin = begin_stateful if admitted.revision.stateful else begin_stateless
+            return Raw(b"".join((begin, _quoted(value), b"}]}")))  # one copy, where each `+` makes another
         if isinstance(value, CallToolResult):
             return finish(value, admitted.revision, stamp)
         return finish(CallToolResult(content=blocks(value)), admitted.revision, stamp)
@@ -134,12 +135,12 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
             raise LocalError(f"{name} returned what its output schema does not allow:\n{words}")
         shown = _shown(value, text, revision)
         if not revision.stateful:
-            return Raw(begin_stateless + shown + between + text + b"}")
+            return Raw(b"".join((begin_stateless, shown, between, text, b"}")))
         if not revision.structured:
             return Raw(begin_stateful + shown + b"}]}")
         if wraps and not revision.structured_values:
             text = b'{"result":' + text + b"}"
-        return Raw(begin_stateful + shown + between + text + b"}")
+        return Raw(b"".join((begin_stateful, shown, between, text, b"}")))
 
     return unstructured if result.schema is None else structured
 
