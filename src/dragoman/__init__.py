@@ -2,7 +2,7 @@
 
     from dragoman import Service, connect, http_app, serve
 
-Names are imported when they are used, so that a script which only answers bytes pays for no loop.
+Names are imported when they are used, so a script that only answers bytes does not import asyncio.
 """
 
 from __future__ import annotations

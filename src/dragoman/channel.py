@@ -1,16 +1,14 @@
-"""The contract between wires and peers: channels, exchanges, what can be served, and how things end.
+"""The contract between wires and peers: channels, exchanges, servable objects, and how channels end.
 
-A *channel* carries whole messages both ways for as long as it lives (TCP, stdio, WebSocket). An
+A *channel* carries complete messages both ways for as long as it lives (TCP, stdio, WebSocket). An
 *exchange* is one message in and its answer out (an HTTP POST, a datagram, a broker's delivery).
-Whatever can be served is `Servable`; transports know that protocol and never a service.
-
-Rules every transport keeps:
+An object that can be served implements `Servable`; transports know that protocol and never a service.
 
 - A `Channel` delivers nothing before `open`, and calls its receiver only on the event loop, never
   from inside `send` (the receiver may be in the middle of something).
 - `send` never blocks and never drops: it queues. The sender watches `writable`.
 - After `ended` nothing is delivered; `ended` comes exactly once, also after `close`.
-- An `Exchange` gets exactly one `respond`, unless the caller is `gone`, where one more is ignored.
+- An `Exchange` gets exactly one `respond`, unless the caller is `gone`; then a further one is ignored.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ class Ended(ChannelError):
 
 
 class Unheard(Ended):
-    """The far end finished before it had read anything of what we sent: that was not because of it, and to begin again
+    """The far end finished before it had read anything that we sent: the cause was not our message, and trying again
     would not help."""
 
 
@@ -70,12 +68,12 @@ class Closed(ChannelError):
 
 
 class Broken(ChannelError):
-    """The wire failed: reset, refused, a stalled write, a handshake that did not come about."""
+    """The wire failed: reset, refused, a stalled write, a failed handshake."""
 
 
 def again(why: ChannelError) -> ChannelError:
-    """The same ending as an exception of its own, to be raised: one instance that is raised again and again collects
-    tracebacks and contexts, and all that their frames hold."""
+    """A copy of the ending, to be raised: one exception instance that is raised again and again collects tracebacks and
+    contexts, and everything that their frames hold."""
     return copy.copy(why)
 
 
@@ -86,17 +84,17 @@ class Identity(Struct, frozen=True, kw_only=True):
     """Who a caller is, as a guard found out."""
 
     subject: str
-    """Whom the credentials name: a user, a service. Unique per issuer."""
+    """The user or service that the credentials name. Unique per issuer."""
     client_id: str | None = None
     """The program that acts for the subject."""
     issuer: str | None = None
-    """Who says so."""
+    """The authority that issued the credentials."""
     scopes: frozenset[str] = frozenset()
-    """What it may do."""
+    """What the caller may do."""
     claims: Mapping[str, Any] = {}
-    """All else that is said of it."""
+    """All other claims."""
     expires_at: float | None = None
-    """Unix time, in seconds; None: it does not end."""
+    """Unix time in seconds; None: it does not expire."""
 
     @property
     def principal(self) -> str:
@@ -116,41 +114,42 @@ class UnixCredentials(Struct, frozen=True):
 
 
 class Handshake(Struct, frozen=True, kw_only=True):
-    """What a guard sees of a caller: all that is known before a body is read, a WebSocket accepted, a delivery decoded."""
+    """What a guard sees of a caller: what is known before a body is read, a WebSocket accepted or a delivery
+    decoded."""
 
     scheme: str
     """The wire: "http", "wss", "tls", "unix", ..."""
     method: str = ""
-    """HTTP's; "GET" for a WebSocket."""
+    """The HTTP method; "GET" for a WebSocket."""
     url: str = ""
-    """The whole URL that was asked for, path and query as they were sent."""
+    """The whole URL of the request, path and query as they were sent."""
     headers: Sequence[tuple[bytes, bytes]] = ()
-    """Header fields in their order, equal names apart, names in lower case; a broker delivery's, too."""
+    """Header fields in order, not joined, names in lower case; also those of a broker's delivery."""
     remote: str = ""
-    """The far end's address in words."""
+    """The far end's address as text."""
     certificate: Mapping[str, Any] | None = None
-    """The caller's TLS certificate, as `ssl.SSLSocket.getpeercert()` gives it; None: it showed none."""
+    """The caller's TLS certificate, as `ssl.SSLSocket.getpeercert()` returns it; None if it sent none."""
     credentials: UnixCredentials | None = None
 
 
 class Admitted(Struct, frozen=True, kw_only=True):
-    """A guard's yes."""
+    """A guard lets the caller in."""
 
     identity: Identity | None = None
     """`Caller.identity` from here on."""
     headers: Sequence[tuple[str, str]] = ()
-    """Header fields that join the answer, where the wire has them."""
+    """Header fields to add to the answer, if the wire has them."""
     expires: float | None = None
     """Unix time at which the admission ends, for a channel that outlives it; None: never."""
 
 
 class Denied(Struct, frozen=True, kw_only=True):
-    """A guard's no."""
+    """A guard turns the caller away."""
 
     reason: str
-    """For the caller, in one line."""
+    """The reason, for the caller, in one line."""
     status: int = 401
-    """HTTP's."""
+    """The HTTP status."""
     headers: Sequence[tuple[str, str]] = ()
     """Header fields of the answer, e.g. `WWW-Authenticate`."""
 
@@ -166,19 +165,19 @@ class Caller(Struct, frozen=True, kw_only=True):
     scheme: str = ""
     """The wire: "tcp", "http", "ws", "stdio", "memory", "unix", "udp", ..."""
     remote: str = ""
-    """The far end's address in words, e.g. "127.0.0.1:54321"."""
+    """The far end's address as text, e.g. "127.0.0.1:54321"."""
     path: str = ""
     """The URL's path, on HTTP and WebSocket."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """HTTP headers, names in lower case; equal names joined by ", "."""
     tls: bool = False
     identity: Identity | None = None
-    """Who it is; None where no guard stands."""
+    """Who the caller is; None without a guard."""
     key: str = ""
-    """Names this very call for the caller and for a worker that gets it again (idempotency key), where the wire has
-    that."""
+    """The idempotency key of this call, the same when the call is delivered again; empty on wires without keys."""
     redelivered: int = 0
-    """How often this message was delivered before: somebody may have begun, or even done, the work. 0 on most wires."""
+    """How often this message was delivered before: if above 0, the work may have been begun or even done. 0 on most
+    wires."""
 
     @property
     def principal(self) -> str | None:
@@ -190,13 +189,13 @@ class Caller(Struct, frozen=True, kw_only=True):
 
 
 class Receiver(Protocol):
-    """Who takes what a channel delivers: a peer."""
+    """Takes what a channel delivers: a peer."""
 
     def received(self, message: bytes) -> None:
-        """One whole message."""
+        """One complete message has come."""
 
     def refused(self, malformed: Malformed) -> None:
-        """The framing threw a message away (too long, bad header); the channel lives on."""
+        """The framing dropped a message (too long, bad header); the channel goes on."""
 
     def resumed(self) -> None:
         """`writable` is True again."""
@@ -212,25 +211,25 @@ class Outgoing(Protocol):
     """One call that was sent over a wire of exchanges, where each call can fail on its own."""
 
     abandon: Callable[[], None] | None
-    """Set by the channel in `send`: stop waiting for this call's answer (close the POST). None: no such thing."""
+    """Set by the channel in `send`: stops waiting for this call's answer (closes the POST). None: not supported."""
     extra: Any
-    """What the caller gave for the channel alone (HTTP headers of this one call); None for nothing."""
+    """The caller's argument for the channel alone (HTTP headers of this call); None without one."""
 
     @property
     def left(self) -> float | None:
-        """Seconds for which the answer is waited for; None: for ever."""
+        """Seconds for which the call still waits for its answer; None: for ever."""
 
     @property
     def settled(self) -> bool:
-        """The answer has come, or is not waited for any more."""
+        """The answer has come, or the call does not wait for it any more."""
 
     def failed(self, why: Exception) -> None:
-        """This call alone gets no answer (refused, HTTP status without JSON-RPC, late)."""
+        """Only this call gets no answer (refused, HTTP status without JSON-RPC, late)."""
 
 
 @runtime_checkable
 class Channel(Protocol):
-    """Whole messages both ways."""
+    """Carries complete messages both ways."""
 
     caller: Caller
     """The far end."""
@@ -261,27 +260,27 @@ class Channel(Protocol):
 class Exchange(Protocol):
     """One message in, its answer out.
 
-    Where its caller has an address that stays (a broker's mailbox, `caller.remote`) it has `tell(message)` as well, which
-    is `stream` at any time, after the answer too.
+    If its caller has a permanent address (a broker's mailbox, `caller.remote`) it also has `tell(message)`, which works
+    like `stream` at any time, even after the answer.
     """
 
     request: bytes
     caller: Caller
     gone: Callable[[], None] | None
-    """Set by what serves: called once, on the loop, when the caller went away before the answer."""
+    """Set by the served object: called once, on the loop, when the caller went away before the answer."""
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        """The end: the answer, or None when nothing is owed. `refusal` says that `answer` is our own refusal
-        (HTTP turns "busy" and "draining" into 503, "too_large" into 413). On a broker the delivery is
-        acknowledged once the answer is confirmed."""
+        """End the exchange with the answer, or with None when none is owed. `refusal` says that `answer` is our own
+        refusal (HTTP turns "busy" and "draining" into 503, "too_large" into 413). A broker's delivery is acknowledged
+        once the answer is confirmed."""
 
     def stream(self, message: bytes) -> bool:
-        """Send a message ahead of the answer where the wire can (Server-Sent Events); False where it cannot."""
+        """Send a message ahead of the answer if the wire can (Server-Sent Events); False if it cannot."""
 
 
 class Document(Struct, frozen=True):
-    """Something to GET beside the methods: a media type, and either a function that makes the bytes, or the name of the
-    JSON-RPC method whose result it is: that is a call like any other, with the headers of the GET as its caller's."""
+    """A document for HTTP GET: a media type, and either a function that makes the bytes, or the name of a JSON-RPC
+    method whose result it is. The method is called like any other, with the headers of the GET as its caller's."""
 
     media_type: str
     make: Callable[[], bytes] | None = None
@@ -290,7 +289,7 @@ class Document(Struct, frozen=True):
 
 @runtime_checkable
 class Servable(Protocol):
-    """Whatever can be served on any wire. What a single wire or the bus may ask for besides is a protocol declared
+    """An object that can be served on any wire. What a single wire or the bus needs in addition is a protocol declared
     there: `transports.http.app.HttpEndpoints`, `bus.contract.JoinsBus`."""
 
     name: str
@@ -298,20 +297,21 @@ class Servable(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """What bounds its callers."""
+        """The limits that apply to its callers."""
 
     @property
     def subprotocol(self) -> str | None:
-        """The name that it speaks under on WebSocket; None: it needs none."""
+        """The WebSocket subprotocol that it speaks; None: it needs none."""
 
     def restrict(self, limits: Limits) -> None:
         """Serve under other limits from now on."""
 
     async def start(self) -> None:
-        """One user more: begin what has a beginning. Called on the loop that serves, before anything comes in."""
+        """Count one more user, and begin the lifespan if it is the first. Called on the loop that serves, before any
+        message."""
 
     async def stop(self) -> None:
-        """The counterpart of `start` for a user that does not drain: others may go on."""
+        """Count one user less, without draining: other users go on."""
 
     def exchange(self, x: Exchange) -> None:
         """Take one exchange; `x.respond` is called before this returns, or later on the loop."""
@@ -320,15 +320,15 @@ class Servable(Protocol):
         """Serve a channel until it ends (calls `channel.open`)."""
 
     def routes(self) -> Mapping[str, Document]:
-        """What HTTP offers beside the endpoint, keyed by path below it: {"/openrpc.json": Document(...)}."""
+        """The documents for HTTP beside the endpoint, by path below it: {"/openrpc.json": Document(...)}."""
 
     async def drain(self, timeout: float) -> None:
         """Refuse new calls, let those in flight end within `timeout` seconds, then cancel them and close every channel."""
 
 
 def exchanged(served: Servable, x: Exchange) -> None:
-    """Give an exchange to what serves it: the one way in which every wire does that. What is served should not raise;
-    where it does, the request is answered with -32603 and a reference that stands in the log, and the wire lives."""
+    """Pass an exchange to a served object; every wire uses this. If the object raises, which it should not, the answer
+    is -32603 with a reference that is in the log, and the wire goes on."""
     try:
         served.exchange(x)
     except Exception as error:
@@ -341,10 +341,10 @@ def exchanged(served: Servable, x: Exchange) -> None:
 
 
 class CallLimit:
-    """What all wires of one served object share: calls in flight in all, and draining.
+    """Counts the calls in flight of one served object over all wires, and knows whether it drains.
 
-    `enter` before a call starts to take time, `leave` when it has ended; `idle` is called on the
-    last `leave` while draining.
+    `enter` before a call starts that takes time, `leave` when it has ended; `idle` is called on the last `leave` while
+    draining.
     """
 
     __slots__ = ("draining", "idle", "in_flight", "limit")
@@ -389,33 +389,33 @@ def _is_pair(value: Any) -> bool:
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What a URL cannot say well, one object for every wire; each wire reads what concerns it."""
+    """The options of wires that are not in the URL: one object for all wires; each wire reads its own."""
 
     limits: Limits = Limits()
     framing: FramingName | None = None
-    """Streams and stdio; None: what the URL's `?framing=` says, else newline."""
+    """Streams and stdio; None: the URL's `?framing=`, by default newline."""
     client_tls: Any = None
-    """An `ssl.SSLContext` for where we connect: a server, a broker, a bus. None: the system's defaults, which check the
-    certificate and its name."""
+    """An `ssl.SSLContext` for connections that we open: to a server, a broker, a bus. None: the system's defaults,
+    which verify the certificate and its name."""
     server_tls: Any = None
-    """An `ssl.SSLContext` with our certificate, for where we listen; https, wss and tls need one."""
+    """An `ssl.SSLContext` with our certificate, for listening; https, wss and tls need one."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """HTTP and WebSocket clients: further headers."""
     auth: tuple[str, str] | str | None = None
     """HTTP and WebSocket clients: (user, password) for basic, a string for bearer."""
     subprotocol: str | None = None
-    """WebSocket; None: a server offers that of what is served, a client none."""
+    """WebSocket; None: a server offers that of the served object, a client none."""
     hosts: Iterable[str] | None = None
-    """HTTP server: allowed Host names. None: loopback's own when bound to loopback, else addresses and this machine's
-    names; a mounted ASGI app takes any then, for a proxy in front may send what it likes."""
+    """HTTP server: allowed Host names. None: on loopback its own names, elsewhere addresses and this machine's names; a
+    mounted ASGI app then allows any, because a proxy in front may send any."""
     origins: Iterable[str] | None = None
-    """HTTP server: allowed Origin values. None: loopback's own when bound to loopback, else the server's own."""
+    """HTTP server: allowed Origin values. None: on loopback its own origins, elsewhere the server's own."""
     cors: Iterable[str] = ()
-    """HTTP server: origins that get CORS headers; none unless asked."""
+    """HTTP server: origins that get CORS headers; by default none."""
     guard: Guard | None = None
-    """Serving: asked about each caller at the door; None: everybody may come in."""
+    """Serving: decides about each caller before its message is read; None: all may call."""
     empty_status: Literal[200, 204] = 204
-    """HTTP server: the status where no answer is owed; 200 with an empty body for callers that know no 204."""
+    """HTTP server: the status where no answer is owed; 200 with an empty body for callers that do not accept 204."""
     mode: int = 0o600
     """Unix sockets: the permissions of the socket file."""
     env: Mapping[str, str] | None = None
@@ -427,15 +427,15 @@ class Options(Struct, frozen=True, kw_only=True):
     amplify: bool = False
     """UDP server: allow answers longer than their request."""
     store: Any = None
-    """Brokers, serving: a `bus.Store` for recent answers, so that a request that is delivered again is answered and
-    not run again; None: this process remembers its own."""
+    """Brokers, serving: a `bus.Store` for recent answers, so that a request that is delivered again is answered
+    without running again; None: this process keeps its own."""
     sockets: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Serving: file descriptors of sockets that were bound already, by URL as it was given, without path and query;
-    those of streams listen. Other processes have them too, and each takes what it can. They become the listener's."""
+    """Serving: file descriptors of sockets that are already bound, by URL as it was given, without path and query;
+    those of streams listen. Other processes may share them. The listener closes them."""
     crowd: Any = None
-    """Serving on such sockets: a `net.accept.LoadBoard`, by which processes see who of them carries less."""
+    """Serving on such sockets: a `net.accept.LoadBoard`, which shows each process how many channels the others carry."""
     unready: Callable[[], str] | None = None
-    """HTTP server: why no new work should come here now, for `/ready`; empty when it should."""
+    """HTTP server: the reason why new work should go elsewhere, for `/ready`; empty if it should not."""
 
     def __post_init__(self) -> None:
         check_struct(self, _RULES)

@@ -1,4 +1,4 @@
-"""Where a peer meets a wire: `connect`. `serving` is its counterpart; nothing else knows both `rpc` and the wires."""
+"""Connects peers to wires: `connect`. Only this module and its counterpart `serving` know both `rpc` and the wires."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CONNECT: Final = {
     "headers": PAIRS | NONE,
     "tls": TLS | NONE,
 }
-"""What the options may be; those of `Options` and `Leniency` are checked there."""
+"""What the options may be; `Options` and `Leniency` check their own."""
 
 
 def connect(
@@ -78,12 +78,12 @@ def connect(
 
     `target`: a URL (tcp:, tls:, unix:, udp:, http(s):, ws(s):, memory:, stdio:, or a broker's: amqp(s):, mqtt(s):,
     nats(s):, redis(s):), or a command as a list or a string. `service`: what the far end may call. `timeout`: seconds
-    per call (None: for ever). `dialect`: how cancelling and progress are said. `reconnect`: come back with growing
-    pauses when the channel is lost (`on_state(state, why)` is told); calls in flight fail, except those of methods
+    per call (None: for ever). `dialect`: the messages for cancelling and progress. `reconnect`: dial again with growing
+    pauses when the channel is lost (`on_state(state, why)` is called); calls in flight fail, except those of methods
     named in `idempotent`, which are sent again. `errors`: declared RpcErrors to raise by their code. `v1`: speak
     JSON-RPC 1.0. The other options: `channel.Options` and `jsonrpc.Leniency`.
 
-    Entering raises Broken when there is no answer there, LocalError for a target that makes no sense.
+    Entering raises Broken when nothing answers at the target, LocalError for an invalid target.
     """
     check("connect", CONNECT, given := locals())
     options = among(Options, given, limits=limits or CLIENT, client_tls=tls, headers=headers or {})
@@ -100,7 +100,7 @@ def _dialect(named: Dialect | str) -> Dialect:
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What `connect` was asked for: its options, by the names that they have there."""
+    """The arguments of `connect`, by name."""
 
     target: str | Sequence[str]
     options: Options
@@ -118,7 +118,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Connecting:
-    """What `connect` gives: await it, or enter it, for a `Peer`."""
+    """What `connect` returns: await it or enter it for a `Peer`."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
@@ -177,10 +177,10 @@ class Connecting:
         return True
 
     async def _again(self, peer: Peer) -> None:
-        """Dial until it works; a peer that is closed cancels this."""
+        """Dial until it succeeds; closing the peer cancels this."""
         try:
             channel = await reconnect(self._reach, PAUSES, faults=(ChannelError,))
-        except Exception as error:  # no wire's failure: it would be the same the next time
+        except Exception as error:  # not a failure of the wire: it would happen again
             peer.given_up(Broken(f"{error}" if isinstance(error, LocalError) else f"cannot dial again: {error!r}"))
             return
         if peer.closing:
@@ -190,7 +190,7 @@ class Connecting:
 
 
 def pair(limits: Limits) -> tuple[Channel, Channel]:
-    """Two ends of one channel within this process: what is sent into one comes out of the other."""
+    """Two ends of one channel within this process: what one end sends, the other receives."""
     from .transports.memory import pair as ends  # noqa: PLC0415  (a wire, imported when used)
 
     return ends(limits)

@@ -1,7 +1,8 @@
-"""How a package gives names of its modules without importing them: a module is imported when one of its names is used.
+"""Imports the modules of a package when their names are first used.
 
-A package says what it gives three times, and a test compares them: plain imports under `TYPE_CHECKING`, which checkers
-and editors read; a table for `door`, used at run time only, so that a misspelt import fails the type check; `__all__`.
+A package states its names three times, and a test compares them: plain imports under `TYPE_CHECKING`, which type
+checkers
+and editors read; a table for `door`, used at run time only, so that a type checker finds a misspelt import; `__all__`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any
 
 
 def door(package: str, gives: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package. `package`: its `__name__`; `gives`: for each module below the
-    package the names that it gives, separated by white space."""
+    """The `__getattr__` and `__dir__` of a package. `package`: its `__name__`; `gives`: for each module in the package,
+    the names that the package exports from it, separated by white space."""
     places = {name: module for module, names in gives.items() for name in names.split()}
 
     def take(name: str) -> Any:

@@ -1,9 +1,9 @@
-"""The wire that a URL names: `dial` and `listen`, found in the table of schemes (`net.scheme`).
+"""Finds the wire for a URL in the table of schemes (`net.scheme`): `dial` and `listen`.
 
 Rules:
 
 - A wire's module is imported when its scheme is used.
-- A third-party package that is missing is a `LocalError` that names the extra to install.
+- A missing third-party package is a `LocalError` that names the extra to install.
 - Wires know `channel.Servable`, never a service; they know `jsonrpc` and never `rpc`.
 """
 
@@ -23,7 +23,7 @@ from .net.urls import masked, printable, scheme_of
 
 async def dial(target: str | Sequence[str], options: Options) -> Channel:
     """A channel to a URL, or to a child process: a command as a list, or as a string without a scheme, split as the
-    shell would. Broken when there is no answer; LocalError when `target` makes no sense."""
+    shell would. Raises Broken when nothing answers, LocalError when `target` is invalid."""
     if not isinstance(target, str) or not scheme_of(target):
         started: Any = load("stdio", "transports.stream.stdio.start")
         channel: Channel = await started(_command(target), options)
@@ -35,7 +35,7 @@ async def dial(target: str | Sequence[str], options: Options) -> Channel:
 
 
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
-    """An open door at a URL. LocalError, with one clear sentence, when it cannot be opened there."""
+    """Listen at a URL. Raises LocalError, in one sentence, when that is not possible."""
     if not scheme_of(url):
         raise LocalError(f"Cannot listen on {masked(url)!r}: a URL begins with a scheme: {', '.join(SCHEMES)}")
     scheme = _known(url)
@@ -78,7 +78,7 @@ def _command(target: str | Sequence[str]) -> list[str]:
 
 @contextmanager
 def _packages(scheme: str) -> Iterator[None]:
-    """Say which extra brings a package that is missed later than at the import of the wire."""
+    """Name the extra of a package that turns out to be missing after the wire was imported."""
     try:
         yield
     except ModuleNotFoundError as missing:

@@ -1,4 +1,4 @@
-"""Where what is served meets its wires: `serve` and `http_app`. `connecting` is their counterpart."""
+"""Serves objects on wires: `serve` and `http_app`. `connecting` is the counterpart for peers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HTTP_APP: Final = {
     "bus": BUS,
 }
 SERVE: Final = HTTP_APP | {"tls": TLS | NONE, "urls": TEXT | TEXTS}
-"""What the options may be; those of `Options` are checked there."""
+"""What the options may be; `Options` checks its own."""
 
 
 def serve(
@@ -58,18 +58,18 @@ def serve(
     """Serve one or more objects at one or more URLs: `await serve(api, urls=[...])` serves until it is cancelled,
     then drains; `async with serve(...) as serving` serves for the length of the block.
 
-    One object is served at the URL itself. Several are served below it, each under its name
-    (`/calculator`), or where a mapping says (`serve({"/math": math}, ...)`), on wires that have paths.
+    One object is served at the URL itself. Several are served below it, each under its name (`/calculator`), or at the
+    paths of a mapping (`serve({"/math": math}, ...)`), on wires that have paths.
 
     `bus`: what several processes that serve the same share (see `dragoman.bus`), as a URL, which is opened and closed
-    here, or as a Bus; None: the URL in the environment's DRAGOMAN_BUS, where there is one. Whatever is served and has
-    a coroutine `join(bus)` gets it before it starts. `tls`: the certificate for https, wss and tls URLs, an
-    `ssl.SSLContext`. `client_tls`: the context by which brokers and the bus are checked; None: the system's defaults.
-    `sockets`: see `channel.Options`. `guard`: asked about each caller at the door, see `channel.Guard`; LocalError where a
-    URL is of a wire at whose door none stands.
+    here, or as a Bus; None: the URL in the environment variable DRAGOMAN_BUS, if set. A served object with a coroutine
+    `join(bus)` gets the bus before it starts. `tls`: the certificate for https, wss and tls URLs, an `ssl.SSLContext`.
+    `client_tls`: the context with which brokers and the bus are verified; None: the system's defaults. `sockets`: see
+    `channel.Options`. `guard`: decides about each caller before its message is read, see `channel.Guard`; LocalError
+    for a URL of a wire that cannot ask a guard.
 
-    Starting raises LocalError, with one clear sentence, where a URL cannot be listened on, BusLost where nothing
-    answers at the bus's.
+    Starting raises LocalError, in one sentence, for a URL that cannot be listened on, and BusLost when nothing answers
+    at the bus's URL.
     """
     check("serve", SERVE, given := locals())
     options = among(Options, given, limits=limits or _limits(served), server_tls=tls, sockets=sockets or {})
@@ -80,7 +80,7 @@ def serve(
 
 
 class Serving:
-    """What `serve` gives. `urls`: where it really listens, once it does."""
+    """What `serve` returns. `urls`: where it listens, once it does."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Serving:
         self._line: ControlPipe | None = None
         self._over: asyncio.Future[None] | None = None
         self.employment: WorkerSpec | None = None
-        """What the supervisor of several workers handed down, where this process is one of them."""
+        """What the supervisor passed to this process, if it is one of several workers."""
         self._given = served
         self._places = places
         self._let_go: Callable[[], object] = lambda: None
@@ -108,7 +108,7 @@ class Serving:
 
     @property
     def urls(self) -> list[str]:
-        """Where it listens, with real ports."""
+        """Where it listens, with the ports that were chosen for port 0."""
         return [listener.url for listener in self._listeners]
 
     @property
@@ -118,7 +118,7 @@ class Serving:
 
     @property
     def bus(self) -> Bus | None:
-        """What it shares with others, once it serves."""
+        """The bus that it shares with others, once it serves."""
         return self._shared.bus
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -131,7 +131,7 @@ class Serving:
             await self.ended()
 
     async def ended(self) -> None:
-        """Wait until there is nothing more to serve: `close`, or the end of stdio when there is no other wire."""
+        """Wait until the serving ends: by `close`, or by the end of stdio when there is no other wire."""
         if self._closed is None:
             raise LocalError("nothing is served yet: `async with serve(...) as serving`, or `await serve(...)`")
         waits = {asyncio.ensure_future(asyncio.shield(self._closed))}
@@ -165,11 +165,12 @@ class Serving:
             await self.close(0)
             raise
         if self._line is not None:
-            asyncio.get_running_loop().call_soon(self._line.ready)  # what serves may say something first
+            asyncio.get_running_loop().call_soon(self._line.ready)  # the served object may print something first
         return self
 
     def _employ(self) -> dict[str, Any]:
-        """Take the employment of this process, if it is a supervisor's worker; gives the options that come with it."""
+        """If this process is a supervisor's worker, take what was passed to it; returns the options that come with
+        it."""
         if "DRAGOMAN_WORKER" not in os.environ:
             return {}
         from .net.accept import LoadBoard  # noqa: PLC0415  (workers only)
@@ -197,7 +198,7 @@ class Serving:
         if self._closed is None:
             return
         if self._closed.done():
-            if self._over is not None:  # another task closes already: wait with it
+            if self._over is not None:  # another task is closing: wait for it
                 await asyncio.shield(self._over)
             return
         self._closed.set_result(None)
@@ -241,7 +242,8 @@ def http_app(
 
 
 class _Shared:
-    """The bus of what is served: opened and joined before it starts, closed after its end where it is ours."""
+    """The bus of the served objects: opened and joined before they start; closed after they end, if it was opened
+    here."""
 
     def __init__(self, given: str | Bus | None, served: Iterable[Servable] = (), *, tls: Any = None) -> None:
         self._tls = tls
@@ -267,14 +269,14 @@ class _Shared:
             await self.bus.close()
 
     def unready(self) -> str:
-        """Why new work should go elsewhere."""
+        """Why new work should go elsewhere; empty if it should not."""
         if self.closing:
             return "draining"
         return "the bus is gone" if self.bus is not None and not self.bus.alive else ""
 
 
 def _stdio_kept(places: Iterable[str]) -> Callable[[], object]:
-    """Keep standard output for the wire where it is one, before what is served begins and until it has ended."""
+    """If standard output is a wire, reserve it for the wire from before the serving begins until it has ended."""
     if not any(place.startswith("stdio:") for place in places):
         return lambda: None
     from .transports.stream.stdio import keep  # noqa: PLC0415  (a wire, imported when used)
@@ -293,7 +295,7 @@ def _watched(served: dict[str, Servable], trace: Hook | None) -> dict[str, Serva
 def hosted(
     given: Sequence[Service | Servable | Mapping[str, Service | Servable]], limits: Limits | None
 ) -> dict[str, Servable]:
-    """What was given to serve, by path; each service gets its host. LocalError for two at one path."""
+    """The served objects by path; each service gets its `ServableService`. Raises LocalError for two at one path."""
     found: dict[str, Servable] = {}
     several = len(given) > 1
     for one in given:
@@ -318,7 +320,7 @@ def hosted(
 
 
 def _limits(given: Sequence[Service | Servable | Mapping[str, Service | Servable]]) -> Limits:
-    """The limits of the first thing given that has some."""
+    """The limits of the first object that has some."""
     for one in given:
         for it in one.values() if isinstance(one, Mapping) else [one]:
             if isinstance(it, Service | Servable):

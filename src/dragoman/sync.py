@@ -5,14 +5,14 @@
 
 Rules:
 
-- The work is done by asynchronous peers on one loop in a daemon thread, shared by all and started on first use. Any
-  number of threads may call at once; a loop that runs in the caller's own thread (a notebook's) does not matter.
+- Asynchronous peers do the work on one loop in a daemon thread, which all share and the first use starts. Any
+  number of threads may call at once; a loop in the caller's own thread (a notebook's) does not matter.
 - Ctrl-C during a call cancels it, at the far end too, and raises KeyboardInterrupt.
-- What is called back (`service`, `on_progress`, `on_state`, `middleware`, `trace`) runs on that loop, or in worker
-  threads where it is a plain method of the service. On the loop itself a blocking call would wait for itself: it is
-  a LocalError; handlers there use the asynchronous face (`await context.call(...)`).
-- A peer belongs to the process that connected it: after `os.fork` the child connects anew.
-- Peers left open are closed when they are collected, and at the latest when the interpreter ends.
+- Callbacks (`service`, `on_progress`, `on_state`, `middleware`, `trace`) run on that loop, plain methods of the service
+  in worker threads. A blocking call on the loop itself would wait for itself, so it is a LocalError; handlers there use
+  the asynchronous methods (`await context.call(...)`).
+- A peer belongs to the process that connected it: after `os.fork` the child must connect again.
+- Peers left open are closed when they are garbage-collected, at the latest when the interpreter ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ T = TypeVar("T")
 class SyncPeer:
     """One end of a channel, blocking. Made by `connect`; a context manager that closes at its end.
 
-    Every method raises what its namesake of `dragoman.Peer` raises, and LocalError on the loop's own thread and in
+    Every method raises the errors of the same method of `dragoman.Peer`, and LocalError on the loop's own thread and in
     a forked child.
     """
 
@@ -114,9 +114,9 @@ class SyncPeer:
         return proxy(self.call, protocol, prefix)
 
     def notifications(self, method: str | None = None) -> SyncNotifications:
-        """The far end's notifications from now on, all of them or one method's, as an iterator that blocks.
+        """The far end's notifications from now on, of all methods or of one, as an iterator that blocks.
 
-        Ends when the peer is closed; raises the channel's ending when it is lost.
+        It ends when the peer is closed and raises the channel's ending when it is lost.
         """
 
         async def listen() -> Notifications:
@@ -131,11 +131,11 @@ class SyncPeer:
 
     @property
     def closed(self) -> bool:
-        """True when nothing more can be sent, ever."""
+        """True when nothing more can ever be sent."""
         return self._peer.closed or not self._portal.ours
 
     def close(self, drain: float | None = None) -> None:
-        """Let the calls that came in end within `drain` seconds, then close. In a forked child it does nothing."""
+        """Let calls that came in end within `drain` seconds, then close. In a forked child it does nothing."""
         self._portal.close(lambda: self._peer.close(drain))
 
     def __enter__(self) -> SyncPeer:
@@ -151,7 +151,7 @@ class SyncPeer:
 
 
 class Answer(Generic[T]):
-    """What will come of one call of a batch."""
+    """The future outcome of one call of a batch."""
 
     def __init__(self, method: str) -> None:
         self._method = method
@@ -162,7 +162,7 @@ class Answer(Generic[T]):
         return self._future is not None
 
     def result(self) -> T:
-        """The result, or the call's error raised. LocalError inside the batch's block: nothing is sent yet."""
+        """The result; raises the call's error, or LocalError inside the batch's block, because nothing is sent yet."""
         result: T = self._settled().result()
         return result
 
@@ -177,7 +177,7 @@ class Answer(Generic[T]):
 
 
 class SyncBatch:
-    """As `SyncPeer.batch`. What is called is encoded at the end of the block."""
+    """As `SyncPeer.batch`. Calls are encoded at the end of the block."""
 
     def __init__(self, owner: SyncPeer, timeout: float | Any | None) -> None:
         self._owner = owner
@@ -189,7 +189,7 @@ class SyncBatch:
     @overload
     def call(self, method: str, params: Any = ..., *, result: Any = ...) -> Answer[Any]: ...
     def call(self, method: str, params: Any = UNSET, *, result: Any = Any) -> Answer[Any]:
-        """Add a call; its answer is there when the block has ended."""
+        """Add a call; its result is available after the block."""
         answer: Answer[Any] = Answer(method)
         self._added.append((method, params, result, answer))
         return answer
@@ -216,7 +216,7 @@ class SyncBatch:
                 else:
                     futures.append((answer, batch.call(method, params, result=result)))
         for answer, future in futures:
-            future.exception()  # which may never be asked for
+            future.exception()  # marks it as retrieved: it may never be asked for
             answer._future = future
 
 
@@ -235,7 +235,7 @@ class SyncNotifications:
         return self._portal.take(self._source)
 
     def close(self) -> None:
-        """Listen no more; a task that waits for the next one is at the end."""
+        """Unsubscribe; a thread that waits for the next notification gets the end of the iteration."""
         self._portal.soon(self._source.close)
 
 
@@ -243,6 +243,6 @@ connect = blocking(
     wires.connect,
     SyncPeer,
     "Connect to a URL, or start a command and talk to it: `with connect(...) as peer`, or `peer = connect(...)`.\n\n"
-    "    Blocks until it is connected. Options as in `dragoman.connect`; what is called back runs on the loop of\n"
+    "    Blocks until it is connected. Options as in `dragoman.connect`; callbacks run on the loop of\n"
     "    `dragoman.sync`, see there. Raises what `dragoman.connect` raises.\n    ",
 )

@@ -251,7 +251,7 @@ async def test_answers_kept_are_bounded(url: str, limits: Any, kept: set[int], s
         if shared:
             assert serving.bus is not None
             store: Any = serving.bus.store
-            assert len(store._shelves) == len(kept)
+            assert len(store._store) == len(kept)
         else:
             runs.clear()
             for number in sorted(range(10), reverse=True):

@@ -105,7 +105,7 @@ async def test_a_killed_end_loses_nothing_of_the_others(held: Hub) -> None:
     assert [int(one) for one in await table.take(heard, sent)] == list(range(150))
 
     async def gone() -> bool:
-        return len(held.ends) == 2
+        return len(held.clients) == 2
 
     await table.until(gone)
     await mine.close()
@@ -179,7 +179,7 @@ async def test_what_is_in_flight_when_the_hub_goes_is_lost_by_name(held: Hub) ->
     assert bus.store is not None
     asked = [asyncio.create_task(bus.store.get("key")) for _ in range(5)]
     await asyncio.sleep(0)  # they are written, and no answer was read
-    for end in tuple(held.ends):
+    for end in tuple(held.clients):
         end.abort()
     outcomes = await asyncio.gather(*asked, return_exceptions=True)
     assert all(outcome is None or isinstance(outcome, BusLost) for outcome in outcomes)

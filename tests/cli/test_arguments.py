@@ -47,11 +47,11 @@ def test_no_words_are_no_params() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["1", "b=2"], "take one way for all"),
+        (["1", "b=2"], "use one way for all"),
         (["a=1", "a=2"], "given twice"),
-        (["[1,2"], "begins like JSON but is none"),
-        (["{a: 1}"], "begins like JSON but is none"),
-        (["x={a:1}"], "begins like JSON but is none"),
+        (["[1,2"], "begins like JSON but is not JSON"),
+        (["{a: 1}"], "begins like JSON but is not JSON"),
+        (["x={a:1}"], "begins like JSON but is not JSON"),
     ],
 )
 def test_mistakes_in_words(words: list[str], sentence: str) -> None:

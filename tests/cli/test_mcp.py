@@ -180,7 +180,7 @@ def test_arguments_are_typed_by_the_tool(command: Command, url: str) -> None:
         (["count=x"], "count: it must be an integer, not 'x'"),
         (["cuont=1"], "did you mean count?"),
         (["1"], "write the arguments of typed by name"),
-        (["--arguments", "[1]"], "--arguments: they are an object"),
+        (["--arguments", "[1]"], "--arguments: write an object"),
     ):
         done = command.run("tool", url, "typed", *words)
         assert (done.status, done.out) == (2, "")
@@ -230,7 +230,7 @@ def test_tools(command: Command, url: str) -> None:
     shown = command.run("tools", url, "forecast").out
     assert "More than that it does not know." in shown
     assert "city  string  A city" in shown
-    assert 'country  string, "CN" unless said' in shown
+    assert 'country  string, default "CN"' in shown
     assert "readOnlyHint" in shown
 
 

@@ -143,7 +143,7 @@ def test_port_in_use(command: Command) -> None:
         (["--tls-key", "none.pem"], "--tls-key needs --tls-cert"),
         (["--drain", "-1"], "--drain -1"),
         (["--limit", "cals=1"], "did you mean calls?"),
-        (["--reload", "stdio:"], "do not go together"),
+        (["--reload", "stdio:"], "cannot be used with"),
         (["--trace", "no/such/folder"], "No such file"),
     ],
 )

@@ -81,8 +81,8 @@ def test_targets(folder: Path, target: str, name: str) -> None:
         ("missing", "missing could not be imported: No module named 'nothing_of_that_name'"),
         ("ends", "importing ends ended the program"),
         ("json.py", "the name of a module that Python needs itself"),
-        (":api", "is no target"),
-        ("calculator:", "is no target"),
+        (":api", "is not a target"),
+        ("calculator:", "is not a target"),
     ],
 )
 def test_bad_targets(folder: Path, target: str, sentence: str) -> None:

@@ -184,7 +184,7 @@ async def test_a_watch_that_fails_ends_nothing(starter: Starter, program: str) -
     watch = "async def changes():\n    yield 'changed: a'\n    raise OSError('the folder is gone')\n\n\n"
     (starter.folder / "run.py").write_text(lines.replace("command = ", watch + "command = ", 1))
     run = starter.start(["run.py", "told.py", program])
-    await run.err.until("changes are watched no more: OSError: the folder is gone")
+    await run.err.until("watching for changes has failed: OSError: the folder is gone")
     await run.ready(2)
     run.signal(signal.SIGTERM)
     assert await run.ended() == 0

@@ -1,19 +1,20 @@
-"""What processes that serve together share: a `Bus` for messages, a `Store` for what must outlive one of them.
+"""What processes that serve together share: a `Bus` for messages, and a `Store` for data that must outlive a process.
 
 `open_bus(url)` opens one: `memory:` within the process, `unix:///path` between the workers of one
 machine (the supervisor holds it), `redis://` and `nats://` between machines, `amqp://` a bus without
-a store. Rules every engine keeps:
+a store. Rules that every engine keeps:
 
-- A message reaches everyone who is subscribed at that moment, the publisher too, in the order of each
-  publisher; who comes later has missed it. It is a hint, never the only copy: what must not be lost is
-  in the store before it is published.
+- A message reaches all subscribers of that moment, the publisher's own too, in the order of each publisher. A later
+  subscriber does not get it. A message is an announcement, never the only copy: what must not be lost is written to the
+  store before it is published.
 - Keys and topics are text without spaces; values are bytes. A key without `ttl` lives until it is deleted.
-- `take` is called on the event loop, never from inside `publish`; what it raises is logged and harms no other
-  subscriber.
-- The newest message of a log stays whatever its size. A reader whose `after` is older than what is kept sees it by
-  the first number it gets.
-- While the engine is away, calls raise `BusLost`, `alive` is False and subscriptions come back by themselves;
-  `on_state` hears of both. After `close` calls raise `BusLost` too, and `on_state` hears nothing of that.
+- `take` is called on the event loop, never from inside `publish`. An exception of a subscriber is logged and does not
+  affect the other subscribers.
+- A log keeps its newest message whatever its size. A reader whose `after` is older than the log's oldest message sees
+  that by the first number it gets.
+- While the engine is away, calls raise `BusLost` and `alive` is False; afterwards subscriptions are restored without
+  the caller.
+  `on_state` is called on both changes. After `close` calls raise `BusLost` too, and `on_state` is not called.
 """
 
 from __future__ import annotations
@@ -38,33 +39,33 @@ class Subscription(Protocol):
     """One subscription."""
 
     async def close(self) -> None:
-        """Hear no more."""
+        """Unsubscribe."""
 
 
 @runtime_checkable
 class Store(Protocol):
-    """Values and logs, shared. Times in seconds."""
+    """Values and logs, shared by processes. Times in seconds. Every method raises BusLost while the engine is away."""
 
     async def get(self, key: str) -> bytes | None:
         """The value, or None."""
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
-        """Set a value; `ttl` begins anew."""
+        """Set a value; `ttl` starts again."""
 
     async def put_new(self, key: str, value: bytes, *, ttl: float | None = None) -> bool:
-        """Set a value where there is none; False where there was one, which stays."""
+        """Set a value if there is none and return True; return False if there is one, which stays."""
 
     async def delete(self, key: str) -> bool:
-        """Take a value or a log away; True when there was one."""
+        """Remove a value or a log; True if there was one."""
 
     async def touch(self, key: str, ttl: float) -> bool:
-        """Let a value or a log live so long from now on; False when there is none."""
+        """Set the remaining life of a value or a log; False if there is none."""
 
     async def append(
         self, log: str, message: bytes, *, ttl: float, messages: int = 1_000, size: int = 1_048_576
     ) -> int:
-        """Add a message at the end of a log and return its number, counted from 1. Above `messages` or `size` bytes
-        the oldest go."""
+        """Add a message at the end of a log and return its number, counted from 1. Above `messages` messages or `size`
+        bytes the oldest are removed."""
 
     async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
         """The messages of a log whose number is greater than `after`, with their numbers, in order."""
@@ -72,36 +73,37 @@ class Store(Protocol):
 
 @runtime_checkable
 class Bus(Protocol):
-    """Messages between processes."""
+    """Carries messages between processes."""
 
     url: str
-    """Without credentials."""
+    """The URL without credentials."""
     store: Store | None
-    """None where the engine keeps nothing."""
+    """None if the engine stores nothing."""
     alive: bool
     on_state: Callable[[bool], object] | None
 
     async def publish(self, topic: str, message: bytes) -> None:
-        """Tell everyone who is subscribed now. Returns when the engine has it."""
+        """Send a message to all subscribers of this moment. Returns when the engine has it. Raises BusLost."""
 
     async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscription:
-        """Call `take` on the loop with each message from now on; returns when the engine knows it."""
+        """Call `take` on the loop with each message from now on; returns when the engine has the subscription. Raises
+        BusLost."""
 
     async def close(self) -> None:
-        """Leave."""
+        """Leave the bus."""
 
 
 @runtime_checkable
 class JoinsBus(Protocol):
-    """Something served that shares more than calls with others which serve the same."""
+    """A served object that shares state with others that serve the same."""
 
     async def join(self, bus: Bus) -> None:
-        """Called once, before it starts."""
+        """Called once, before serving starts."""
 
 
 async def open_bus(url: str, *, tls: ssl.SSLContext | None = None) -> Bus:
-    """Open the bus at a URL. `tls`: by which its server is checked; None: the system's defaults. Raises BusLost when
-    no server answers there, LocalError for a scheme that is none and for a library that is not installed."""
+    """Open the bus at a URL. `tls`: the context with which its server is verified; None: the system's defaults. Raises
+    BusLost when no server answers there, LocalError for an unknown scheme and for a library that is not installed."""
     scheme = scheme_of(url)
     row = SCHEMES.get(scheme)
     if row is None or not row.open_bus:
@@ -111,8 +113,8 @@ async def open_bus(url: str, *, tls: ssl.SSLContext | None = None) -> Bus:
     return bus
 
 
-def heard(take: Callable[[bytes], object], topic: str, message: bytes) -> None:
-    """Hand a message to a subscriber, for engines: a fault of the subscriber's is its own."""
+def call_subscriber(take: Callable[[bytes], object], topic: str, message: bytes) -> None:
+    """Call a subscriber with a message, for engines; log what it raises."""
     try:
         take(message)
     except Exception:

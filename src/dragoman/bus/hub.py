@@ -1,14 +1,14 @@
-"""The far end of `unix:` buses: what the supervisor of workers holds, one socket, one table of topics, one store.
+"""The server of `unix:` buses, in the supervisor of workers: one socket, one table of topics, one store.
 
 Rules:
 
-- Requests of one end are done in the order they come, each whole before the next: the store needs no locks.
-- An end that reads slowly is asked nothing more and gets its answers; hints for it wait in a queue of `WAITING` bytes,
-  from which the oldest are dropped. They are counted, and the end is told how many it missed.
-- An end that dies takes its subscriptions with it and nothing else.
+- The requests of one client are run in the order in which they come, one after another, so the store needs no locks.
+- A client that reads slowly still gets its answers, but its next requests are not read; its messages wait in a queue of
+  `WAITING` bytes, from which the oldest are dropped. They are counted, and the client is told how many it missed.
+- When a client dies only its subscriptions are removed.
 
-Frames are `framing.LengthPrefix`, their contents MessagePack: `[number, verb, *words]` comes in, `[number, value]` or
-`[number, null, fault]` goes out; `[0, topic, message]` is a hint, `[0, null, count]` says that so many were dropped.
+Frames are `framing.LengthPrefix`, their contents MessagePack: `[number, verb, *arguments]` comes in, `[number, value]`
+or `[number, null, fault]` goes out; `[0, topic, message]` is a message, `[0, null, count]` says how many were dropped.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .store import MemoryStore
 FRAME = 64 * MIB
 """Bytes of the longest frame."""
 HIGH_WATER = 256 * 1024
-"""Bytes that may be unsent to one end before its hints wait."""
+"""Bytes that may be unsent to one client before its messages wait."""
 WAITING = 4 * MIB
-"""Bytes of hints that wait for one end; above it the oldest go."""
+"""Bytes of messages that wait for one client; beyond it the oldest are dropped."""
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(list[Any]).decode
@@ -53,8 +53,8 @@ def framed(*content: object) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-class _End(asyncio.Protocol):
-    """One process on the bus."""
+class _Client(asyncio.Protocol):
+    """The connection of one process."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -69,7 +69,7 @@ class _End(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire = cast(asyncio.Transport, transport)
         self._wire.set_write_buffer_limits(HIGH_WATER)
-        self._hub.ends.add(self)
+        self._hub.clients.add(self)
 
     def data_received(self, data: bytes) -> None:
         for frame in self._frames.feed(data):
@@ -91,7 +91,7 @@ class _End(asyncio.Protocol):
             self._cut_off(ValueError("a frame that is too long"))
 
     def _cut_off(self, why: Exception) -> None:
-        log.warning("%s: an end that does not speak as it should was cut off: %.200r", self._hub.url, why)
+        log.warning("%s: a client that broke the protocol was disconnected: %.200r", self._hub.url, why)
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -117,7 +117,7 @@ class _End(asyncio.Protocol):
             self._wire.resume_reading()
 
     def tell(self, hint: bytes) -> None:
-        """A hint, at once or when there is room."""
+        """Send a message now, or queue it while the client reads slowly."""
         if not self._full:
             self._write(hint)
             return
@@ -129,7 +129,7 @@ class _End(asyncio.Protocol):
             self._hub.dropped += 1
 
     def abort(self) -> None:
-        """Cut it off."""
+        """Disconnect the client."""
         if self._wire is not None:
             self._wire.abort()
 
@@ -139,90 +139,90 @@ class _End(asyncio.Protocol):
 
 
 class Hub:
-    """A bus and a store for the processes of this machine. `dropped`: hints that slow ends missed, in all."""
+    """A bus and a store for the processes of this machine. `dropped`: the messages that slow clients missed, in all."""
 
     def __init__(self, path: str, clock: Callable[[], float]) -> None:
         self.path = path
         self.url = f"unix:{path}"
-        self.shelves = shelves = MemoryStore(clock)
-        self.ends: set[_End] = set()
+        self.store = store = MemoryStore(clock)
+        self.clients: set[_Client] = set()
         self.dropped = 0
-        self._topics: dict[str, dict[_End, None]] = {}
+        self._topics: dict[str, dict[_Client, None]] = {}
         self._server: asyncio.Server | None = None
         self._empty: asyncio.Future[None] | None = None
         self.verbs: dict[Any, Callable[..., object]] = {
             "publish": self._publish,
             "subscribe": self._subscribe,
             "unsubscribe": self._unsubscribe,
-            "get": lambda end, *words: shelves.get(*words),
-            "put": lambda end, *words: shelves.put(*words),
-            "put_new": lambda end, *words: shelves.put_new(*words),
-            "delete": lambda end, *words: shelves.delete(*words),
-            "touch": lambda end, *words: shelves.touch(*words),
-            "append": lambda end, *words: shelves.append(*words),
-            "read": lambda end, *words: shelves.read(*words),
+            "get": lambda client, *words: store.get(*words),
+            "put": lambda client, *words: store.put(*words),
+            "put_new": lambda client, *words: store.put_new(*words),
+            "delete": lambda client, *words: store.delete(*words),
+            "touch": lambda client, *words: store.touch(*words),
+            "append": lambda client, *words: store.append(*words),
+            "read": lambda client, *words: store.read(*words),
         }
 
-    async def start(self, door: socket.socket) -> None:
-        """Take ends from now on."""
-        self._server = await asyncio.get_running_loop().create_unix_server(lambda: _End(self), sock=door)
+    async def start(self, listener: socket.socket) -> None:
+        """Accept clients from now on."""
+        self._server = await asyncio.get_running_loop().create_unix_server(lambda: _Client(self), sock=listener)
 
     async def close(self) -> None:
-        """Cut every end off; what was kept is gone."""
+        """Disconnect every client; the stored data is lost."""
         if self._server is not None:
             self._server.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
-        for end in tuple(self.ends):
-            end.abort()
-        if self.ends:
+        for client in tuple(self.clients):
+            client.abort()
+        if self.clients:
             self._empty = asyncio.get_running_loop().create_future()
             await self._empty
 
-    def left(self, end: _End) -> None:
-        """An end is gone."""
-        self.ends.discard(end)
-        if self._empty is not None and not self.ends and not self._empty.done():
+    def left(self, client: _Client) -> None:
+        """A client has disconnected."""
+        self.clients.discard(client)
+        if self._empty is not None and not self.clients and not self._empty.done():
             self._empty.set_result(None)
-        for topic in tuple(end.topics):
-            self._unsubscribe(end, topic)
+        for topic in tuple(client.topics):
+            self._unsubscribe(client, topic)
 
-    def _publish(self, end: _End, topic: str, message: bytes) -> None:
+    def _publish(self, client: _Client, topic: str, message: bytes) -> None:
         listening = self._topics.get(topic)
         if listening:
             hint = framed(0, topic, message)
             for one in listening:
                 one.tell(hint)
 
-    def _subscribe(self, end: _End, topic: str) -> None:
-        end.topics.add(topic)
-        self._topics.setdefault(topic, {})[end] = None
+    def _subscribe(self, client: _Client, topic: str) -> None:
+        client.topics.add(topic)
+        self._topics.setdefault(topic, {})[client] = None
 
-    def _unsubscribe(self, end: _End, topic: str) -> None:
-        end.topics.discard(topic)
+    def _unsubscribe(self, client: _Client, topic: str) -> None:
+        client.topics.discard(topic)
         listening = self._topics.get(topic)
         if listening is not None:
-            listening.pop(end, None)
+            listening.pop(client, None)
             if not listening:
                 del self._topics[topic]
 
 
 async def hold(path: str, *, clock: Callable[[], float] = time.monotonic) -> Hub:
-    """Hold a bus at a socket's path, for this user alone. A socket that a dead process left is replaced; LocalError
-    when somebody listens there, or when it cannot be opened."""
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    """Open a hub at a socket's path, with access for this user alone. Replaces a socket that a dead process left.
+    Raises LocalError if a process listens there, or if the socket cannot be opened."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        door.setblocking(False)
-        clear_socket(path)  # what else is there, bind refuses
+        listener.setblocking(False)
+        clear_socket(path)  # bind refuses if any other file is there
         before = os.umask(0o177)
         try:
-            door.bind(path)
+            listener.bind(path)
         finally:
             os.umask(before)
-        door.listen(128)
+        listener.listen(128)
     except OSError as fault:
-        door.close()
+        listener.close()
         raise LocalError(f"Cannot hold a bus at unix:{path}: {fault.strerror or fault}") from fault
     hub = Hub(path, clock)
-    await hub.start(door)
+    await hub.start(listener)
     return hub

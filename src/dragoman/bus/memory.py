@@ -1,7 +1,7 @@
-"""`memory:name`: a bus and a store within one process. All that open the same name share them.
+"""`memory:name`: a bus and a store within one process, shared by all that open the same name.
 
-They live until the last one closes. One event loop; deliveries come in a later turn of it, never from
-inside `publish`.
+They live until the last user closes. They belong to one event loop; messages are delivered in a later turn of it, never
+from inside `publish`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .topics import Subscriber, Take, Topics
 
 
 class _Hub:
-    """What those who opened one name share."""
+    """What the users of one name share."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.shelves = MemoryStore(clock)
+        self.store = MemoryStore(clock)
         self.topics = Topics()
         self.ends = 0
 
@@ -31,44 +31,44 @@ _HUBS: dict[str, _Hub] = {}
 class AttachedStore:
     """A `Store` within the process."""
 
-    def __init__(self, bus: MemoryBus, shelves: MemoryStore) -> None:
+    def __init__(self, bus: MemoryBus, store: MemoryStore) -> None:
         self._bus = bus
-        self._shelves = shelves
+        self._store = store
 
     async def get(self, key: str) -> bytes | None:
         self._bus.check()
-        return self._shelves.get(key)
+        return self._store.get(key)
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
         self._bus.check()
-        self._shelves.put(key, value, ttl)
+        self._store.put(key, value, ttl)
 
     async def put_new(self, key: str, value: bytes, *, ttl: float | None = None) -> bool:
         self._bus.check()
-        return self._shelves.put_new(key, value, ttl)
+        return self._store.put_new(key, value, ttl)
 
     async def delete(self, key: str) -> bool:
         self._bus.check()
-        return self._shelves.delete(key)
+        return self._store.delete(key)
 
     async def touch(self, key: str, ttl: float) -> bool:
         self._bus.check()
-        return self._shelves.touch(key, ttl)
+        return self._store.touch(key, ttl)
 
     async def append(
         self, log: str, message: bytes, *, ttl: float, messages: int = 1_000, size: int = 1_048_576
     ) -> int:
         self._bus.check()
-        return self._shelves.append(log, message, ttl, messages, size)
+        return self._store.append(log, message, ttl, messages, size)
 
     async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
         self._bus.check()
-        return self._shelves.read(log, after)
+        return self._store.read(log, after)
 
 
 class MemoryBus:
-    """A `Bus` within the process. `clock`: seconds, for the first who opens a name; `away` takes the engine from this
-    one end until `back`, for trying out what a loss does."""
+    """A `Bus` within the process. `clock`: seconds, used if this is the first user of the name. For tests, `away`
+    disconnects this one user from the engine until `back`."""
 
     def __init__(self, name: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
         hub = _HUBS.get(name)
@@ -77,7 +77,7 @@ class MemoryBus:
         hub.ends += 1
         self.url = f"memory:{name}"
         self._name = name
-        self.store: Store | None = AttachedStore(self, hub.shelves)
+        self.store: Store | None = AttachedStore(self, hub.store)
         self.alive = True
         self.on_state: Callable[[bool], object] | None = None
         self._hub = hub
@@ -86,7 +86,7 @@ class MemoryBus:
         self._closed = False
 
     def check(self) -> None:
-        """Raise BusLost while there is no engine for this end."""
+        """Raise BusLost while this user is disconnected."""
         if not self.alive:
             raise BusLost(f"{self.url}: {self._lost}")
 
@@ -103,11 +103,11 @@ class MemoryBus:
         return one
 
     def away(self) -> None:
-        """The engine is gone, for this end."""
+        """Disconnect this user."""
         self._state(False, "away")
 
     def back(self) -> None:
-        """It is there again."""
+        """Connect this user again."""
         self._state(True, "")
 
     def _state(self, alive: bool, why: str) -> None:
@@ -118,7 +118,7 @@ class MemoryBus:
             self.on_state(alive)
 
     async def close(self) -> None:
-        """As `Bus.close`. With the last end of a name goes what was kept there."""
+        """As `Bus.close`. When the last user of a name closes, its data is lost."""
         self.alive, self._lost = False, "this end is closed"
         for one in self._mine:
             await one.close()
@@ -131,5 +131,5 @@ class MemoryBus:
 
 
 async def open(url: str, tls: ssl.SSLContext | None = None) -> MemoryBus:
-    """The bus of that name."""
+    """Open the bus of that name."""
     return MemoryBus(url.partition(":")[2])

@@ -1,10 +1,10 @@
-"""PURE: values and logs with their times, as the `memory:` engine and the one that workers share keep them.
+"""PURE: values and logs that expire, for the `memory:` engine and for the hub that workers share.
 
 Rules:
 
-- What is over its time is gone for every reader at once, and its room is given back by the next few writes.
-- A log keeps its newest message whatever its size; numbers are never used twice while the log lives.
-- One namespace: a value put where a log is takes its place, and the other way round.
+- No reader sees an expired entry; its memory is released by one of the next writes.
+- A log keeps its newest message whatever its size; numbers are not used twice while the log lives.
+- Values and logs share one namespace: a value put under the key of a log replaces it, and the reverse.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 
 _FOREVER = float("inf")
 _AT_ONCE = 8
-"""Entries that are looked at per write, so that no write waits for a large clearing."""
+"""Entries examined per write, so that no write waits for a large clean-up."""
 
 
 class _Kept:
@@ -29,11 +29,11 @@ class _Kept:
         self.count = 0  # the number of the log's last message
         self.size = 0
         self.deadline = _FOREVER
-        self.due = _FOREVER  # when the heap looks at it next
+        self.due = _FOREVER  # the time of its entry in the heap
 
 
 class MemoryStore:
-    """As `bus.Store`; these are its calls without the waiting. `clock` gives seconds that never go back."""
+    """The methods of `contract.Store` as plain functions. `clock` gives seconds and never goes back."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -41,7 +41,7 @@ class MemoryStore:
         self._heap: list[tuple[float, str]] = []
 
     def __len__(self) -> int:
-        """How many values and logs take room, those over their time that have not been cleared away yet among them."""
+        """The number of values and logs in memory, including expired ones that are not yet cleared."""
         return len(self._kept)
 
     def get(self, key: str) -> bytes | None:
@@ -104,7 +104,8 @@ class MemoryStore:
         return kept
 
     def _until(self, key: str, kept: _Kept, ttl: float) -> None:
-        """Each has one place in the heap; a later deadline is found out when its turn comes, an earlier one pushes."""
+        """Each key has one entry in the heap: a later deadline is found when the entry comes up, an earlier one is
+        pushed."""
         kept.deadline = self._clock() + ttl
         if kept.deadline < kept.due:
             kept.due = kept.deadline
@@ -118,7 +119,7 @@ class MemoryStore:
                 return
             due, key = heappop(heap)
             kept = self._kept.get(key)
-            if kept is None or kept.due != due:  # another has its key now
+            if kept is None or kept.due != due:  # the entry belongs to a former value of the key
                 continue
             if kept.deadline <= now:
                 del self._kept[key]

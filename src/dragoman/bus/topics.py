@@ -1,11 +1,11 @@
-"""Who is subscribed to what, for engines that hear a topic once and tell all its subscribers."""
+"""Subscriptions by topic, for engines that subscribe to a topic once and pass messages to all local subscribers."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
-from .contract import heard
+from .contract import call_subscriber
 
 Take: TypeAlias = Callable[[bytes], object]
 
@@ -19,9 +19,9 @@ class Subscriber:
         self._take: Take | None = take
 
     def tell(self, message: bytes) -> None:
-        """Hand it a message, unless it is closed."""
+        """Call the subscriber with a message, unless it is closed."""
         if self._take is not None:
-            heard(self._take, self.topic, message)
+            call_subscriber(self._take, self.topic, message)
 
     async def close(self) -> None:
         self._take = None
@@ -39,22 +39,22 @@ class Topics:
         return iter(tuple(self._heard))
 
     def of(self, topic: str) -> tuple[Subscriber, ...]:
-        """Its subscriptions now."""
+        """The subscriptions of a topic now."""
         return tuple(self._heard.get(topic, ()))
 
     def add(self, topic: str, take: Take) -> Subscriber:
-        """One more."""
+        """Add a subscription."""
         one = Subscriber(self, topic, take)
         self._heard.setdefault(topic, []).append(one)
         return one
 
     def tell(self, topic: str, message: bytes) -> None:
-        """Hand a message to all who are subscribed."""
+        """Pass a message to all subscribers of a topic."""
         for one in self.of(topic):
             one.tell(message)
 
     async def drop(self, one: Subscriber) -> None:
-        """One less; nothing happens where it was dropped before."""
+        """Remove a subscription, unless it was removed before."""
         listening = self._heard.get(one.topic, [])
         if one in listening:
             listening.remove(one)

@@ -1,7 +1,7 @@
-"""`unix:///path`: the bus and the store that the workers of one machine share; `hub` is their far end.
+"""`unix:///path`: the bus and the store that the workers of one machine share; `hub` is the server.
 
-Requests are sent as they come, many at once, and answered in their order. When the socket is lost everything in
-flight is BusLost, and this end dials again with growing pauses, subscribes anew, and is `alive` then.
+Requests are sent at once, many at a time, and answered in their order. When the socket is lost all requests in
+flight raise BusLost. This client then dials again with growing pauses, subscribes again, and becomes `alive`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .hub import FRAME, decode, framed, frames
 from .topics import Subscriber, Take, Topics
 
 PAUSES = (0.05, 2.0)
-"""The first and the longest pause between two tries to reach the hub."""
+"""The first and the longest pause in seconds between two tries to reach the hub."""
 _ROOM = 1024
-"""Bytes of a frame beside what is kept or told."""
+"""Bytes of a frame beside the value or message."""
 
 
 class _Wire(asyncio.Protocol):
-    """The socket, while it lasts."""
+    """The connection to the hub."""
 
     def __init__(self, bus: LocalBus) -> None:
         self._bus = bus
@@ -39,7 +39,7 @@ class _Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for frame in self._frames.feed(data):
-            if not isinstance(frame, bytes):  # the hub sends none; whatever this is, it is not a hub
+            if not isinstance(frame, bytes):  # the hub never sends one: this is not a hub
                 self.abort()
                 return
             number, value, *rest = decode(frame)
@@ -62,12 +62,12 @@ class _Wire(asyncio.Protocol):
         for future in self._asked.values():
             if not future.done():
                 future.set_exception(lost)
-                future.exception()  # the task that asked may have been cancelled meanwhile
+                future.exception()  # the waiting task may have been cancelled
         self._asked.clear()
         self._bus.lost(self)
 
     async def ask(self, verb: str, *words: object) -> Any:
-        """One request and its answer."""
+        """Send a request and wait for its answer. Raises BusLost."""
         if self._wire is None:
             raise BusLost(f"{self._bus.url}: the socket was lost")
         self._number += 1
@@ -82,7 +82,7 @@ class _Wire(asyncio.Protocol):
 
 
 class LocalStore:
-    """A `Store` at the hub."""
+    """The `Store` of the hub."""
 
     def __init__(self, bus: LocalBus) -> None:
         self._ask = bus.ask
@@ -112,7 +112,7 @@ class LocalStore:
 
 
 class LocalBus:
-    """A `Bus` at the hub. `missed`: hints that the hub dropped because this end read too slowly."""
+    """The `Bus` of the hub. `missed`: messages that the hub dropped because this process read too slowly."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -128,7 +128,7 @@ class LocalBus:
         self._redialling: asyncio.Task[None] | None = None
 
     async def dial(self) -> None:
-        """Reach the hub. BusLost when no hub is there."""
+        """Connect to the hub. Raises BusLost when there is none."""
         try:
             _, wire = await asyncio.get_running_loop().create_unix_connection(lambda: _Wire(self), self.path)
         except OSError as fault:
@@ -143,7 +143,7 @@ class LocalBus:
         self.alive = True
 
     async def ask(self, verb: str, *words: object) -> Any:
-        """One request of the hub and its answer."""
+        """Send a request to the hub and wait for its answer. Raises BusLost."""
         if self._wire is None:
             raise BusLost(f"{self.url}: {'this end is closed' if self._closed else 'the socket was lost'}")
         return await self._wire.ask(verb, *words)
@@ -162,19 +162,19 @@ class LocalBus:
 
     async def _left(self, topic: str) -> None:
         if self._wire is not None:
-            with contextlib.suppress(BusLost):  # the hub forgot it before
+            with contextlib.suppress(BusLost):  # the hub has already forgotten the subscription
                 await self.ask("unsubscribe", topic)
 
     def told(self, topic: str | None, content: Any) -> None:
-        """A hint has come."""
+        """A message has come."""
         if topic is None:
             self.missed += content
-            log.warning("%s: this process read too slowly; %d hints were dropped", self.url, content)
+            log.warning("%s: this process read too slowly; %d messages were dropped", self.url, content)
             return
         self._topics.tell(topic, content)
 
     def lost(self, wire: _Wire) -> None:
-        """A socket is over."""
+        """A connection has ended."""
         if wire is not self._wire:
             return
         self._wire = None
@@ -212,7 +212,7 @@ def _fits(value: bytes) -> bytes:
 
 
 async def open(url: str, tls: ssl.SSLContext | None = None) -> LocalBus:
-    """The bus at a socket's path: `unix:///run/bus.sock`, `unix:bus.sock`. BusLost when no process holds it."""
+    """Open the bus at a socket's path: `unix:///run/bus.sock`, `unix:bus.sock`. Raises BusLost when no hub is there."""
     path = url.partition(":")[2].partition("?")[0]
     bus = LocalBus(path[2:] if path.startswith("//") else path)
     await bus.dial()

@@ -4,9 +4,9 @@ MCP `tools | tool | resources | read | prompts | prompt | discover | ping`.
 Rules of this package:
 
 - One file per family of commands; cyclopts and rich are imported nowhere else in dragoman.
-- A command is imported when it is the one that was asked for, and `--version` imports nothing at all.
-- Results go to stdout, everything else to stderr; tables, colour and progress only to a terminal.
-- Exit status: `ends.py`. Whatever goes wrong is one sentence, never a traceback.
+- Only the module of the command that was asked for is imported, and `--version` imports nothing.
+- Results go to stdout, everything else to stderr; tables, colour and progress are for terminals only.
+- Exit status: `ends.py`. A failure is reported in one sentence, never with a traceback.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of commands, and the one place where they are run and where their failures end."""
+"""The table of commands; runs a command and reports its failure."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ Start here:
   dragoman call http://127.0.0.1:8000 subtract 42 23               call them
 
   dragoman serve weather:app                         serve an MCP server
-  dragoman tools http://127.0.0.1:8000/mcp           see what it can do
-  dragoman tool http://127.0.0.1:8000/mcp forecast city=Beijing    and do it
+  dragoman tools http://127.0.0.1:8000/mcp           list its tools
+  dragoman tool http://127.0.0.1:8000/mcp forecast city=Beijing    call one
 
-Every command teaches by example: dragoman call --help"""
+Every command has examples: dragoman call --help"""
 
 COMMANDS = {
     "serve": ("serving.serve:app", "Serve functions on one wire or many."),
     "call": ("call:app", "Call a method and print its result."),
-    "notify": ("call:notify_app", "Send a notification: no answer comes."),
-    "methods": ("methods:app", "List the methods of a peer that describes itself."),
+    "notify": ("call:notify_app", "Send a notification, which has no answer."),
+    "methods": ("methods:app", "List the methods of a peer."),
     "check": ("check:app", "Find every fault of the messages in a file."),
-    "bench": ("bench:app", "Measure calls a second and how long they take."),
+    "bench": ("bench:app", "Measure calls per second and their latency."),
     "tools": ("tools:app", "List the tools of an MCP server."),
     "tool": ("tools:tool_app", "Call a tool of an MCP server."),
     "resources": ("resources:app", "List the resources of an MCP server."),
     "read": ("resources:read_app", "Read a resource of an MCP server."),
     "prompts": ("prompts:app", "List the prompts of an MCP server."),
     "prompt": ("prompts:prompt_app", "Get a prompt of an MCP server."),
-    "discover": ("discover:app", "Show who an MCP server is, and what it can do."),
+    "discover": ("discover:app", "Show name, revisions and capabilities of an MCP server."),
     "ping": ("discover:ping_app", "See whether an MCP server answers."),
     "demo": ("demo.demo:app", "See a calculator answer on every wire."),
     "completion": ("completion:app", "Print a completion script for your shell."),
@@ -78,7 +78,7 @@ def build() -> App:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return the exit status; nothing is raised but SystemExit."""
+    """Run one command line and return the exit status. Raises SystemExit only."""
     prepare()
     app = build()
     if arguments and arguments[0] in OF_MCP:
@@ -93,14 +93,14 @@ def run(arguments: Sequence[str]) -> int:
         try:
             status = command(*bound.args, **bound.kwargs)
         finally:
-            lines.flush()  # what comes now is written at once
+            lines.flush()  # the following output is written at once
         sys.stdout.flush()
     except KeyboardInterrupt:
         return ends.INTERRUPTED
     except BrokenPipeError:
         _forget_stdout()
         return ends.PIPE_CLOSED
-    except SystemExit as end:  # how rich says that the pipe is closed
+    except SystemExit as end:  # rich raises it when the pipe is closed
         if not isinstance(end.__context__, BrokenPipeError):
             raise
         return ends.PIPE_CLOSED
@@ -110,7 +110,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _child_as_option(arguments: Sequence[str]) -> Sequence[str]:
-    """The command line with the words after `--`, a command to start, as one option."""
+    """The command line with the arguments after `--`, a command to start, as one option."""
     words = list(arguments)
     if "--" not in words:
         return words
@@ -132,12 +132,12 @@ def _is_unknown(arguments: Sequence[str]) -> bool:
 
 
 def _unknown(name: str) -> str:
-    """Cyclopts would import every command to say this."""
+    """The message for an unknown command; cyclopts would import every command for it."""
     return f"there is no command {name!r}; {ends.meant(name, COMMANDS, 'there are ' + ', '.join(COMMANDS))}"
 
 
 def _failed(fault: Exception, output: Output) -> int:
-    """A command raised: one sentence, and the traceback only where it is asked for."""
+    """A command raised: print one sentence, with --verbose the traceback too."""
     ending = ends.ending_of(fault)
     if output.verbose:
         traceback.print_exception(fault)
@@ -155,7 +155,7 @@ def _output(bound: BoundArguments) -> Output:
 
 
 def _forget_stdout() -> None:
-    """The output is not read any more: spare Python's own flush at exit the same error."""
+    """Nobody reads the output any more: keep Python's flush at exit from raising the same error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,11 +1,11 @@
-"""The words of a command line as the params of a call.
+"""Turns the arguments of a command line into the params of a call.
 
 Rules:
 
-- A word that is JSON is that value, as it is written (`1.0` stays `1.0`, forty digits stay forty);
-  any other word is a string.
-- `name=word` gives params by name; either all words are such, or none.
-- A word that begins like JSON (`{`, `[`, `"`) and is none is a mistake of quoting, not a string.
+- An argument that is JSON is that value, as it is written (`1.0` stays `1.0`, forty digits stay forty); any other
+  argument is a string.
+- `name=value` gives params by name; either all arguments are named or none.
+- An argument that begins like JSON (`{`, `[`, `"`) but is not JSON is a mistake of quoting, not a string.
 - A text that looks like something else is quoted as JSON: '"42"', '"a=b"'.
 """
 
@@ -25,10 +25,10 @@ NAMED = re.compile(r"([A-Za-z_$][\w.$-]*)=(.*)", re.DOTALL)
 
 
 def params_of(words: Sequence[str], params: str | None) -> Raw | UnsetType:
-    """The params that `words` or the option `--params` stand for; UNSET when there are none. Usage for a mistake."""
+    """The params that `words` or the option `--params` give; UNSET without any. Raises Usage for a mistake."""
     if params is not None:
         if words:
-            raise Usage("give the arguments as words or by --params, not both")
+            raise Usage("give the arguments singly or by --params, not both")
         return _whole(params)
     if not words:
         return UNSET
@@ -39,7 +39,7 @@ def params_of(words: Sequence[str], params: str | None) -> Raw | UnsetType:
     for word, match in zip(words, named, strict=True):
         if match is None:
             raise Usage(
-                f"{word!r} stands by position and another argument by name; take one way for all "
+                f"{word!r} is given by position and another argument by name; use one way for all "
                 """(a text with "=" in it is quoted as JSON: '"a=b"')"""
             )
         if match[1] in members:
@@ -49,7 +49,7 @@ def params_of(words: Sequence[str], params: str | None) -> Raw | UnsetType:
 
 
 def value_of(word: str) -> Raw:
-    """One word as JSON text."""
+    """One argument as JSON text. Raises Usage."""
     try:
         raw = word.encode()
     except UnicodeEncodeError:
@@ -59,7 +59,7 @@ def value_of(word: str) -> Raw:
     except (msgspec.DecodeError, RecursionError) as fault:
         if word[:1] in ("{", "[", '"'):
             raise Usage(
-                f"{word!r} begins like JSON but is none ({fault}); put it in single quotes for the shell, "
+                f"{word!r} begins like JSON but is not JSON ({fault}); put it in single quotes for the shell, "
                 "and quote it as a JSON string if it is meant as text"
             ) from None
         return Raw(msgspec.json.encode(word))

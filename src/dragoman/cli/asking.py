@@ -1,13 +1,13 @@
-"""A server's questions (elicitation), answered at the terminal.
+"""Asks a server's questions (elicitation) at the terminal.
 
-Rules, of the page client/elicitation of the specification:
+Rules, from the page client/elicitation of the specification:
 
-- Who asks is always said; every question can be declined and cancelled.
-- "allow users to review and modify their responses before sending": a form is shown once more.
+- The server that asks is always named; every question can be declined and cancelled.
+- "allow users to review and modify their responses before sending": a form is shown once more before it is sent.
 - "clearly display the target domain/host and gather user consent before navigation": a URL is shown,
   never opened.
-- Where stdin or stderr is no terminal nothing waits: `--answer NAME=VALUE` answers forms, all else is
-  declined, and said.
+- Where stdin or stderr is not a terminal the command does not wait: `--answer NAME=VALUE` answers forms, and every
+  other question is declined with a message.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .terminal import clean, compact, err
 
 Action = Literal["accept", "decline", "cancel"]
 Ask = Callable[[str], Awaitable[str | None]]
-"""Shows a prompt and gives the line that was typed; None at the end of the input."""
+"""Shows a prompt and returns the line that was typed; None at the end of the input."""
 
 
 class Reply(Struct, frozen=True):
-    """What the person said."""
+    """The user's answer to a question."""
 
     action: Action
     content: dict[str, Any] | None = None
@@ -43,19 +43,19 @@ DECLINED, CANCELLED = Reply("decline"), Reply("cancel")
 
 
 class _Out(Exception):
-    """The person has had enough: the reply says how."""
+    """The user ends the question early: `reply` is a decline or a cancel."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
 
 
 def at_terminal() -> bool:
-    """True where there is somebody to ask."""
+    """True if the user can be asked."""
     return sys.stdin.isatty() and err.is_terminal
 
 
 async def typed(prompt: str) -> str | None:
-    """A line from the terminal, without keeping the loop from its work; None at the end of the input."""
+    """A line from the terminal; the loop goes on meanwhile. None at the end of the input."""
     err.print(Text(prompt, style="bold"), end="", soft_wrap=True)
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[bytes] = loop.create_future()
@@ -76,8 +76,8 @@ async def typed(prompt: str) -> str | None:
 class Asker:
     """Answers the questions of one server, one after another.
 
-    `who`: how the server is called. `given`: answers known beforehand, by the name of the field.
-    `pause`: makes room on the terminal. `ask`: None where no person can be asked.
+    `who`: the server's name. `given`: answers given on the command line, by the name of the field. `pause`: clears the
+    progress line. `ask`: None where the user cannot be asked.
     """
 
     def __init__(self, who: str, given: Sequence[str], pause: Callable[[], None], ask: Ask | None) -> None:
@@ -88,7 +88,7 @@ class Asker:
         self._turn = asyncio.Lock()
 
     async def reply(self, params: ElicitRequestParams) -> ElicitResult:
-        """Answer a question as the protocol has it."""
+        """The answer to a question, as the protocol has it."""
         if params.url is not UNSET:
             reply = await self.url(params.message, params.url)
         else:
@@ -126,7 +126,7 @@ class Asker:
             return Reply("cancel" if action == "edit" else action)
 
     def _known(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """The answers given beforehand that the form asks for."""
+        """The given answers that the form asks for."""
         known = {}
         for name, field in _fields(schema).items():
             if name in self.given:
@@ -137,7 +137,7 @@ class Asker:
         return known
 
     def _without(self, schema: Mapping[str, Any], known: dict[str, Any]) -> Reply:
-        """The reply where no person can be asked: what was given and the defaults, if that is enough."""
+        """The reply where the user cannot be asked: the given answers and the defaults, if they suffice."""
         fields = _fields(schema)
         content = {name: field["default"] for name, field in fields.items() if "default" in field} | known
         missing = [name for name in schema.get("required", []) if name not in content]
@@ -147,11 +147,11 @@ class Asker:
         return Reply("accept", content)
 
     async def _filled(self, ask: Ask, schema: Mapping[str, Any], known: dict[str, Any]) -> Reply:
-        """Every field that is not known, then the whole once more."""
+        """Ask for every field that is not known, then show all of them once more."""
         fields, required = _fields(schema), set(schema.get("required", []))
         content, waiting = dict(known), [name for name in fields if name not in known]
         if waiting:
-            err.print(Text("  Enter takes what stands in [brackets]; !d declines, !c cancels.", "dim"))
+            err.print(Text("  Enter takes the value in [brackets]; !d declines, !c cancels.", "dim"))
         while True:
             for name in waiting:
                 default = content.pop(name, fields[name].get("default", UNSET))
@@ -166,11 +166,11 @@ class Asker:
 
 
 def _host(url: str) -> str:
-    """The host that a URL leads to, whatever else stands before it."""
+    """The host to which a URL leads, ignoring user and password."""
     try:
         return urlsplit(url).hostname or "(none)"
     except ValueError:
-        return "(none: it is no URL)"
+        return "(none: it is not a URL)"
 
 
 def _doubt(url: str) -> str:
@@ -180,12 +180,12 @@ def _doubt(url: str) -> str:
     if not host.isascii() or any(part.startswith("xn--") for part in host.split(".")):
         return "the host's name has letters of other scripts, which may look like another name"
     if "@" in url.partition("://")[2].partition("/")[0]:
-        return "what stands before the @ is not where it leads"
+        return "the text before the @ is not the host"
     return ""
 
 
 def answers(words: Sequence[str]) -> dict[str, str]:
-    """`--answer NAME=VALUE` by name. Usage for what is none."""
+    """The values of `--answer NAME=VALUE` by name. Raises Usage."""
     found = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -200,7 +200,7 @@ def _say(who: str, what: str, message: str) -> None:
 
 
 def _nobody(missing: Sequence[str] = ()) -> Reply:
-    """Declined, because no person can be asked."""
+    """Declined, because the user cannot be asked."""
     why = f"--answer lacks {', '.join(missing)}" if missing else "there is no terminal to ask at"
     err.print(Text(f"  declined: {clean(why)}", "yellow"), soft_wrap=True)
     return DECLINED
@@ -219,7 +219,7 @@ def _review(content: Mapping[str, Any]) -> None:
 
 
 async def _decided(ask: Ask, question: str, *, may_edit: bool) -> Action | Literal["edit"]:
-    """The last word."""
+    """The user's decision about the whole form or the URL."""
     edit = "[e]dit, " if may_edit else ""
     while True:
         word = _word(await ask(f"{question} [a]ccept, {edit}[d]ecline, [c]ancel: ")).lower()
@@ -237,7 +237,7 @@ DECISIONS: Mapping[Action | Literal["edit"], tuple[str, ...]] = {
 
 
 async def _asked(ask: Ask, name: str, field: Mapping[str, Any], required: bool, default: Any) -> Any:
-    """One field; UNSET where it is left out."""
+    """The value of one field; UNSET where it is left out."""
     _describe(name, field, required)
     shown = "" if default is UNSET else f" [{clean(_shown(field, default))}]"
     while True:
@@ -264,7 +264,7 @@ def _word(line: str | None) -> str:
 
 
 def _describe(name: str, field: Mapping[str, Any], required: bool) -> None:
-    """A field in a line: what it is called, what it is, what it may be."""
+    """A field in one line: its name, its description, and what values it may have."""
     title = field.get("title", "")
     about = [
         text
@@ -299,7 +299,7 @@ def _items(field: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(field: Mapping[str, Any], value: Any) -> str:
-    """A value as it may be typed."""
+    """A value in the form in which it may be typed."""
     if isinstance(value, list):
         return ",".join(_shown(_items(field), one) for one in value)
     titles = choices_of(field) or {}
@@ -309,7 +309,7 @@ def _shown(field: Mapping[str, Any], value: Any) -> str:
 
 
 def _value(word: str, field: Mapping[str, Any]) -> Any:
-    """What was typed as a value of the field. Misfit where it is none."""
+    """What was typed as a value of the field. Raises Misfit."""
     value = value_of(word, field)
     size, low, high, what = float(value) if isinstance(value, (int, float)) else 0.0, "minimum", "maximum", "it"
     if isinstance(value, str):

@@ -1,8 +1,7 @@
 """`dragoman bench`: a small load test of one method at one URL.
 
-Rules: calls overlap up to `--concurrency` on one peer; the clock is the monotonic one and starts
-after a first call, which is not counted, so that connecting is not measured; every call counts,
-answered or not; an error that the peer answers is an answer.
+Rules: up to `--concurrency` calls overlap on one peer. The clock is monotonic and starts after a first call, which is
+not counted, so connecting is not measured. Every call counts, answered or not; an error from the peer is an answer.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from .reach import reached
 from .terminal import clean, compact, err, out
 
 LATENCIES = 1_000_000
-"""Latencies kept for the percentiles; of more calls, the latest."""
+"""Latencies kept for the percentiles; beyond that number, the latest."""
 
 app = App(
     name="bench",
@@ -43,20 +42,20 @@ Examples:
   dragoman bench unix:calc.sock sum 1 2 3 --calls 100000 --json
   dragoman bench http://127.0.0.1:8000         without a method: rpc.discover
 
-Caller and server share a machine when both run on it: compare like with like.""",
+Compare like with like: caller and server on one machine share its CPU.""",
 )
 
 
 class Tally(Struct):
-    """What was counted."""
+    """The counts of a run."""
 
     calls: int = 0
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
-    """What the peer answered in place of a result."""
+    """The errors that the peer answered, by text."""
     failures: Counter[str] = field(default_factory=Counter)
-    """Why no answer came."""
+    """The reasons for which no answer came, by text."""
 
     def percentile(self, share: float) -> float:
         """The latency in milliseconds that `share` of the calls did not exceed."""
@@ -92,7 +91,7 @@ def bench(
     wire: Wire = WIRE,
     output: Output = OUTPUT,
 ) -> int:
-    """Measure how many calls a second a peer answers, and how long they take.
+    """Measure how many calls per second a peer answers, and their latency.
 
     Parameters
     ----------
@@ -105,9 +104,9 @@ def bench(
     params
         All params at once: JSON, @FILE, or - for stdin.
     calls
-        Stop after so many calls.
+        Stop after this many calls.
     seconds
-        Stop after so many seconds; 5 unless --calls is given.
+        Stop after this many seconds; default 5 without --calls.
     concurrency
         Calls in flight at once.
     """
@@ -152,7 +151,7 @@ async def load(
     concurrency: int,
     show: Callable[[float, int], None],
 ) -> Tally:
-    """Call until `calls` were made or `seconds` are over; `show(elapsed, calls)` is called ten times a second."""
+    """Call until `calls` were made or `seconds` have passed; `show(elapsed, calls)` is called ten times a second."""
     tally = Tally()
     started = perf_counter()
     end = started + seconds if seconds is not None else float("inf")
@@ -193,7 +192,7 @@ async def load(
 
 @contextlib.contextmanager
 def _progress(calls: int | None, seconds: float | None) -> Iterator[Callable[[float, int], None]]:
-    """A bar on stderr while it runs, where that is a terminal."""
+    """A progress bar on stderr, if that is a terminal."""
     columns = (BarColumn(32), TextColumn("{task.fields[rate]}", style="dim"), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task("", total=1.0, rate="")

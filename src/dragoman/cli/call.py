@@ -19,7 +19,7 @@ from .reach import reached
 from .terminal import err, say, show_json
 
 ABOUT_WORDS = """\
-A word that is JSON is that value, any other is text; name=word gives
+An argument that is JSON is that value, any other is text; name=value gives
 arguments by name. Text that looks like JSON or has a "=" in it is quoted as
 JSON, inside the shell's quotes: '"42"' or '"a=b"'."""
 
@@ -63,7 +63,7 @@ Examples:
 
 {ABOUT_WORDS}
 
-Exit status 0 says that the message was sent, not that anybody heard it.""",
+Exit status 0 says that the message was sent, not that anyone received it.""",
 )
 
 Params = Annotated[str | None, Parameter(metavar="JSON", allow_leading_hyphen=True, show_default=False)]
@@ -113,7 +113,7 @@ def notify(
     wire: Wire = WIRE,
     output: Output = OUTPUT,
 ) -> int:
-    """Send a notification: there is no answer.
+    """Send a notification, which has no answer.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ async def _call(url: str, method: str, params: Raw | UnsetType, link: Link, wire
 
 
 def _speaks_mcp(url: str, fault: Exception) -> bool:
-    """Whether a failed call went to an MCP server, by the usual path or by a code that MCP alone has."""
+    """Whether a failed call went to an MCP server: by the usual path, or by an error code that only MCP has."""
     path = url.partition("?")[0].rstrip("/")
     return path.endswith(("/mcp", "/sse")) or (isinstance(fault, RpcError) and fault.code in (-32020, -32021, -32022))
 

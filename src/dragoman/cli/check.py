@@ -1,4 +1,4 @@
-"""`dragoman check`: every fault of the messages in a file, in words."""
+"""`dragoman check`: lists every fault of the messages in a file."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Examples:
   tail -f traffic.jsonl | dragoman check -
   dragoman check messages.jsonl --json       an object for each fault
 
-One message a line: a request, a response or a batch; blank lines are passed
-over. An error is what the specification forbids, a warning what it
-discourages. Exit status 1 when there is any error.""",
+One message per line: a request, a response or a batch; blank lines are skipped.
+An error is something that the specification forbids, a warning something that
+it discourages. Exit status 1 if there is any error.""",
 )
 
 

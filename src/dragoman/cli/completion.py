@@ -1,4 +1,4 @@
-"""`dragoman completion`: the script that lets a shell complete this command."""
+"""`dragoman completion`: prints the script with which a shell completes this command."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
     Parameters
     ----------
     shell
-        The shell it is for.
+        The shell.
     """
     print(build().generate_completion(prog_name="dragoman", shell=shell))
     return FINE

@@ -1,7 +1,7 @@
-"""What MCP servers answer, for people: content blocks, messages, resources. Values are plain JSON here.
+"""Shows what MCP servers answer: content blocks, messages, resources. Values are plain JSON here.
 
-Rules: text is printed as it is, made safe for a terminal; what is binary is named with its type and size;
-structured content that says the same as the text is printed once.
+Rules: text is printed as it is, made safe for a terminal; binary content is shown by its type and size;
+structured content equal to the text is printed once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .terminal import clean, err, out, show_json
 
 
 def safe(text: str) -> str:
-    """Foreign text for a terminal; tabs stay."""
+    """Text from a peer, made safe for a terminal; tabs are kept."""
     return "\t".join(map(clean, text.split("\t")))
 
 
@@ -44,12 +44,12 @@ def show_result(result: dict[str, Any]) -> None:
 
 
 def _is_wrapped(structured: Any) -> bool:
-    """A value that is no object, as servers wrap it for clients that want one."""
+    """Whether a value is wrapped as `{"result": value}`, as servers do for clients that need an object."""
     return isinstance(structured, dict) and list(structured) == ["result"]
 
 
 def _same(text: str, structured: Any) -> bool:
-    """True where a text is the structured content once more."""
+    """True if a text is the structured content as JSON."""
     wrapped = structured["result"] if _is_wrapped(structured) else structured
     if text == wrapped:
         return True
@@ -67,7 +67,7 @@ def show_blocks(blocks: list[dict[str, Any]]) -> None:
 
 
 def block_text(block: dict[str, Any]) -> str:
-    """A content block in words."""
+    """A content block as text."""
     kind = block.get("type")
     if kind == "text":
         return safe(str(block.get("text", "")))
@@ -81,7 +81,7 @@ def block_text(block: dict[str, Any]) -> str:
 
 
 def contents_text(contents: dict[str, Any]) -> str:
-    """A resource's contents in words."""
+    """A resource's contents as text."""
     if "text" in contents:
         return safe(str(contents["text"]))
     kind = clean(str(contents.get("mimeType", "binary")))
@@ -89,7 +89,7 @@ def contents_text(contents: dict[str, Any]) -> str:
 
 
 def blob_of(contents: dict[str, Any]) -> bytes | None:
-    """The bytes of binary contents; None for text, and for what is no base64."""
+    """The bytes of binary contents; None for text and for invalid base64."""
     if "blob" not in contents:
         return None
     try:
@@ -104,7 +104,7 @@ def _size(encoded: object) -> str:
 
 
 def show_signatures(rows: Sequence[tuple[str, Mapping[str, Any]]], what: str) -> None:
-    """What a server lists: each as `name(arguments)`, and what it says of itself. `what` is what they are."""
+    """The entries that a server lists: each as `name(arguments)` and its description. `what` names their kind."""
     for line, each in rows:
         about = clean(first_line(each.get("description") or each.get("title")))
         if not out.is_terminal:

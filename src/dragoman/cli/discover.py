@@ -1,19 +1,19 @@
-"""`dragoman discover` and `dragoman ping`: who an MCP server is, and whether it is there."""
+"""`dragoman discover` and `dragoman ping`: describe an MCP server, and find out whether it answers."""
 
 from __future__ import annotations
 
 import asyncio
 from time import perf_counter
-from typing import Any
+from typing import Annotated, Any
 
-from cyclopts import App
+from cyclopts import App, Parameter
 from msgspec import Struct
 from rich.padding import Padding
 from rich.text import Text
 
 from ..mcp import Client
 from .ends import FINE, Usage
-from .far import FAR, SERVER_WORDS, Far, found, plain, server_at
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, found, plain, server_at
 from .options import OUTPUT, Output
 from .serving.hosts import Host
 from .terminal import clean, compact, out
@@ -42,12 +42,12 @@ Examples:
 
 {SERVER_WORDS}
 
-Revisions without a ping are asked by server/discover.""",
+Revisions without ping get server/discover instead.""",
 )
 
 
 class About(Struct, frozen=True):
-    """What a server says of itself."""
+    """How a server describes itself."""
 
     server: dict[str, Any]
     revision: str
@@ -57,15 +57,17 @@ class About(Struct, frozen=True):
 
 
 @app.default
-def discover(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
-    """Show who an MCP server is, and what it can do.
+def discover(
+    *words: Annotated[str, Parameter(name="SERVER")], options: McpOptions = MCP_OPTIONS, output: Output = OUTPUT
+) -> int:
+    """Show name, revisions and capabilities of an MCP server.
 
     Parameters
     ----------
     words
         The server.
     """
-    about = asyncio.run(_discover(_only(words, far), far))
+    about = asyncio.run(_discover(_only(words, options), options))
     if output.json:
         print(compact(about))
     else:
@@ -74,7 +76,9 @@ def discover(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
 
 
 @ping_app.default
-def ping(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
+def ping(
+    *words: Annotated[str, Parameter(name="SERVER")], options: McpOptions = MCP_OPTIONS, output: Output = OUTPUT
+) -> int:
     """See whether an MCP server answers, and how quickly.
 
     Parameters
@@ -82,7 +86,7 @@ def ping(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
     words
         The server.
     """
-    about, seconds = asyncio.run(_ping(_only(words, far), far))
+    about, seconds = asyncio.run(_ping(_only(words, options), options))
     if output.json:
         print(compact({"server": about.server, "revision": about.revision, "ms": round(1000 * seconds, 3)}))
     else:
@@ -90,22 +94,22 @@ def ping(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
     return FINE
 
 
-def _only(words: tuple[str, ...], far: Far) -> Host:
-    host, rest = found(words, far)
+def _only(words: tuple[str, ...], options: McpOptions) -> Host:
+    host, rest = found(words, options)
     if rest:
         raise Usage(f"{rest[0]!r} is too much: only the server is named here")
     return host
 
 
-async def _discover(host: Host, far: Far) -> About:
-    async with server_at(host, far, "discover") as (client, _):
+async def _discover(host: Host, options: McpOptions) -> About:
+    async with server_at(host, options, "discover") as (client, _):
         if client.revision.stateful:
             return _about(client, [])
         return _about(client, list((await client.discover()).supported_versions))
 
 
-async def _ping(host: Host, far: Far) -> tuple[About, float]:
-    async with server_at(host, far, "ping") as (client, _):
+async def _ping(host: Host, options: McpOptions) -> tuple[About, float]:
+    async with server_at(host, options, "ping") as (client, _):
         started = perf_counter()
         await client.ping()
         seconds = perf_counter() - started
@@ -141,7 +145,7 @@ def _show(about: About) -> None:
 
 
 def _offers(capabilities: dict[str, Any]) -> str:
-    """The capabilities in words: `tools (listChanged), logging`."""
+    """The capabilities as text: `tools (listChanged), logging`."""
     words = []
     for name, value in capabilities.items():
         marks = [key for key, one in value.items() if one not in (False, None)] if isinstance(value, dict) else []

@@ -1,6 +1,6 @@
-"""How the command ends: the exit status, and the sentence that says why.
+"""How the command ends: the exit status, and the sentence that gives the reason.
 
-0  fine
+0  success
 1  the peer answered with an error (or `check` found faults)
 2  wrong usage: an unknown option, a bad URL or target, a missing extra
 3  no connection, or no answer in time
@@ -36,7 +36,7 @@ class Usage(Exception):
 
 
 def meant(name: str, known: Iterable[str], otherwise: str) -> str:
-    """For a name that is unknown: the known one that was probably meant, or `otherwise`."""
+    """For an unknown name: a suggestion of the known one that was probably meant, or `otherwise`."""
     near = difflib.get_close_matches(name, list(known), 1)
     return f"did you mean {near[0]}?" if near else otherwise
 
@@ -46,7 +46,7 @@ class NoAnswer(Exception):
 
 
 class Ending(Struct, frozen=True):
-    """Why a command ended otherwise than well. `error` is what the peer answered, where it did."""
+    """Why a command did not succeed. `error`: the error that the peer answered, if it did."""
 
     status: int
     kind: Literal["answered", "usage", "no_answer", "fault"]
@@ -64,7 +64,7 @@ class Ending(Struct, frozen=True):
 
 
 def ending_of(error: Exception) -> Ending:
-    """The ending that an exception stands for."""
+    """The ending for an exception."""
     if isinstance(error, RpcError):
         return Ending(ANSWERED_WITH_ERROR, "answered", error.message, error)
     if isinstance(error, (Usage, LocalError)):
@@ -79,7 +79,7 @@ def ending_of(error: Exception) -> Ending:
 
 
 def _system(error: OSError) -> str:
-    """An error of the operating system in words, the innermost reason of those there are."""
+    """An error of the operating system as text; if several are nested, the innermost."""
     if error.errno is None or error.errno not in errno.errorcode:
         return str(error) or type(error).__name__
     where = f"{error.filename}: " if error.filename else ""
@@ -87,7 +87,7 @@ def _system(error: OSError) -> str:
 
 
 def readable(data: object) -> str:
-    """`error.data` for people: a list of argument faults as lines, else its JSON."""
+    """`error.data` for people: a list of argument faults as lines, otherwise its JSON."""
     raw = bytes(data) if isinstance(data, msgspec.Raw) else msgspec.json.encode(data)
     try:
         faults = msgspec.json.decode(raw, type=_Faults)

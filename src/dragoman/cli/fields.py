@@ -1,12 +1,12 @@
-"""Words of a command line or of an answer, typed by a JSON Schema: `count=3`, `flag=yes`, `tags=a,b`.
+"""Converts arguments and answers to the types of a JSON Schema: `count=3`, `flag=yes`, `tags=a,b`.
 
 Rules:
 
-- A schema that wants a text gets the word as it is: `zip=01234` stays a text. Everywhere else the word
-  is JSON; where it is none and the schema allows a text, it is that text.
-- A boolean may be said as yes, no, on, off, true or false. An array whose elements are plain may be
+- Where the schema wants a string, the argument is taken as it is: `zip=01234` stays a string. Everywhere else it
+  is read as JSON; if it is not JSON and the schema allows a string, it is that string.
+- A boolean may be written as yes, no, on, off, true or false. An array of plain elements may be
   written with commas.
-- What a schema surely does not allow is one sentence; the rest is for the server to judge.
+- A value that the schema certainly does not allow is refused in one sentence; the server checks the rest.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ DEEPEST = 20
 
 
 class Misfit(Exception):
-    """A word that a schema does not allow; the text says what it wants."""
+    """A value that a schema does not allow; the text says what it allows."""
 
 
 def arguments_of(words: Sequence[str], schema: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """`name=word` words as the arguments that `schema` describes. Usage for a mistake."""
+    """`name=value` arguments as the arguments that `schema` describes. Raises Usage."""
     properties = schema.get("properties")
     known: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
     open_ended = schema.get("additionalProperties", not known) not in (False, None)
@@ -59,7 +59,8 @@ def _offer(name: str, known: Mapping[str, Any]) -> str:
 
 
 def value_of(word: str, schema: Any, root: Any = None) -> Any:
-    """One word as a value of `schema`; `root` is where its references lead. Misfit where it surely is none."""
+    """One argument as a value of `schema`; `root` resolves its references. Raises Misfit if it is certainly not
+    allowed."""
     shape = resolved(schema, schema if root is None else root)
     if (choices := choices_of(shape)) is not None:
         return _chosen(word, choices)
@@ -86,7 +87,7 @@ def value_of(word: str, schema: Any, root: Any = None) -> Any:
 
 
 def _chosen(word: str, choices: Mapping[str, Any]) -> Any:
-    """The choice that a word means: its value, or its title."""
+    """The choice that an argument names, by its value or its title."""
     for title, value in choices.items():
         if word in (value if isinstance(value, str) else msgspec.json.encode(value).decode(), title):
             return value
@@ -94,7 +95,7 @@ def _chosen(word: str, choices: Mapping[str, Any]) -> Any:
 
 
 def choices_of(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The choices of an enum by what they are called; None where the schema is none."""
+    """The choices of an enum by their names; None if the schema is not an enum."""
     if isinstance(values := schema.get("enum"), list):
         names = schema.get("enumNames")
         titles = names if isinstance(names, list) and len(names) == len(values) else values
@@ -111,7 +112,7 @@ def _text(value: Any) -> str:
 
 
 def resolved(schema: Any, root: Any) -> dict[str, Any]:
-    """The schema behind a reference within the same document; {} (anything) where it leads nowhere."""
+    """The schema behind a reference within the same document; {} (any value) if it leads nowhere."""
     for _ in range(DEEPEST):
         if not isinstance(schema, dict):
             return {}

@@ -1,7 +1,7 @@
-"""Lines for stderr from a loop that must not wait: the process that started us may not read them.
+"""Writes lines to stderr without blocking the loop: the parent process may not read them.
 
-Rules: `put` never blocks; a thread writes. What waits is bounded (`BACKLOG`); what is beyond that is dropped, counted,
-and told in a line of its own where it would have stood. At the end `flush` waits a moment for a slow reader, and no longer.
+Rules: `put` never blocks; a thread writes. The queue is bounded (`BACKLOG`); lines beyond it are dropped and counted,
+and a line in their place gives the number. At the end `flush` waits a short time for a slow reader.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from rich.text import Text
 from .terminal import clean, err
 
 BACKLOG = 256 * 1024
-"""Characters that wait to be written: some hundred tracebacks, and little of a server's memory."""
+"""Characters that the queue holds: some hundred tracebacks, and little of a server's memory."""
 PATIENCE = 1.0
-"""Seconds for a slow reader at the end of the process."""
+"""Seconds to wait for a slow reader at the end of the process."""
 
 
 class Lines:
-    """See the module's rules. `write` may block; it is called in one thread."""
+    """A queue of lines and the thread that writes them. `write` may block; it is called in that thread only."""
 
     def __init__(self, write: Callable[[str], object], backlog: int = BACKLOG) -> None:
         self._write = write
@@ -37,7 +37,7 @@ class Lines:
         self._thread: threading.Thread | None = None
 
     def put(self, text: str) -> None:
-        """Write it soon, with its line end; or count it, where too much waits already."""
+        """Queue a line, with its line end; drop and count it if the queue is full."""
         with self._changed:
             if self._size + len(text) > self._backlog:
                 self._dropped += 1
@@ -49,7 +49,7 @@ class Lines:
             self._changed.notify_all()
 
     def flush(self, patience: float = PATIENCE) -> None:
-        """Wait until all is written, or so many seconds."""
+        """Wait until all lines are written, or `patience` seconds."""
         with self._changed:
             self._changed.wait_for(lambda: not (self._waiting or self._writing or self._dropped), patience)
 
@@ -72,15 +72,15 @@ class Lines:
                 text = self._waiting.popleft()
                 self._size -= len(text)
                 self._writing = True
-            with contextlib.suppress(OSError, ValueError):  # there is no stderr any more
+            with contextlib.suppress(OSError, ValueError):  # stderr is closed
                 self._write(text)
 
 
 def _to_stderr(text: str) -> None:
-    """Past Python's own buffer: a thread that stands still in there would be a fatal error at the interpreter's end."""
+    """Bypass Python's buffer: a thread blocked inside it would be a fatal error when the interpreter ends."""
     try:
         where = sys.stderr.fileno()
-    except (OSError, ValueError):  # it was replaced by something in memory
+    except (OSError, ValueError):  # sys.stderr was replaced by an object in memory
         sys.stderr.write(text)
         return
     raw = text.encode(sys.stderr.encoding or "utf-8", "backslashreplace")
@@ -89,18 +89,18 @@ def _to_stderr(text: str) -> None:
 
 
 lines = Lines(_to_stderr)
-"""This process's."""
+"""The queue of this process."""
 
 
 def tell(text: str, style: str = "") -> None:
-    """As `terminal.say`, and never blocking."""
+    """As `terminal.say`, but it never blocks."""
     with err.capture() as shown:
         err.print(Text(clean(text), style=style), soft_wrap=True)
     lines.put(shown.get())
 
 
 class Handler(logging.Handler):
-    """Log records as lines that are safe to print."""
+    """Writes log records as lines that are safe to print."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -1,4 +1,4 @@
-"""`dragoman methods`: what a peer offers, as its OpenRPC document says it (`rpc.discover`)."""
+"""`dragoman methods`: lists what a peer offers, from its OpenRPC document (`rpc.discover`)."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class Method(Struct, frozen=True):
 
 
 class About(Struct, frozen=True):
-    """Who it is."""
+    """The name and version of the peer."""
 
     title: str = ""
     version: str = ""
 
 
 class OpenRpc(Struct, frozen=True):
-    """What of an OpenRPC document is shown."""
+    """The parts of an OpenRPC document that are shown."""
 
     methods: list[Method]
     info: About = About()
@@ -68,7 +68,7 @@ class OpenRpc(Struct, frozen=True):
 
 @app.default
 def methods(url: str, /, *, link: Link = LINK, wire: Wire = WIRE, output: Output = OUTPUT) -> int:
-    """List the methods of a peer that describes itself (rpc.discover).
+    """List the methods of a peer that has rpc.discover.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def methods(url: str, /, *, link: Link = LINK, wire: Wire = WIRE, output: Output
     try:
         document = msgspec.json.decode(raw, type=OpenRpc)
     except msgspec.ValidationError as fault:
-        raise BadAnswer(f"what {url} answered to rpc.discover is no OpenRPC document: {fault}") from None
+        raise BadAnswer(f"what {url} answered to rpc.discover is not an OpenRPC document: {fault}") from None
     _show(document)
     return FINE
 
@@ -112,14 +112,14 @@ def _show(document: OpenRpc) -> None:
 
 
 def signature(method: Method) -> str:
-    """A method as a line of Python: `subtract(minuend: integer, subtrahend: integer) -> integer`."""
+    """A method in one line: `subtract(minuend: integer, subtrahend: integer) -> integer`."""
     params = ", ".join(f"{p.name}{'' if p.required else '?'}: {kind(p.schema)}" for p in method.params)
     answer = f" -> {kind(method.result.schema)}" if method.result is not None else ""
     return f"{method.name}({params}){answer}"
 
 
 def kind(schema: Any) -> str:
-    """A JSON Schema in a word or two."""
+    """A JSON Schema in a few words."""
     if not isinstance(schema, dict):
         return "any"
     if isinstance(reference := schema.get("$ref"), str):
@@ -136,6 +136,6 @@ def kind(schema: Any) -> str:
 
 
 def summary(method: Method) -> str:
-    """The first line of what a method says of itself."""
+    """The first line of a method's description."""
     lines = (method.summary or method.description).strip().splitlines()
     return lines[0] if lines else ""

@@ -1,4 +1,4 @@
-"""The options that commands share, and what they mean to `connect` and `serve`.
+"""The options that commands share, and their values for `connect` and `serve`.
 
 Dataclasses, because cyclopts reads them; each field's docstring is its help.
 """
@@ -30,10 +30,10 @@ UNITS = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "k": 1000, "M": 1000**2}
 @Parameter(name="*", group=OUTPUT_GROUP, show_default=False)
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """How the command speaks."""
+    """Options of the output."""
 
     json: bool = False
-    """Write JSON for programs, on stdout; what went wrong is {"error": ...}."""
+    """Write JSON for programs on stdout; a failure is {"error": ...}."""
     verbose: Annotated[bool, Parameter(alias="-v")] = False
     """Log what happens on stderr, and show tracebacks."""
 
@@ -41,29 +41,29 @@ class Output:
 @Parameter(name="*", group=WIRE_GROUP, show_default=False)
 @dataclass(frozen=True, kw_only=True)
 class Wire:
-    """What both ends of a wire can choose."""
+    """Options of both ends of a wire."""
 
     framing: Literal["newline", "content-length", "json"] | None = None
-    """How messages are told apart on tcp, tls, unix and stdio; newline unless said."""
+    """How messages are separated on tcp, tls, unix and stdio; default: newline."""
     trace: Annotated[str | None, Parameter(metavar="FILE", allow_leading_hyphen=True)] = None
-    """Write every message of both directions to FILE as JSON Lines, secrets masked; - is stderr."""
+    """Write every message in both directions to FILE as JSON Lines, secrets masked; - is stderr."""
     limit: Annotated[list[str], Parameter(metavar="NAME=VALUE")] = field(default_factory=list)
     """Change a limit, as in --limit message_size=16MiB; any number of times."""
     lenient: bool = False
-    """Take what some peers send against the letter: JSON-RPC 1.0, words for error codes."""
+    """Accept JSON-RPC 1.0 and strings as error codes."""
 
     def limits(self, standard: Limits) -> Limits | None:
-        """The limits asked for, on top of the standard ones; None when none was."""
+        """The limits with the changes that were asked for; None if there are none."""
         return limits_of(self.limit, standard) if self.limit else None
 
 
 @Parameter(name="*", group=LINK_GROUP, show_default=False)
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """What only the calling end can choose."""
+    """Options of the calling end."""
 
     timeout: Annotated[float, Parameter(alias="-t", metavar="SECONDS", show_default=True)] = 30.0
-    """Wait so long for the connection, and for the answer; inf waits for ever."""
+    """Wait this long for the connection, and for the answer; inf waits for ever."""
     header: Annotated[list[str], Parameter(alias="-H", metavar="'NAME: VALUE'")] = field(default_factory=list)
     """A header for http and ws; any number of times."""
     user: Annotated[str | None, Parameter(metavar="NAME:PASSWORD", env_var="DRAGOMAN_USER")] = None
@@ -78,7 +78,7 @@ class Link:
     """Speak JSON-RPC 1.0, as Bitcoin Core and many devices do."""
 
     def seconds(self) -> float | None:
-        """The time-out as the library takes it."""
+        """The time-out in seconds; None for ever."""
         if math.isnan(self.timeout) or self.timeout <= 0:
             raise Usage(f"--timeout {self.timeout:g}: a time-out is above 0; inf waits for ever")
         return None if math.isinf(self.timeout) else self.timeout
@@ -107,7 +107,7 @@ class Link:
         return name, password
 
     def tls(self) -> ssl.SSLContext | None:
-        """The TLS context, where one of the options asks for it."""
+        """The TLS context, if one of the options asks for it."""
         if self.ca is None and not self.insecure:
             return None
         try:
@@ -121,11 +121,11 @@ class Link:
 
 
 LINK, WIRE, OUTPUT = Link(), Wire(), Output()
-"""What the commands have by default."""
+"""The default options."""
 
 
 def limits_of(words: list[str], standard: Limits = CLIENT) -> Limits:
-    """`standard` with every NAME=VALUE of `words`. Usage for an unknown name or a value that does not fit."""
+    """`standard` with every NAME=VALUE of `words`. Raises Usage for an unknown name or a value that does not fit."""
     changes: dict[str, Any] = {}
     for word in words:
         name, _, value = word.partition("=")
@@ -157,7 +157,7 @@ def _number(word: str, value: str) -> float | int | None:
 
 @contextmanager
 def trace_to(place: str | None) -> Iterator[Callable[[str], object] | None]:
-    """Where trace lines go: a function that writes text, or None. Usage when the file cannot be opened."""
+    """The function that writes trace lines, or None. Raises Usage when the file cannot be opened."""
     if place is None:
         yield None
         return
@@ -171,13 +171,13 @@ def trace_to(place: str | None) -> Iterator[Callable[[str], object] | None]:
     failed = False
 
     def write(text: str) -> None:
-        """A full disk is said once, and harms no message."""
+        """A full disk is reported once, and messages go on."""
         nonlocal failed
         try:
             file.write(text.encode())
         except OSError as fault:
             if not failed:
-                say(f"--trace {place}: {fault.strerror}; messages go on, traced or not", "yellow")
+                say(f"--trace {place}: {fault.strerror}; messages go on without a trace", "yellow")
             failed = True
 
     with file:

@@ -1,4 +1,4 @@
-"""How far a call is: a line on stderr while it lasts, on a terminal only."""
+"""The progress of a call: a line on stderr while it runs, on a terminal only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .terminal import clean, err
 
 
 class Told(msgspec.Struct):
-    """What a progress value says, in whichever of the usual shapes it comes."""
+    """A progress value, read from any of the usual shapes."""
 
     done: float | None
     total: float | None
@@ -36,10 +36,9 @@ def told(value: object) -> Told:
 
 
 class Bar:
-    """A line that follows a call's progress, once there is any: `with Bar("forecast") as bar: bar.show(value)`.
+    """A line with a call's progress: `with Bar("forecast") as bar: bar.show(value)`.
 
-    Nothing is shown where stderr is no terminal. `pause` clears the line, for a question; the next
-    value brings it back.
+    Nothing is shown if stderr is not a terminal. `pause` clears the line for a question; the next value shows it again.
     """
 
     def __init__(self, title: str) -> None:
@@ -53,7 +52,7 @@ class Bar:
         self._task = self._line.add_task(clean(title), total=None, text="")
 
     def show(self, value: Any) -> None:
-        """Show a progress value: whatever `told` reads."""
+        """Show a progress value, in any shape that `told` reads."""
         if not err.is_terminal:
             return
         said = told(value)
@@ -63,7 +62,7 @@ class Bar:
         )
 
     def pause(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         if self._line.live.is_started:
             self._line.stop()
 

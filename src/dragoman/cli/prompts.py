@@ -1,19 +1,19 @@
-"""`dragoman prompts` and `dragoman prompt`: texts that an MCP server has ready for a model."""
+"""`dragoman prompts` and `dragoman prompt`: list and get the prompts of an MCP server."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from cyclopts import App
+from cyclopts import App, Parameter
 from rich.text import Text
 
 from ..mcp import GetPromptResult, Prompt
 from .arguments import NAMED
 from .content import block_text, show_signatures
 from .ends import FINE, Usage, meant
-from .far import FAR, SERVER_WORDS, Far, found, plain, server_at
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, found, plain, server_at
 from .options import OUTPUT, Output
 from .serving.hosts import Host
 from .terminal import clean, compact, out
@@ -42,12 +42,14 @@ Examples:
 
 {SERVER_WORDS}
 
-The arguments of prompts are texts, all of them.""",
+All arguments of prompts are texts.""",
 )
 
 
 @app.default
-def prompts(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
+def prompts(
+    *words: Annotated[str, Parameter(name="SERVER")], options: McpOptions = MCP_OPTIONS, output: Output = OUTPUT
+) -> int:
     """List the prompts of an MCP server.
 
     Parameters
@@ -55,10 +57,10 @@ def prompts(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
     words
         The server.
     """
-    host, rest = found(words, far)
+    host, rest = found(words, options)
     if rest:
-        raise Usage(f"{rest[0]!r} is too much: to get a prompt it is dragoman prompt")
-    listed = asyncio.run(_list(host, far))
+        raise Usage(f"{rest[0]!r} is too much: to get a prompt use dragoman prompt")
+    listed = asyncio.run(_list(host, options))
     if output.json:
         print(compact({"prompts": listed}))
     else:
@@ -68,7 +70,11 @@ def prompts(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
 
 
 @prompt_app.default
-def prompt(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
+def prompt(
+    *words: Annotated[str, Parameter(name="SERVER NAME [ARGUMENT=TEXT...]")],
+    options: McpOptions = MCP_OPTIONS,
+    output: Output = OUTPUT,
+) -> int:
     """Get a prompt of an MCP server and print its messages.
 
     Parameters
@@ -76,10 +82,10 @@ def prompt(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
     words
         The server, the prompt's name, and the arguments as name=text.
     """
-    host, rest = found(words, far)
+    host, rest = found(words, options)
     if not rest:
-        raise Usage("say which prompt: dragoman prompts lists those there are")
-    result = asyncio.run(_get(host, far, rest[0], texts(rest[1:])))
+        raise Usage("say which prompt: dragoman prompts lists them")
+    result = asyncio.run(_get(host, options, rest[0], texts(rest[1:])))
     if output.json:
         print(compact({"result": result}))
         return FINE
@@ -90,7 +96,7 @@ def prompt(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
 
 
 def texts(words: Sequence[str]) -> dict[str, str]:
-    """`name=text` words by name. Usage for a mistake."""
+    """`name=text` arguments by name. Raises Usage for a mistake."""
     given: dict[str, str] = {}
     for word in words:
         match = NAMED.fullmatch(word)
@@ -102,13 +108,13 @@ def texts(words: Sequence[str]) -> dict[str, str]:
     return given
 
 
-async def _list(host: Host, far: Far) -> list[Prompt]:
-    async with server_at(host, far, "prompts") as (client, _):
+async def _list(host: Host, options: McpOptions) -> list[Prompt]:
+    async with server_at(host, options, "prompts") as (client, _):
         return list(await client.list_prompts())
 
 
-async def _get(host: Host, far: Far, name: str, arguments: dict[str, str]) -> GetPromptResult:
-    async with server_at(host, far, name) as (client, _):
+async def _get(host: Host, options: McpOptions, name: str, arguments: dict[str, str]) -> GetPromptResult:
+    async with server_at(host, options, name) as (client, _):
         known = {one.name: plain(one) for one in await client.list_prompts()}
         allowed = [argument["name"] for argument in known.get(name, {}).get("arguments", [])]
         for given in arguments:

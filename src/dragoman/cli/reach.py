@@ -1,4 +1,4 @@
-"""From what was typed as a URL, and the options, to a peer."""
+"""Connects a peer to the URL and the options of a command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLACE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d+(/.*)?")
 
 
 def place_of(url: str) -> str | list[str]:
-    """What `connect` takes: the URL, or the words of a command that speaks on its stdin and stdout."""
+    """The argument of `connect`: the URL, or the command that speaks on its stdin and stdout, as a list."""
     if PLACE.fullmatch(url):
         raise Usage(f"{url} lacks its wire: write http://{url}, ws://{url}, tcp://{url} or udp://{url}")
     if not url.strip():
@@ -41,11 +41,11 @@ def _words(command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as fault:
-        raise Usage(f"{command!r} is no command: {fault}") from None
+        raise Usage(f"{command!r} is not a command: {fault}") from None
 
 
 def child_line(line: str) -> None:
-    """A line that the child wrote to its stderr: passed on."""
+    """Pass on a line that the child process wrote to its stderr."""
     print(clean(line), file=sys.stderr)
 
 
@@ -53,7 +53,7 @@ def child_line(line: str) -> None:
 async def reached(url: str, link: Link, wire: Wire) -> AsyncIterator[Peer]:
     """The peer at `url`, closed at the end. Raises what `connect` raises, and Usage."""
     place = place_of(url)
-    seconds = link.seconds()  # for connecting and shaking hands, too
+    seconds = link.seconds()  # for connecting and the handshake, too
     limits = (wire.limits(CLIENT) or CLIENT).but(call_timeout=seconds, header_timeout=seconds)
     with trace_to(wire.trace) as write:
         async with connect(

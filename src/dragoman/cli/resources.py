@@ -1,19 +1,19 @@
-"""`dragoman resources` and `dragoman read`: what an MCP server lets be read, and reading it."""
+"""`dragoman resources` and `dragoman read`: list and read the resources of an MCP server."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from cyclopts import App
+from cyclopts import App, Parameter
 from rich.text import Text
 
 from ..mcp import ReadResourceResult, Resource, ResourceTemplate
 from .content import blob_of, contents_text, first_line, show_about
 from .ends import FINE, Usage
-from .far import FAR, SERVER_WORDS, Far, found, plain, server_at
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, found, plain, server_at
 from .options import OUTPUT, Output
 from .serving.hosts import Host
 from .terminal import clean, compact, err, out
@@ -30,7 +30,7 @@ Examples:
 
 {SERVER_WORDS}
 
-Templates have {{names}} in them: put values there and read that.""",
+Templates contain {{names}}: replace them with values and read that URI.""",
 )
 read_app = App(
     name="read",
@@ -45,24 +45,26 @@ Examples:
 
 {SERVER_WORDS}
 
-Text is printed; what is binary is written only to where it can go: a file or
-a pipe, not a terminal.""",
+Text is printed; binary content is written to a file or a pipe, but not to a
+terminal.""",
 )
 
 
 @app.default
-def resources(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
-    """List the resources of an MCP server, and the templates of more.
+def resources(
+    *words: Annotated[str, Parameter(name="SERVER")], options: McpOptions = MCP_OPTIONS, output: Output = OUTPUT
+) -> int:
+    """List the resources of an MCP server, then its resource templates.
 
     Parameters
     ----------
     words
         The server.
     """
-    host, rest = found(words, far)
+    host, rest = found(words, options)
     if rest:
-        raise Usage(f"{rest[0]!r} is too much: to read a resource it is dragoman read")
-    listed, templates = asyncio.run(_list(host, far))
+        raise Usage(f"{rest[0]!r} is too much: to read a resource use dragoman read")
+    listed, templates = asyncio.run(_list(host, options))
     if output.json:
         print(compact({"resources": listed, "resourceTemplates": templates}))
     else:
@@ -71,7 +73,9 @@ def resources(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
 
 
 @read_app.default
-def read(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
+def read(
+    *words: Annotated[str, Parameter(name="SERVER URI")], options: McpOptions = MCP_OPTIONS, output: Output = OUTPUT
+) -> int:
     """Read a resource of an MCP server and print it.
 
     Parameters
@@ -79,10 +83,10 @@ def read(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
     words
         The server, and the resource's URI.
     """
-    host, rest = found(words, far)
+    host, rest = found(words, options)
     if len(rest) != 1:
-        raise Usage("say which resource, by its URI: dragoman resources lists those there are")
-    result = asyncio.run(_read(host, far, rest[0]))
+        raise Usage("say which resource, by its URI: dragoman resources lists them")
+    result = asyncio.run(_read(host, options, rest[0]))
     if output.json:
         print(compact({"result": result}))
         return FINE
@@ -100,13 +104,13 @@ def read(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
     return FINE
 
 
-async def _list(host: Host, far: Far) -> tuple[list[Resource], list[ResourceTemplate]]:
-    async with server_at(host, far, "resources") as (client, _):
+async def _list(host: Host, options: McpOptions) -> tuple[list[Resource], list[ResourceTemplate]]:
+    async with server_at(host, options, "resources") as (client, _):
         return list(await client.list_resources()), list(await client.list_resource_templates())
 
 
-async def _read(host: Host, far: Far, uri: str) -> ReadResourceResult:
-    async with server_at(host, far, uri) as (client, _):
+async def _read(host: Host, options: McpOptions, uri: str) -> ReadResourceResult:
+    async with server_at(host, options, uri) as (client, _):
         return await client.read_resource(uri)
 
 

@@ -1,8 +1,7 @@
-"""TARGET: `module:attribute`, `file.py:attribute`, or either alone, to something that can be served.
+"""Imports the TARGET of `serve`: `module:attribute`, `file.py:attribute`, or one of the two parts alone.
 
-Rules: the current folder is importable, and so is the folder of a named file; the attribute may be
-left out where the module has exactly one thing to serve; what is wrong is one sentence that says
-what is there.
+Rules: modules are imported from the current folder and from the folder of a named file; the attribute may be
+left out if the module has exactly one object to serve; a mistake is one sentence that lists what there is.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ Target: TypeAlias = Service | Servable
 
 
 def load(target: str) -> Target:
-    """Import what `target` names. Usage, with the reason in words, when there is nothing to serve."""
+    """Import what `target` names. Raises Usage, with the reason, when there is nothing to serve."""
     place, colon, attribute = _parted(target)
     if not place or (colon and not attribute):
-        raise Usage(f"{target!r} is no target; write module:attribute, as in calculator:api")
+        raise Usage(f"{target!r} is not a target; write module:attribute, as in calculator:api")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -59,7 +58,7 @@ def _module(place: str) -> ModuleType:
         sys.path.insert(0, str(path.parent))
         place = path.stem
         if (known := sys.modules.get(place)) is not None and getattr(known, "__file__", None) != str(path):
-            raise Usage(f"{path.name} has the name of a module that Python needs itself; call the file otherwise")
+            raise Usage(f"{path.name} has the name of a module that Python needs itself; rename the file")
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError as fault:
@@ -81,7 +80,7 @@ def _unknown(place: str) -> str:
 
 
 def _line(fault: BaseException) -> str:
-    """Where in the user's own file it happened."""
+    """The place in the user's own file where it happened."""
     if isinstance(fault, SyntaxError):
         return ""
     frames = [frame for frame in traceback.extract_tb(fault.__traceback__) if "importlib" not in frame.filename]

@@ -1,7 +1,7 @@
-"""What the command writes: results to stdout, the rest to stderr, styled only on a terminal.
+"""Writes the output of the command: results to stdout, everything else to stderr, with styles on a terminal only.
 
-Rules: text that came from a peer is never markup and never a control sequence; JSON is written as
-it came, laid out but not changed; `NO_COLOR` and `TERM=dumb` are respected (rich does that).
+Rules: text from a peer is never interpreted as markup or as control sequences; JSON is printed as it came, laid out but
+not changed; `NO_COLOR` and `TERM=dumb` are respected (rich does that).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ out = Console(highlight=False, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 WIDE = 100
-"""JSON that fits in so many columns stays on one line."""
+"""JSON up to this many columns stays on one line."""
 
 
 def prepare() -> None:
-    """Never fail for a character that the terminal's encoding lacks."""
+    """Replace characters that the terminal's encoding lacks instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             with contextlib.suppress(ValueError):
@@ -33,19 +33,19 @@ def prepare() -> None:
 
 
 def clean(text: str) -> str:
-    """Foreign text, made safe to print: whatever is not printable is escaped, but for line ends."""
+    """Text from a peer, made safe to print: characters that are not printable are escaped, except line ends."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def compact(value: object) -> str:
-    """One line of JSON for a machine."""
+    """A value as one line of JSON."""
     return msgspec.json.encode(value).decode()
 
 
 def laid_out(raw: bytes) -> str:
-    """JSON text for people: on one line where it fits, else indented. Strings are made safe as JSON does it."""
+    """JSON text for people: on one line if it fits, otherwise indented. Strings are escaped as JSON does it."""
     flat = msgspec.json.format(raw, indent=0)
     text = (flat if len(flat) <= WIDE else msgspec.json.format(raw, indent=2)).decode()
     if text.isprintable():
@@ -67,12 +67,12 @@ def show_json(raw: bytes) -> None:
 
 
 def say(text: str, style: str = "") -> None:
-    """A line on stderr."""
+    """Print a line on stderr."""
     err.print(Text(clean(text), style=style), soft_wrap=True)
 
 
 def show_ending(ending: Ending, json: bool) -> None:
-    """Why it went wrong: for people on stderr, with `json` as one line on stdout."""
+    """Report a failure: on stderr for people, with `json` as one line on stdout."""
     if json:
         print(compact(ending.as_json()), flush=True)
         return
@@ -83,7 +83,7 @@ def show_ending(ending: Ending, json: bool) -> None:
 
 
 def show_error(error: RpcError) -> None:
-    """An error that the peer answered: code, message, data."""
+    """Show an error that the peer answered: code, message, data."""
     code = str(error.name or error.code)
     err.print(Text.assemble(("error ", "bold red"), (clean(code), "bold"), "  ", clean(error.message)), soft_wrap=True)
     if error.data is not msgspec.UNSET:

@@ -1,4 +1,4 @@
-"""`dragoman tools` and `dragoman tool`: what an MCP server can do, and doing it."""
+"""`dragoman tools` and `dragoman tool`: list and call the tools of an MCP server."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..mcp import CallToolResult, Tool
 from .arguments import params_of
 from .content import block_text, first_line, show_result, show_signatures
 from .ends import ANSWERED_WITH_ERROR, FINE, Usage, meant
-from .far import FAR, SERVER_WORDS, Far, found, plain, server_at
 from .fields import arguments_of, resolved
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, found, plain, server_at
 from .methods import kind
 from .options import OUTPUT, Output
 from .terminal import clean, compact, err, out, say
@@ -30,7 +30,7 @@ Examples:
 
   dragoman tools http://127.0.0.1:8000/mcp
   dragoman tools weather.py
-  dragoman tools weather.py forecast              all about one tool
+  dragoman tools weather.py forecast              one tool in detail
   dragoman tools 'npx -y @modelcontextprotocol/server-everything'
   dragoman tools -- npx -y @modelcontextprotocol/server-everything
   dragoman tools --config weather                 from mcp.json
@@ -54,11 +54,11 @@ Examples:
 
 {SERVER_WORDS}
 
-A value is typed by the tool's own schema: a text stays a text, elsewhere it is
-JSON. What the server asks meanwhile is answered at the terminal, or by
---answer; where there is neither it is declined.
+A value is typed by the tool's own schema: strings are taken as they are,
+everything else is JSON. Questions of the server are answered at the terminal
+or by --answer; where there is neither they are declined.
 
-Exit status: 0 fine, 1 the tool failed or the server answered with an error,
+Exit status: 0 success, 1 the tool failed or the server answered with an error,
 2 wrong usage, 3 no connection or no answer in time.""",
 )
 
@@ -66,18 +66,20 @@ Whole = Annotated[str | None, Parameter(metavar="JSON", allow_leading_hyphen=Tru
 
 
 @app.default
-def tools(*words: str, far: Far = FAR, output: Output = OUTPUT) -> int:
-    """List the tools of an MCP server, or show one of them whole.
+def tools(
+    *words: Annotated[str, Parameter(name="SERVER [NAME]")], options: McpOptions = MCP_OPTIONS, output: Output = OUTPUT
+) -> int:
+    """List the tools of an MCP server, or show one of them in detail.
 
     Parameters
     ----------
     words
-        The server, and a tool's name to see all about it.
+        The server, and the name of a tool to show in detail.
     """
-    host, rest = found(words, far)
+    host, rest = found(words, options)
     if len(rest) > 1:
         raise Usage(f"{rest[1]!r} is too much: a server and at most one tool")
-    listed = asyncio.run(_list(host, far))
+    listed = asyncio.run(_list(host, options))
     if rest:
         listed = [tool for tool in listed if tool.name == rest[0]] or _nothing(rest[0], listed)
     if output.json:
@@ -99,8 +101,13 @@ def _near(name: str, known: Sequence[str]) -> str:
 
 
 @tool_app.default
-def tool(*words: str, arguments: Whole = None, far: Far = FAR, output: Output = OUTPUT) -> int:
-    """Call a tool of an MCP server and print what it answers.
+def tool(
+    *words: Annotated[str, Parameter(name="SERVER NAME [ARGUMENT=VALUE...]")],
+    arguments: Whole = None,
+    options: McpOptions = MCP_OPTIONS,
+    output: Output = OUTPUT,
+) -> int:
+    """Call a tool of an MCP server and print its result.
 
     Parameters
     ----------
@@ -109,10 +116,10 @@ def tool(*words: str, arguments: Whole = None, far: Far = FAR, output: Output = 
     arguments
         All arguments at once: JSON, @FILE, or - for stdin.
     """
-    host, rest = found(words, far)
+    host, rest = found(words, options)
     if not rest:
-        raise Usage("say which tool: dragoman tools lists those there are")
-    result = asyncio.run(_call(host, far, rest[0], rest[1:], arguments))
+        raise Usage("say which tool: dragoman tools lists them")
+    result = asyncio.run(_call(host, options, rest[0], rest[1:], arguments))
     if output.json:
         print(compact({"result": result}))
     else:
@@ -124,18 +131,18 @@ def tool(*words: str, arguments: Whole = None, far: Far = FAR, output: Output = 
     return ANSWERED_WITH_ERROR if result.is_error is True else FINE
 
 
-async def _list(host: Any, far: Far) -> list[Tool]:
-    async with server_at(host, far, "tools") as (client, _):
+async def _list(host: Any, options: McpOptions) -> list[Tool]:
+    async with server_at(host, options, "tools") as (client, _):
         return list(await client.list_tools())
 
 
-async def _call(host: Any, far: Far, name: str, words: Sequence[str], whole: str | None) -> CallToolResult:
-    async with server_at(host, far, name) as (client, bar):
+async def _call(host: Any, options: McpOptions, name: str, words: Sequence[str], whole: str | None) -> CallToolResult:
+    async with server_at(host, options, name) as (client, bar):
         listed = {tool.name: tool for tool in await client.list_tools()}
         if whole is not None:
             given = msgspec.json.decode(params_of(words, whole) or b"{}")
             if not isinstance(given, dict):
-                raise Usage("--arguments: they are an object, by name")
+                raise Usage("--arguments: write an object, the arguments by name")
         else:
             schema = plain(listed[name].input_schema) if name in listed else {}
             given = arguments_of(words, schema, name)
@@ -151,7 +158,7 @@ async def _call(host: Any, far: Far, name: str, words: Sequence[str], whole: str
 
 
 def signature(each: Mapping[str, Any]) -> str:
-    """A tool as a line of Python: `forecast(city: string, country?: string) -> Forecast`."""
+    """A tool in one line: `forecast(city: string, country?: string) -> Forecast`."""
     schema = each.get("inputSchema", {})
     words = [f"{name}{'' if needed else '?'}: {what}" for name, what, needed, _ in parameters(schema)]
     answer = each.get("outputSchema")
@@ -159,7 +166,7 @@ def signature(each: Mapping[str, Any]) -> str:
 
 
 def _answer(schema: dict[str, Any]) -> str:
-    """What a tool answers in a word: its title where it has one."""
+    """The result of a tool in a word: the title of its schema if it has one."""
     title = schema.get("title")
     shape = resolved(schema, schema)
     members = shape.get("properties", {})
@@ -169,7 +176,7 @@ def _answer(schema: dict[str, Any]) -> str:
 
 
 def parameters(schema: Any) -> list[tuple[str, str, bool, Mapping[str, Any]]]:
-    """The arguments that a schema describes: name, type in a word, whether it is needed, and its own schema."""
+    """The arguments that a schema describes: name, type in a word, whether it is required, and its own schema."""
     shape = resolved(schema, schema)
     required = shape.get("required", [])
     properties = shape.get("properties", {})
@@ -183,16 +190,16 @@ def _show_one(each: Mapping[str, Any]) -> None:
     if text := str(each.get("description") or "").strip():
         out.print(Padding(Text(clean(text)), (0, 0, 0, 2)))
     for name, what, needed, schema in parameters(each.get("inputSchema", {})):
-        default = f", {compact(schema['default'])} unless said" if "default" in schema else ""
+        default = f", default {compact(schema['default'])}" if "default" in schema else ""
         about = first_line(schema.get("description"))
         words = f"  {name}  {what}{'' if needed or default else ', may be left out'}{default}{'  ' + about if about else ''}"
         out.print(Text(clean(words)), soft_wrap=True)
     hints = [name for name, value in (each.get("annotations") or {}).items() if value is True]
     if hints:
-        out.print(Text(clean(f"  says of itself: {', '.join(hints)}"), "dim"), soft_wrap=True)
+        out.print(Text(clean(f"  hints: {', '.join(hints)}"), "dim"), soft_wrap=True)
 
 
 def _show_failure(result: Mapping[str, Any]) -> None:
-    """What a tool that failed says, on stderr."""
+    """Print the text of a failed tool on stderr."""
     text = "\n".join(block_text(block) for block in result.get("content", []))
-    err.print(Text.assemble(("tool error  ", "bold red"), text or "it does not say why"), soft_wrap=True)
+    err.print(Text.assemble(("tool error  ", "bold red"), text or "it gives no reason"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Several processes that serve together, and the one that starts and watches them."""
+"""Several processes that serve together, and the supervisor that starts and watches them."""
 
 from __future__ import annotations
 

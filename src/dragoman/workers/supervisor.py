@@ -3,13 +3,13 @@
 A worker is any program that calls `serve` with the same URLs (see `worker`); `dragoman serve --workers N` is one.
 Rules:
 
-- A worker is a fresh interpreter; it inherits the listening sockets, never a half-copied state.
-- A worker that ends unasked is replaced, with one line that says how it ended. Pauses grow while ends follow each
-  other. One that cannot even be started is one that ended: the others are not harmed by it.
-- A reload starts the new worker, waits until it listens, and lets the old one drain then: never are fewer serving. A
-  new one that does not come to listen leaves the old ones in place.
+- A worker is a new interpreter; it inherits the listening sockets and no other state.
+- A worker that ends by itself is replaced, and one line says how it ended. If workers end again and again, the pauses
+  grow. A worker that cannot be started counts as one that ended; the other workers go on.
+- A reload starts the new worker, waits until it listens, and then has the old one drain, so that there are never fewer
+  workers. If the new one does not listen, the old ones stay.
 - When no worker serves and `ATTEMPTS` starts in a row have failed, the supervisor gives up.
-- SIGTERM and SIGINT drain; a second one kills. SIGHUP reloads. The supervisor's own death drains the workers.
+- SIGTERM and SIGINT drain; a second one kills. SIGHUP reloads. If the supervisor dies, the workers drain.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from .worker import DRAIN, GRACE, READY, VARIABLE, WorkerSpec
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
 STEADY = 10.0
-"""Seconds of service after which a worker's end is news, and no repetition of the last one."""
+"""Seconds of service after which the end of a worker is not counted as a repetition of the last end."""
 ATTEMPTS = 5
 _UNTIL_CHANGED = 1e6
 _NOBODY = ABSENT.to_bytes(8, sys.byteorder, signed=True)
 DRAIN_TIME = 30.0
-"""Seconds for the drain of a worker that has not said how long its own may last."""
+"""Seconds for the drain of a worker that has not reported its own drain time."""
 START_TIME = 60.0
-"""Seconds for a worker to come to listen."""
+"""Seconds that a worker may take until it listens."""
 USAGE = 2
-"""The exit status of a program that was started wrongly: trying again would not help."""
+"""The exit status of a program that was started with wrong arguments: it would fail again."""
 
 Say: TypeAlias = Callable[[str, bool], object]
-"""Tells people one line; True where something went wrong."""
+"""Reports one line to the user; the second argument is True for a failure."""
 
 
 async def run_workers(
@@ -64,16 +64,16 @@ async def run_workers(
     changes: AsyncIterator[str] | None = None,
     say: Say | None = None,
 ) -> int:
-    """Run so many processes of `command` that serve at `urls`, until SIGTERM or SIGINT, or until it is cancelled.
+    """Run `workers` processes of `command` that serve at `urls`, until SIGTERM or SIGINT, or until it is cancelled.
 
     Returns the exit status: 0 after a drain, 128 and the signal's number after a second signal, 2 when the command
     was wrong from the start, 1 when it gave up.
 
-    `bus`: the URL of the bus that they share; None: one that is held here. `mode`: the permissions of Unix sockets.
-    `env`: more of the workers' environment. `changes`: each item is a reason to reload; with it, a program that cannot
-    start waits for the next one.
+    `bus`: the URL of the bus that they share; None: the supervisor holds one. `mode`: the permissions of Unix sockets.
+    `env`: variables to add to the workers' environment. `changes`: each item is a reason to reload; if it is given, a
+    program that cannot start waits for the next one.
 
-    LocalError for a URL that cannot be listened on, or not by several processes.
+    Raises LocalError for a URL that cannot be listened on, or not by several processes.
     """
     if workers < 1:
         raise LocalError(f"{workers} workers cannot serve: at least 1")
@@ -85,7 +85,7 @@ async def run_workers(
             hub = await hold(os.path.join(folder, "bus"))
             bus = hub.url
         told = {**os.environ, **(env or {}), "DRAGOMAN_BUS": bus}
-        told.setdefault("DRAGOMAN_SECRET", secrets.token_urlsafe(32))  # what one seals, another opens
+        told.setdefault("DRAGOMAN_SECRET", secrets.token_urlsafe(32))  # one worker opens what another has sealed
         supervisor = Supervisor(command, doors, told, say or _to_stderr)
         return await supervisor.run(workers, changes)
     finally:
@@ -108,7 +108,7 @@ def _to_stderr(text: str, grave: bool) -> None:
 
 
 class Worker:
-    """One process. `ready` is whether it came to listen, `over` its exit status."""
+    """One process. `ready`: whether it listened in time; `over`: its exit status."""
 
     def __init__(self, number: int, generation: int, process: asyncio.subprocess.Process, line: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -142,7 +142,7 @@ class Worker:
             self.ready.set_result(False)
 
     def drain(self) -> None:
-        """Ask it to end. One that does not listen yet cannot hear."""
+        """Tell it to drain. A worker that does not listen yet cannot be told."""
         if self.over.done():
             return
         if not self.ready.done():
@@ -152,7 +152,7 @@ class Worker:
             self._line.send(DRAIN)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
@@ -161,7 +161,7 @@ class Worker:
                 self.process.send_signal(number)
 
     def how(self) -> str:
-        """How it ended, in words."""
+        """How it ended, for the log."""
         status = self.over.result()
         if status >= 0:
             return f"ended with status {status}"
@@ -175,15 +175,15 @@ class Worker:
 
 
 class Failure(Struct, frozen=True):
-    """A worker that never listened. `pid`: None where there was no process."""
+    """A worker that never listened. `pid`: None if no process was started."""
 
     words: str
     pid: int | None
     status: int
 
 
-class _Place:
-    """Where one worker at a time serves."""
+class _Slot:
+    """A slot in which one worker at a time serves."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -193,14 +193,14 @@ class _Place:
 
 
 class Supervisor:
-    """Keeps every place filled."""
+    """Keeps a worker running in every slot."""
 
     def __init__(self, command: Sequence[str], doors: SharedSockets, env: Mapping[str, str], say: Say) -> None:
         self._command = list(command)
         self._doors = doors
         self._env = env
         self._say = say
-        self._places: list[_Place] = []
+        self._slots: list[_Slot] = []
         self._crowd = tempfile.TemporaryFile()  # noqa: SIM115  (as long as we live)
         self._living: set[Worker] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -217,7 +217,7 @@ class Supervisor:
         """Serve until a signal, or until it gives up."""
         self._signals()
         self._waits_for_change = changes is not None
-        self._places = [_Place(number) for number in range(1, workers + 1)]
+        self._slots = [_Slot(number) for number in range(1, workers + 1)]
         self._crowd.write(_NOBODY * workers)
         self._crowd.flush()
         self._begin(self._first())
@@ -226,10 +226,10 @@ class Supervisor:
             self._begin(self._watch(changes))
         try:
             await self._stop.wait()
-        finally:  # cancelled, it drains too
+        finally:  # it also drains when it is cancelled
             self._stop.set()
             await self._end()
-            self._deaf()
+            self._ignore_signals()
             self._crowd.close()
         return self._status
 
@@ -239,7 +239,7 @@ class Supervisor:
         self._now()
 
     def _now(self) -> None:
-        """What pauses, or was about to, goes on."""
+        """End every pause now, also one that is about to begin."""
         hurry, self._hurry = self._hurry, asyncio.Event()
         hurry.set()
 
@@ -257,36 +257,36 @@ class Supervisor:
             self._give_up(1)
 
     async def _first(self) -> None:
-        """The first worker alone: what is wrong with the program is said once, not by each of them."""
-        await self._fill(self._places[0])
-        for place in self._places[1:]:
-            self._begin(self._fill(place))
+        """Start the first worker alone, so that an error of the program is reported once and not by each worker."""
+        await self._fill(self._slots[0])
+        for slot in self._slots[1:]:
+            self._begin(self._fill(slot))
 
-    async def _fill(self, place: _Place) -> None:
-        """Start workers for a place until one listens there."""
+    async def _fill(self, slot: _Slot) -> None:
+        """Start workers for a slot until one listens."""
         hurry = self._hurry
-        while place.worker is None and not self._stop.is_set():
-            if place.pause:
+        while slot.worker is None and not self._stop.is_set():
+            if slot.pause:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(place.pause):
+                    async with asyncio.timeout(slot.pause):
                         await hurry.wait()
-            async with place.lock:
-                if place.worker is not None or self._stop.is_set():
+            async with slot.lock:
+                if slot.worker is not None or self._stop.is_set():
                     return
-                hurry = self._hurry  # what is wished from here on may be too late for the one that starts now
-                worker = await self._come(place.number)
+                hurry = self._hurry  # a later request may come too late for the worker that starts now
+                worker = await self._come(slot.number)
                 if isinstance(worker, Worker):
-                    self._serves(place, worker)
+                    self._serves(slot, worker)
                     return
-                place.pause = _longer(place.pause)
+                slot.pause = _longer(slot.pause)
                 if not self._stop.is_set():
-                    self._failed(place, worker)
+                    self._failed(slot, worker)
 
     async def _come(self, number: int) -> Worker | Failure:
-        """Start a process and wait until it listens, or until it is clear that it will not."""
+        """Start a process and wait until it listens or has failed."""
         try:
             worker = await self._start(number)
-        except OSError as why:  # no process, descriptor or memory to be had now, or the program is gone
+        except OSError as why:  # no process, descriptor or memory is available now, or the program is gone
             wrong = isinstance(why, FileNotFoundError | PermissionError | NotADirectoryError)
             return Failure(
                 f"worker {number} could not be started: {self._command[0]}: {in_words(why)}",
@@ -299,42 +299,42 @@ class Supervisor:
         words = f"worker {number} (pid {worker.pid}) {worker.how()} before it listened"
         return Failure(words, worker.pid, worker.over.result())
 
-    def _serves(self, place: _Place, worker: Worker) -> None:
-        place.worker = worker
+    def _serves(self, slot: _Slot, worker: Worker) -> None:
+        slot.worker = worker
         self._failures = 0
         self._announced = True
         self._say(f"worker {worker.number} (pid {worker.pid}) is ready", False)
-        worker.over.add_done_callback(lambda over: self._lost(place, worker))
+        worker.over.add_done_callback(lambda over: self._lost(slot, worker))
 
-    def _lost(self, place: _Place, worker: Worker) -> None:
-        """A worker that served is over."""
-        if self._stop.is_set() or place.worker is not worker:  # reloaded: another serves there
+    def _lost(self, slot: _Slot, worker: Worker) -> None:
+        """A worker that served has ended."""
+        if self._stop.is_set() or slot.worker is not worker:  # reloaded: another worker serves in the slot
             return
-        place.worker = None
-        os.pwrite(self._crowd.fileno(), _NOBODY, (place.number - 1) * len(_NOBODY))
+        slot.worker = None
+        os.pwrite(self._crowd.fileno(), _NOBODY, (slot.number - 1) * len(_NOBODY))
         lived = asyncio.get_running_loop().time() - worker.since
-        place.pause = 0.0 if lived >= STEADY else _longer(place.pause)
-        self._say(f"worker {worker.number} (pid {worker.pid}) {worker.how()}; {_when(place.pause)}", True)
-        self._begin(self._fill(place))
+        slot.pause = 0.0 if lived >= STEADY else _longer(slot.pause)
+        self._say(f"worker {worker.number} (pid {worker.pid}) {worker.how()}; {_when(slot.pause)}", True)
+        self._begin(self._fill(slot))
 
-    def _failed(self, place: _Place, failure: Failure) -> None:
+    def _failed(self, slot: _Slot, failure: Failure) -> None:
         """A worker ended before it listened."""
         self._failures += 1
         if self._waits_for_change:
-            place.pause = _UNTIL_CHANGED
+            slot.pause = _UNTIL_CHANGED
             self._say(f"{failure.words}; waiting for a change", True)
         elif not self._announced and failure.status == USAGE:
-            if failure.pid is None:  # no process was there to say it
+            if failure.pid is None:  # no process has reported it
                 self._say(failure.words, True)
             self._give_up(USAGE)
         elif self._failures >= ATTEMPTS and not self._any():
             self._say(f"{failure.words}; giving up after {self._failures} attempts", True)
             self._give_up(1)
         else:
-            self._say(f"{failure.words}; {_when(place.pause)}", True)
+            self._say(f"{failure.words}; {_when(slot.pause)}", True)
 
     def _any(self) -> bool:
-        return any(place.worker is not None for place in self._places)
+        return any(slot.worker is not None for slot in self._slots)
 
     def _give_up(self, status: int) -> None:
         self._status = status
@@ -342,7 +342,7 @@ class Supervisor:
         self._now()
 
     async def _start(self, number: int) -> Worker:
-        """Start a process. OSError where that cannot be done."""
+        """Start a process. Raises OSError."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         sockets = self._doors.numbers()
@@ -361,7 +361,7 @@ class Supervisor:
                 stdin=asyncio.subprocess.DEVNULL,
                 env={**self._env, VARIABLE: msgspec.json.encode(job).decode()},
                 pass_fds=handed,
-                start_new_session=True,  # Ctrl-C reaches it through us
+                start_new_session=True,  # Ctrl-C reaches it through the supervisor
             )
         except BaseException:
             ours.close()
@@ -373,7 +373,7 @@ class Supervisor:
         worker.over.add_done_callback(lambda over: self._living.discard(worker))
         late = asyncio.get_running_loop().call_later(START_TIME, self._late, worker)
         worker.ready.add_done_callback(lambda ready: late.cancel())
-        if self._stop.is_set():  # it was too late to be told
+        if self._stop.is_set():  # the drain was requested before it could be told
             worker.kill()
         return worker
 
@@ -388,33 +388,33 @@ class Supervisor:
             async for reason in changes:
                 self._say(reason, True)
                 self.reload()
-        except Exception as fault:  # the caller's own; workers that serve need it not
-            self._say(f"changes are watched no more: {type(fault).__name__}: {fault}", True)
+        except Exception as fault:  # the iterator is the caller's; the workers go on without it
+            self._say(f"watching for changes has failed: {type(fault).__name__}: {fault}", True)
 
     async def _reloads(self) -> None:
-        """One reload after the other; several wishes at once are one."""
+        """Run reloads one after another; several requests made meanwhile are one."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             self._generation += 1
-            for place in self._places:
-                if not await self._replace(place):
+            for slot in self._slots:
+                if not await self._replace(slot):
                     break
 
-    async def _replace(self, place: _Place) -> bool:
-        """The new worker of a place listens before the old one drains. False when it never comes to that."""
-        async with place.lock:
-            old = place.worker
-            if old is None or old.generation == self._generation:  # the one that fills it starts anew anyway
-                place.pause = 0.0
+    async def _replace(self, slot: _Slot) -> bool:
+        """Replace the worker of a slot: the new one listens before the old one drains. False if it never listens."""
+        async with slot.lock:
+            old = slot.worker
+            if old is None or old.generation == self._generation:  # `_fill` starts a new worker anyway
+                slot.pause = 0.0
                 return True
-            worker = await self._come(place.number)
+            worker = await self._come(slot.number)
             if isinstance(worker, Failure):
                 if not self._stop.is_set():
                     self._say(f"the new {worker.words}; the old ones go on", True)
                 return False
-            place.pause = 0.0
-            self._serves(place, worker)
+            slot.pause = 0.0
+            self._serves(slot, worker)
         self._begin(self._retire(old))
         return True
 
@@ -431,7 +431,7 @@ class Supervisor:
             loop.add_signal_handler(number, self._told_to_end, number)
         loop.add_signal_handler(signal.SIGHUP, self._told_to_reload)
 
-    def _deaf(self) -> None:
+    def _ignore_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.remove_signal_handler(number)
@@ -446,12 +446,12 @@ class Supervisor:
             for worker in self._living:
                 worker.kill()
             return
-        self._say("draining: calls in flight may end, new ones are refused (once more ends at once)", True)
+        self._say("draining: calls in flight may end, new ones are refused (a second signal ends at once)", True)
         self._stop.set()
         self._now()
 
     async def _end(self) -> None:
-        """No new connection is accepted; calls may finish; what does not is ended."""
+        """Accept no new connection, let calls finish, and kill the workers that do not end in time."""
         self._doors.close()
         for worker in tuple(self._living):
             worker.drain()

@@ -1,12 +1,13 @@
-"""A worker's own side of its employment: what the supervisor handed down, and the line to it.
+"""The worker's side: the sockets and options that the supervisor passes to it, and the control pipe between them.
 
-The supervisor (`workers`) starts a program that calls `serve`, and says in the environment's DRAGOMAN_WORKER which
-sockets are its own and where the line to the supervisor is. Rules:
+The supervisor (`supervisor`) starts a program that calls `serve`. The environment variable DRAGOMAN_WORKER says which
+file descriptors are the worker's sockets and its control pipe. Rules:
 
-- The first `serve` of the process takes the employment, out of the environment too: its children have none.
-- It says `ready` and its drain time in seconds once it listens; told `drain` it closes as it would by itself.
-- When the line ends, the supervisor is dead and the worker drains; what is not over by then ends hard, even where a
-  handler blocks the loop: the line is read by a thread.
+- The first `serve` of the process takes the variable out of the environment, so child processes are not workers.
+- The worker sends `ready` and its drain time in seconds once it listens; told to `drain` it closes as it would by
+  itself.
+- When the pipe ends, the supervisor is dead and the worker drains. A thread reads the pipe, so that a worker that has
+  not drained in time is ended even if a handler blocks the loop.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ VARIABLE = "DRAGOMAN_WORKER"
 READY = b"ready"
 DRAIN = b"drain\n"
 GRACE = 3.0
-"""Seconds beyond the drain time for a process to end, before it is ended."""
+"""Seconds after the drain time until the process is ended."""
 
 
 class WorkerSpec(Struct, frozen=True):
-    """What the supervisor hands down. `line`: the descriptor of a socket; `sockets`: see `Options.sockets`;
-    `announce`: this worker says what is served and where; `supervisor`: the supervisor's process id; `crowd`: the
-    descriptor of the memory in which workers see what each carries, see `net.accept`."""
+    """What the supervisor passes to a worker. `line`: the descriptor of the control pipe; `sockets`: as
+    `Options.sockets`; `announce`: whether this worker prints what is served and where; `supervisor`: the supervisor's
+    process id; `crowd`: the descriptor of the shared memory with each worker's number of channels, see `net.accept`."""
 
     number: int
     line: int
@@ -42,19 +43,19 @@ class WorkerSpec(Struct, frozen=True):
 
 
 def employed() -> WorkerSpec | None:
-    """The employment of this process, if it is a worker and it was not taken before."""
+    """The specification of this process, if it is a worker and no `serve` has taken it before."""
     text = os.environ.pop(VARIABLE, "")
     if not text:
         return None
     job = msgspec.json.decode(text, type=WorkerSpec)
     for number in (job.line, job.crowd, *(one for several in job.sockets.values() for one in several)):
-        with contextlib.suppress(OSError):  # told by what uses it
+        with contextlib.suppress(OSError):  # reported where it is used
             os.set_inheritable(number, False)
     return job
 
 
 class ControlPipe:
-    """The line to the supervisor. `drain` is called on the loop when it says so, and when it is dead."""
+    """The pipe to the supervisor. `drain` is called on the loop when the supervisor says so, and when it is dead."""
 
     def __init__(self, job: WorkerSpec, drain: Callable[[], object], seconds: float) -> None:
         self._socket = socket.socket(fileno=job.line)
@@ -65,25 +66,25 @@ class ControlPipe:
         threading.Thread(target=self._read, name="dragoman-line", daemon=True).start()
 
     def ready(self) -> None:
-        """We listen."""
-        with contextlib.suppress(OSError):  # it is dead; the thread sees that too
+        """Report that the worker listens."""
+        with contextlib.suppress(OSError):  # the supervisor is dead; the thread sees that too
             self._socket.sendall(b"%b %g\n" % (READY, self._seconds))
 
     def close(self) -> None:
-        """There is nothing more to be told."""
+        """Close the pipe: the worker has ended."""
         self._over.set()
 
     def _read(self) -> None:
         said = self._next()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: so is everything
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so the worker has ended
             self._loop.call_soon_threadsafe(self._drain)
-        while said:  # told to drain; the supervisor may die still
+        while said:  # told to drain; the supervisor may still die
             said = self._next()
         if not self._over.wait(self._seconds + GRACE):
-            os._exit(1)  # orphaned, and still not done
+            os._exit(1)  # the supervisor is dead and the worker has not drained in time
 
     def _next(self) -> bytes:
-        """What it says next, nothing but `DRAIN`; empty when it is dead."""
+        """The next message of the supervisor, always `DRAIN`; empty when it is dead."""
         try:
             return self._socket.recv(64)
         except OSError:

@@ -1,11 +1,11 @@
-"""The brokers of `dragoman demo --brokers`: found where they usually listen, or started for the length of a round.
+"""The brokers of `dragoman demo --brokers`: found at their usual ports, or started for one round.
 
 Rules:
 
-- One that answers at its default port on this machine, without a password of its own, is taken as it is.
-- Else its program is started on a free port, in the demo's own folder, and ended after the round. RabbitMQ is not:
-  it starts slowly.
-- One that is neither there nor to be started is skipped, with how to get it.
+- A broker that answers at its default port on this machine and asks for no password is used as it is.
+- Otherwise its program is started on a free port, in the demo's own folder, and ended after the round. RabbitMQ is not
+  started, because that is slow.
+- A broker that neither runs nor can be started is skipped, and the output says how to get it.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from .rounds import Round, play
 BOOT = 10.0
 """Seconds that a program may take until it answers."""
 NAME = "dragoman-demo"
-"""Who is called: the queue, topic, subject or stream."""
+"""The name of the queue, topic, subject or stream."""
 SBIN = ("/usr/sbin", "/usr/local/sbin")
-"""Where servers are installed, and where a user's PATH does not lead."""
+"""Folders where servers are installed that a user's PATH may lack."""
 
 
 class Broker(Struct, frozen=True, kw_only=True):
-    """A broker, and how one comes by it."""
+    """A broker, and how to start it."""
 
     name: str
     scheme: str
     port: int
     promise: str
     program: str
-    """What to start; empty where it must run already."""
+    """The program to start; empty if it must already run."""
     get: str
     hello: bytes
-    """What a client sends first."""
+    """The first bytes that a client sends."""
     welcome: bytes
-    """How the answer begins where we are let in."""
+    """How the answer begins if the broker admits us."""
     unless: bytes = b"\x00never"
-    """What the answer has where we are not."""
+    """Bytes in the answer if it does not."""
 
 
 BROKERS = (
@@ -110,7 +110,7 @@ def broker_rounds() -> list[Round]:
 
 
 async def play_over(broker: Broker, row: Round, folder: Path, changed: Callable[[], None]) -> None:
-    """As `play`, over a broker that is found or started; skipped, with how to get one, where there is none."""
+    """As `play`, over a broker that is found or started; skipped if there is none, with how to get one."""
     row.state = "running"
     changed()
     async with _running(broker, folder) as port:
@@ -124,7 +124,7 @@ async def play_over(broker: Broker, row: Round, folder: Path, changed: Callable[
 
 @contextlib.asynccontextmanager
 async def _running(broker: Broker, folder: Path) -> AsyncIterator[int]:
-    """The port where it answers; 0 where there is none."""
+    """The port at which the broker answers; 0 if there is none."""
     if await _answers(broker, broker.port):
         yield broker.port
         return
@@ -149,9 +149,9 @@ async def _running(broker: Broker, folder: Path) -> AsyncIterator[int]:
 
 
 def _words(broker: Broker, place: Path, port: int) -> list[str]:
-    """The arguments with which its program keeps to `place` and `port`."""
+    """The arguments that make the program use `place` and `port`."""
     if broker.program == "mosquitto":
-        user = "user root\n" if os.getuid() == 0 else ""  # else it becomes a user who may not read here
+        user = "user root\n" if os.getuid() == 0 else ""  # otherwise it becomes a user that may not read this folder
         settings = place / "mosquitto.conf"
         options = "allow_anonymous true\nset_tcp_nodelay true\nmax_queued_messages 0\n"
         settings.write_text(f"{user}listener {port} 127.0.0.1\n{options}")
@@ -162,7 +162,7 @@ def _words(broker: Broker, place: Path, port: int) -> list[str]:
 
 
 async def _up(broker: Broker, process: asyncio.subprocess.Process, port: int) -> bool:
-    """Wait until it answers; False when it ends, or takes too long."""
+    """Wait until the broker answers; False when it ends, or takes too long."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(BOOT):
             while process.returncode is None:
@@ -173,7 +173,7 @@ async def _up(broker: Broker, process: asyncio.subprocess.Process, port: int) ->
 
 
 async def _answers(broker: Broker, port: int) -> bool:
-    """Whether such a broker is there and lets us in."""
+    """Whether such a broker runs there and admits us."""
     try:
         async with asyncio.timeout(1):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

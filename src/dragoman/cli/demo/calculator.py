@@ -1,4 +1,4 @@
-"""The demo's service, and an example of everything a method can be.
+"""The demo's service, and an example of every kind of method.
 
 python -m dragoman.cli.demo.calculator                    serves its own stdin and stdout
 dragoman serve dragoman.cli.demo.calculator:api
@@ -17,20 +17,20 @@ from ...rpc.context import Context
 from ...rpc.service import Service
 from ...serving import serve
 
-api = Service("calculator", version="1.0.0", description="What the examples of the JSON-RPC specification call.")
+api = Service("calculator", version="1.0.0", description="The methods of the examples in the JSON-RPC specification.")
 updates: list[list[int]] = []
-"""What `update` was told, the latest 100."""
+"""The latest 100 numbers given to `update`."""
 
 
 class Divided(Struct):
-    """What was to be divided."""
+    """The numbers of a division by zero."""
 
     dividend: float
     divisor: float
 
 
 class DivisionByZero(RpcError):
-    """There is no such number."""
+    """The divisor is zero."""
 
     code = 1001
     message = "Division by zero"
@@ -51,7 +51,7 @@ def total(*numbers: float) -> float:
 
 @api.method(inline=True)
 def update(*numbers: int) -> None:
-    """Take note of some numbers; called as a notification."""
+    """Store some numbers; called as a notification."""
     updates.append(list(numbers))
     del updates[:-100]
 
@@ -72,7 +72,7 @@ def divide(dividend: float, divisor: float) -> float:
 
 @api.method
 async def slow(context: Context, seconds: float = 1.0, steps: int = 10) -> str:
-    """Take `seconds`, and tell the progress after each of `steps`."""
+    """Take `seconds`, and report progress after each of `steps`."""
     for step in range(steps):
         await context.progress({"percentage": round(100 * step / steps), "message": f"step {step + 1} of {steps}"})
         await asyncio.sleep(seconds / steps)
@@ -81,7 +81,7 @@ async def slow(context: Context, seconds: float = 1.0, steps: int = 10) -> str:
 
 @api.method
 async def ask_back(context: Context, question: str) -> Any:
-    """Call `answer` at the caller with `question`, and return what it said; for wires that go both ways."""
+    """Call `answer` at the caller with `question`, and return its result; for wires on which both ends call."""
     return await context.call("answer", [question])
 
 

@@ -1,7 +1,7 @@
-"""`dragoman demo`: one calculator, called on every wire and calling back; then what wrong calls look like, and the
-same calculator as an MCP tool in both eras. With `--brokers` over those brokers too that are there or can be started.
+"""`dragoman demo`: one calculator, called on every wire and calling back; then some wrong calls with their answers, and
+the same calculator as an MCP tool in both eras. With `--brokers` also over the brokers that run or can be started.
 
-Exit status 1 when anything did not go as it must; the sentence at the end says what.
+Exit status 1 when a result is not as expected; the sentence at the end says which.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Examples:
   dragoman demo --brokers
   dragoman demo --json | jq '.rounds[] | [.wire, .median_ms]'
 
-The service it serves is yours to try: dragoman serve dragoman.cli.demo.calculator:api""",
+To serve the same service: dragoman serve dragoman.cli.demo.calculator:api""",
 )
 
 DEMO_GROUP = Group("Demo", sort_key=10)
@@ -55,7 +55,7 @@ def demo(
     Parameters
     ----------
     brokers
-        Over RabbitMQ, MQTT, NATS and Redis too, where they answer at their usual local ports or can be started.
+        Also use RabbitMQ, MQTT, NATS and Redis, if they run at their usual local ports or can be started.
     """
     with tempfile.TemporaryDirectory(prefix="dragoman-", ignore_cleanup_errors=True) as place:
         return asyncio.run(_demo(Path(place), output, brokers=brokers))
@@ -127,7 +127,7 @@ WIDTHS = (15, 29, 11, 7, 0)
 
 
 def _cells(row: Round) -> tuple[str, str, str, str, str]:
-    """A round in words, one for each column."""
+    """A round as texts, one for each column."""
     answer = "" if row.answer is None else compact(row.answer)
     median = "" if row.median is None else f"{row.median:.2f} ms"
     back = "" if row.state in ("waiting", "running") else "one way"
@@ -139,7 +139,7 @@ def _cells(row: Round) -> tuple[str, str, str, str, str]:
 
 
 def _request(row: Round) -> str:
-    """The call as a line of Python."""
+    """The call in one line."""
     if isinstance(row.params, dict):
         words = [f"{name}={compact(value)}" for name, value in row.params.items()]
     else:
@@ -172,7 +172,7 @@ STYLES = {"skipped": "yellow", "failed": "bold red"}
 
 
 async def _progress(show: bool) -> str:
-    """`slow`, and what it tells meanwhile."""
+    """Call `slow` and show its progress."""
     if not show:
         return await progress(lambda value: None)
     title = "slow(1.0, 10) tells its progress"

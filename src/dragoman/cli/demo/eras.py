@@ -1,4 +1,4 @@
-"""What the demo shows of MCP: one tool, called once in each era over a bare TCP socket, message by message."""
+"""The MCP part of the demo: one tool, called once in each era over a bare TCP socket, message by message."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ app.add_tool(subtract, inline=True)
 
 
 class Era(Struct, kw_only=True):
-    """A tool call in one era: the messages that went and came, each with its arrow, and whether 19 came out."""
+    """A tool call in one era: the messages in both directions, each with its arrow, and whether the result was 19."""
 
     revision: str
     what: str
     messages: list[tuple[str, bytes]] = field(default_factory=list)
     fine: bool = False
     note: str = ""
-    """Why it is not fine."""
+    """The reason if it failed."""
 
 
 async def eras() -> list[Era]:
-    """Call `subtract` in the newest stateful revision and in the newest of all, on one server."""
+    """Call `subtract` in the newest stateful revision and in the newest revision, on one server."""
     async with serve(app, urls=["tcp://127.0.0.1:0"]) as serving:
         host, _, port = serving.urls[0].removeprefix("tcp://").rpartition(":")
         return [await _tried(revision, host, int(port)) for revision in (NEWEST_STATEFUL, NEWEST)]
 
 
 async def _tried(revision: Revision, host: str, port: int) -> Era:
-    how = "the client introduces itself, then calls" if revision.stateful else "every request says who asks"
+    how = "the client introduces itself, then calls" if revision.stateful else "every request describes its client"
     era = Era(revision=revision.date, what=how)
     try:
         async with asyncio.timeout(PATIENCE):
@@ -56,7 +56,7 @@ async def _tried(revision: Revision, host: str, port: int) -> Era:
 
 
 async def _spoken(era: Era, script: list[dict[str, Any]], host: str, port: int) -> None:
-    """Send the messages, a line each, and note them and the lines that come back."""
+    """Send the messages, one per line, and record them and the lines that come back."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         for message in script:
@@ -72,7 +72,7 @@ async def _spoken(era: Era, script: list[dict[str, Any]], host: str, port: int) 
 
 
 def _script(revision: Revision) -> list[dict[str, Any]]:
-    """What a client sends, in order."""
+    """The messages that a client sends, in order."""
     call: dict[str, Any] = {"name": "subtract", "arguments": {"minuend": 42, "subtrahend": 23}}
     if not revision.stateful:
         said = {META + "protocolVersion": revision.date, META + "clientInfo": ME, META + "clientCapabilities": {}}

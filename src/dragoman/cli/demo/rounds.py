@@ -1,7 +1,7 @@
-"""What the demo does on each wire: serve the calculator, call it, be called back; and a few calls that are wrong.
+"""The rounds of the demo on each wire: serve the calculator, call it, be called back; and a few wrong calls.
 
-Nothing is shown here: `demo.py` does that. Each round ends in a `Round` that says how it went; a
-wire that this machine lacks something for is skipped, with the reason.
+Nothing is printed here; `demo.py` does that. Each round ends in a `Round` with its outcome; if this machine lacks
+something for a wire, the wire is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ State = Literal["waiting", "running", "fine", "skipped", "failed"]
 
 
 class Round(Struct, kw_only=True):
-    """One wire: what was asked and how it went."""
+    """One wire: the call and its outcome."""
 
     wire: str
     url: str
@@ -51,27 +51,27 @@ class Round(Struct, kw_only=True):
     state: State = "waiting"
     answer: Any = None
     median: float | None = None
-    """Of the round trips, in milliseconds."""
+    """The median of the round trips, in milliseconds."""
     called_back: str | None = None
-    """What the caller answered when it was called back."""
+    """The caller's answer when it was called back."""
     promise: str | None = None
-    """Over a broker: how often a call that was taken runs."""
+    """The delivery guarantee of a broker, e.g. "at least once"."""
     note: str = ""
-    """Why it was skipped, or what failed."""
+    """Why the round was skipped, or what failed."""
 
 
 class Exchanged(Struct, kw_only=True):
-    """A call that is wrong: the bytes that went and came."""
+    """A wrong call: the bytes of the request and of the answer."""
 
     what: str
     sent: bytes
     code: int
-    """The code that must come."""
+    """The expected error code."""
     received: bytes = b""
 
     @property
     def fine(self) -> bool:
-        """True when the answer is the error that it must be."""
+        """True if the answer is the expected error."""
         try:
             return bool(msgspec.json.decode(self.received)["error"]["code"] == self.code)
         except (msgspec.DecodeError, KeyError, TypeError):
@@ -100,7 +100,7 @@ def rounds(folder: Path) -> list[Round]:
 
 
 async def play(row: Round, folder: Path, changed: Callable[[], None]) -> None:
-    """Play one round and note in `row` how it went; `changed` is called whenever there is something new in it."""
+    """Play one round and record the outcome in `row`; `changed` is called whenever `row` has changed."""
     row.state = "running"
     changed()
     try:
@@ -121,7 +121,7 @@ async def play(row: Round, folder: Path, changed: Callable[[], None]) -> None:
 
 
 class _Skip(Exception):
-    """This machine lacks something; the text says what."""
+    """This machine lacks something; the text names it."""
 
 
 async def _play(row: Round, folder: Path, changed: Callable[[], None]) -> None:
@@ -129,7 +129,7 @@ async def _play(row: Round, folder: Path, changed: Callable[[], None]) -> None:
 
     @here.method(inline=True)
     def answer(question: str) -> str:
-        """What the calculator calls back."""
+        """The method that the calculator calls back."""
         return ANSWERED if question == ASKED else f"what do you mean, {question}?"
 
     async with _reached(row, folder, here) as peer:
@@ -152,7 +152,7 @@ async def _play(row: Round, folder: Path, changed: Callable[[], None]) -> None:
 
 
 class _Wrong(Exception):
-    """An answer is not what it must be."""
+    """An answer is not the expected one."""
 
 
 @contextlib.asynccontextmanager
@@ -172,7 +172,7 @@ async def _reached(row: Round, folder: Path, here: Service) -> AsyncIterator[Pee
 
 
 def _contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """TLS for both ends, by a certificate that is made on the spot with the openssl command."""
+    """TLS contexts for both ends, with a certificate that the openssl command makes."""
     openssl = shutil.which("openssl")
     if openssl is None:
         raise _Skip("there is no openssl command to make a certificate with")
@@ -193,7 +193,7 @@ def _contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 def mistakes() -> list[Exchanged]:
-    """Four calls that are wrong, each in its own way."""
+    """Four different wrong calls."""
     return [
         Exchanged(
             what="text that is not JSON",
@@ -219,7 +219,7 @@ def mistakes() -> list[Exchanged]:
 
 
 async def make(wrong: list[Exchanged]) -> None:
-    """Send each over a bare TCP socket, a line each, and note the line that comes back."""
+    """Send each call over a bare TCP socket, one per line, and record the line that comes back."""
     async with asyncio.timeout(PATIENCE), serve(api, urls=["tcp://127.0.0.1:0"]) as serving:
         host, _, port = serving.urls[0].removeprefix("tcp://").rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -234,7 +234,8 @@ async def make(wrong: list[Exchanged]) -> None:
 
 
 async def progress(told: Callable[[Any], None]) -> str:
-    """Call `slow` over a WebSocket or, without one, TCP; `told` gets every progress value. Returns the answer."""
+    """Call `slow` over a WebSocket or, if that is missing, TCP; `told` gets every progress value. Returns the
+    answer."""
     async with serve(api, urls=["tcp://127.0.0.1:0"]) as serving, connect(serving.urls[0]) as peer:
         answer: str = await peer.call("slow", [1.0, 10], result=str, on_progress=told, timeout=PATIENCE)
         return answer

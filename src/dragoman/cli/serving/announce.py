@@ -1,4 +1,4 @@
-"""What `dragoman serve` says once it listens: who, where, and a line to try."""
+"""Prints what `dragoman serve` serves once it listens: name, URLs, and a command line to try."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ KINDS: tuple[tuple[Kind, str], ...] = (
     ("prompts", "prompt"),
 )
 MEMBERS = {"templates": "resourceTemplates"}
-"""Where a list stands in its result, when not under its own name."""
+"""The member of a result that has the list, if it has not the list's own name."""
 
 
 def as_mcp(served: Target) -> Server | None:
-    """The MCP server that is served; None for anything else, without importing MCP for it."""
+    """The MCP server that is served; None for other objects, without importing MCP for them."""
     module = sys.modules.get("dragoman.mcp.server.server")
     return served if module is not None and isinstance(served, module.Server) else None
 
 
 def announce(served: Target, urls: Sequence[str], *, on_stdio: bool, output: Output, pid: int | None = None) -> None:
-    """Where it listens, and a line to try; on stderr when stdout is the wire. `pid`: whom to signal; None: us."""
+    """Print the URLs and a command line to try; on stderr when stdout is the wire. `pid`: the process that takes
+    signals; None: this one."""
     console = err if on_stdio else out
     if output.json:
         print(compact({"service": served.name, "urls": urls, "pid": pid or os.getpid()}), file=console.file, flush=True)
@@ -95,7 +96,8 @@ def _line(served: Target, url: str) -> str | None:
 
 
 def line_to_try(service: Service, url: str) -> str:
-    """A command line that calls a method of `service` with arguments of the right types: the first that is plain."""
+    """A command line that calls a method of `service` with arguments of the right types: the first method with plain
+    arguments."""
     lines = [_words(method) for method in service.methods.values()]
     plain = [words for words in lines if words is not None and len(words) > 1]
     words = next(iter(plain or [words for words in lines if words is not None]), ["rpc.discover"])
@@ -103,7 +105,7 @@ def line_to_try(service: Service, url: str) -> str:
 
 
 def tool_to_try(tools: Sequence[Mapping[str, Any]], url: str) -> str:
-    """A command line that calls the first of the tools whose arguments are plain; else one that lists them all."""
+    """A command line that calls the first tool with plain arguments; if there is none, one that lists all tools."""
     for tool in tools:
         schema = resolved(tool.get("inputSchema"), tool.get("inputSchema"))
         properties = schema.get("properties", {})
@@ -115,7 +117,7 @@ def tool_to_try(tools: Sequence[Mapping[str, Any]], url: str) -> str:
 
 
 def _words(method: Method) -> list[str] | None:
-    """A method's name and a sample of each argument it needs; None where no plain value will do."""
+    """A method's name and a sample of each required argument; None if a plain value does not fit."""
     needed = [p for p in method.signature.parameters if p.required and p.kind in ("positional", "either", "named")]
     samples = [sample(p.schema) for p in needed]
     by_name = len(needed) > 2 or any(p.kind == "named" for p in needed)
@@ -139,7 +141,7 @@ SAMPLES = {
 
 
 def sample(schema: dict[str, Any]) -> str | None:
-    """A word that is a value of a schema; None where it is not a plain one."""
+    """An argument that is a value of a schema; None if the schema is not plain."""
     if schema.get("enum"):
         return msgspec.json.encode(schema["enum"][0]).decode()
     kind = schema.get("type")

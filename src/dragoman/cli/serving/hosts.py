@@ -1,13 +1,13 @@
-"""The files in which MCP hosts list their servers: `{"mcpServers": {NAME: {...}}}`, or `{"servers": ...}`.
+"""Reads the files in which MCP hosts list their servers: `{"mcpServers": {NAME: {...}}}`, or `{"servers": ...}`.
 
 Rules:
 
-- An entry is a command (`command`, `args`, `env`, `cwd`) or a URL (`url`, `headers`); what else
-  stands in it belongs to the host and is passed over.
-- `${VAR}`, `${env:VAR}` and `${VAR:-default}` are the environment's, `${workspaceFolder}` is the folder
-  that the file is for, `${userHome}` the home; `${input:ID}` is the environment's variable ID. What is
-  not there is a mistake, never an empty text.
-- Comments and a comma too many are allowed, as editors allow them.
+- An entry is a command (`command`, `args`, `env`, `cwd`) or a URL (`url`, `headers`); its other members belong to the
+  host and are ignored.
+- `${VAR}`, `${env:VAR}` and `${VAR:-default}` are variables of the environment, `${workspaceFolder}` is the folder
+  that the file is for, `${userHome}` the home folder; `${input:ID}` is the environment variable ID. A missing variable
+  is a mistake, never an empty text.
+- Comments and trailing commas are allowed, as editors allow them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from ..ends import Usage, meant
 
 PLACES = ("mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
-"""Where to look, in the current folder: the first file that has the name counts."""
+"""Where to look, in the current folder: the first file that has the name is used."""
 
 TEXT_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 TEXT_OR_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
@@ -32,7 +32,7 @@ VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
 class Entry(Struct, frozen=True):
-    """One server, as its host would reach it."""
+    """One server as a host's file describes it."""
 
     command: str | None = None
     args: list[str] = []
@@ -43,14 +43,14 @@ class Entry(Struct, frozen=True):
 
 
 class Listing(Struct, frozen=True):
-    """A file; both of the usual names of its table."""
+    """A file, with either of the usual names of its table."""
 
     mcp_servers: dict[str, msgspec.Raw] = field(default_factory=dict, name="mcpServers")
     servers: dict[str, msgspec.Raw] = field(default_factory=dict)
 
 
 class Host(Struct, frozen=True):
-    """Where a server is: a URL or the words of a command, and what goes with it."""
+    """Where a server is: a URL or a command, and what belongs to it."""
 
     target: str | list[str]
     env: dict[str, str] = {}
@@ -59,7 +59,7 @@ class Host(Struct, frozen=True):
 
 
 def find(name: str, file: str | None, here: Path, environment: Mapping[str, str]) -> Host:
-    """The server `name` of `file`, or of the first of PLACES below `here` that has it. Usage where there is none."""
+    """The server `name` of `file`, or of the first of PLACES below `here` that has it. Raises Usage."""
     known: list[str] = []
     here = here.resolve()
     paths = [Path(file)] if file is not None else [path for place in PLACES if (path := here / place).is_file()]
@@ -79,7 +79,7 @@ def find(name: str, file: str | None, here: Path, environment: Mapping[str, str]
 
 
 def _shown(path: Path, here: Path) -> str:
-    """A path as people would write it."""
+    """A path in the form in which people write it."""
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
@@ -116,12 +116,12 @@ def _host(name: str, path: Path, shown: str, raw: msgspec.Raw, environment: Mapp
 
 
 def _word(value: object) -> str:
-    """A number or a boolean of `env` as the text that a variable is."""
+    """A number or a boolean of `env` as the text of a variable."""
     return msgspec.json.encode(value).decode()
 
 
 def _expanded(value: Any, where: str, environment: Mapping[str, str], special: Mapping[str, str]) -> Any:
-    """The value with every ${...} in its texts replaced."""
+    """The value with every ${...} in its texts replaced. Raises Usage."""
     if isinstance(value, dict):
         return {key: _expanded(member, where, environment, special) for key, member in value.items()}
     if isinstance(value, list):

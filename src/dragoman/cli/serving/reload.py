@@ -1,10 +1,10 @@
 """`dragoman serve --reload`: the same command line in a child, started again whenever a Python file changes.
 
-Rules: the child ends by SIGTERM, so that it drains; a signal to us goes to the child, and its exit
-status is ours (128 and the signal's number where a signal ended it); after a signal no new child is started, and a
-first one does not hurry a child that drains already; a child that cannot start (a typing error in the file) waits
-for the next change.
-With `--workers` the supervisor of the workers does all that, and `changes` tells it when.
+Rules: SIGTERM ends the child, so that it drains. A signal to this process is sent to the child, whose exit status
+becomes ours (128 and the signal's number if a signal ended it). After a signal no new child is started, and a first
+signal does not hurry a child that already drains. If a child cannot start (a syntax error in the file), this process
+waits for the next change.
+With `--workers` the supervisor of the workers does all this, and `changes` tells it when.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..terminal import say
 
 
 def watch(folder: Path) -> int:
-    """Serve with the arguments of this process but for --reload, until a signal. Returns the exit status."""
+    """Serve with the arguments of this process except --reload, until a signal. Returns the exit status."""
     files = _watchfiles()
     child = _Child()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -37,7 +37,7 @@ def watch(folder: Path) -> int:
 
 
 class _Child:
-    """The child, one after the other, and what a signal to us means for it."""
+    """The current child process, and the handling of signals to this process."""
 
     def __init__(self) -> None:
         self.over = threading.Event()
@@ -47,8 +47,8 @@ class _Child:
         self._unsent: int | None = None
 
     def start(self) -> None:
-        """Start a new one, unless we were told to end."""
-        self._starting = True  # from here on a signal is kept until the new one is there
+        """Start a new child, unless a signal to end has come."""
+        self._starting = True  # a signal from here on is kept until the new child runs
         if not self.over.is_set():
             self._process, self._draining = _start(), False
         self._starting = False
@@ -56,22 +56,22 @@ class _Child:
             self._send(self._unsent)
 
     def told(self, number: int, frame: FrameType | None) -> None:
-        """A signal to us."""
+        """A signal came to this process."""
         again = self.over.is_set()
         self.over.set()
         if self._starting:
             self._unsent = number
-        elif again or not self._draining:  # to one that drains a second signal would be the end
+        elif again or not self._draining:  # a second signal would kill a draining child
             self._send(number)
 
     def drain(self) -> None:
-        """Let it end, and wait for that."""
+        """Have the child drain, and wait for its end."""
         self._draining = True
         self._send(signal.SIGTERM)
         self.wait()
 
     def wait(self) -> int:
-        """Its exit status."""
+        """Wait for the child; its exit status."""
         if self._process is None:
             return 0
         status = self._process.wait()
@@ -83,7 +83,8 @@ class _Child:
 
 
 def changes(folder: Path) -> AsyncIterator[str]:
-    """What has changed in a folder, in words, whenever something has. Usage when the extra is missing."""
+    """A description of each change of Python files in a folder, as they happen. Raises Usage when the extra is
+    missing."""
     files = _watchfiles()
 
     async def found() -> AsyncIterator[str]:
@@ -107,9 +108,9 @@ def _reason(paths: Iterable[str]) -> str:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    """The child, in a process group of its own: Ctrl-C reaches it through us, once.
+    """Start the child in a process group of its own, so that Ctrl-C reaches it only through this process.
 
-    It keeps no bytecode: that is told stale by the second and the size, and people type quickly.
+    It writes no bytecode: Python finds stale bytecode by seconds and size, and an editor can save twice in a second.
     """
     arguments = [word for word in sys.argv[1:] if word != "--reload"]
     return subprocess.Popen([sys.executable, "-B", "-m", "dragoman", *arguments], process_group=0)

@@ -1,7 +1,7 @@
-"""`dragoman serve`: what a target names, on every URL that is given, until a signal.
+"""`dragoman serve`: serves what a target names, on every given URL, until a signal.
 
-The first SIGINT or SIGTERM drains: nothing new is taken, what is in flight ends within the drain
-time, and the exit status is 0. A second one ends at once.
+The first SIGINT or SIGTERM drains: nothing new is taken, calls in flight end within the drain
+time, and the exit status is 0. A second signal ends the process at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .supervise import supervise
 DEFAULT_URL = "http://127.0.0.1:8000"
 DEFAULT_MCP_URL = DEFAULT_URL + "/mcp"
 GRACE = 0.5
-"""Seconds for worker threads to end once everything is closed."""
+"""Seconds that worker threads have to end after everything is closed."""
 SERVING = Group("Serving", sort_key=10)
 
 app = App(
@@ -57,7 +57,7 @@ Examples:
   dragoman serve calculator:api https://0.0.0.0:8443 --tls-cert own.pem
   dragoman serve calculator:api amqp://127.0.0.1/calculator    a work queue
   dragoman serve calculator:api --workers 4       four processes, one port
-  dragoman serve calculator:api --reload --debug  while you write it
+  dragoman serve calculator:api --reload --debug  during development
   dragoman serve calculator:api --limit calls=100 --trace traffic.jsonl
 
 An MCP server is served in every revision at once:
@@ -67,42 +67,42 @@ An MCP server is served in every revision at once:
   dragoman serve weather:app http://127.0.0.1:8000/mcp ws://127.0.0.1:8001
 
 Ctrl-C or SIGTERM drains: calls in flight may end, new ones are refused, and
-the exit status is 0. A second one ends at once.""",
+the exit status is 0. A second signal ends the process at once.""",
 )
 
 
 @Parameter(name="*", group=SERVING, show_default=False)
 @dataclass(frozen=True, kw_only=True)
-class Doors:
-    """How to serve."""
+class ServeOptions:
+    """Options of serving."""
 
     reload: bool = False
     """Start again whenever a Python file in the target's folder changes."""
     workers: Annotated[int | None, Parameter(metavar="N")] = None
-    """Serve from so many processes that share the sockets; one that dies is replaced, SIGHUP reloads them."""
+    """Serve from N processes that share the sockets; one that dies is replaced, SIGHUP reloads them."""
     bus: Annotated[str | None, Parameter(metavar="URL")] = None
-    """What several processes or machines share: redis, nats or amqp; workers have one of their own."""
+    """The bus that several processes or machines share: redis, nats or amqp; workers have one of their own."""
     drain: Annotated[float | None, Parameter(metavar="SECONDS")] = None
-    """Wait so long for calls in flight when ending; 30 unless said."""
+    """Wait this long for calls in flight after a signal; default 30."""
     debug: bool = False
-    """Show callers what went wrong inside a method, which is masked otherwise."""
+    """Send callers the reason of an internal error, which is masked otherwise."""
     tls_cert: Annotated[str | None, Parameter(metavar="FILE")] = None
     """The certificate chain for tls, https and wss, as PEM."""
     tls_key: Annotated[str | None, Parameter(metavar="FILE")] = None
-    """Its private key, where it is not in the same file."""
+    """The private key, if it is not in the same file."""
     host_allowed: Annotated[list[str], Parameter(metavar="NAME")] = field(default_factory=list)
-    """Host names that http and ws callers may use; loopback's own when bound to it, else any."""
+    """Host names that http and ws callers may use; default: loopback's names on loopback, otherwise any."""
     origin_allowed: Annotated[list[str], Parameter(metavar="ORIGIN")] = field(default_factory=list)
-    """Web pages' origins that may call."""
+    """Origins of web pages that may call."""
     cors: Annotated[list[str], Parameter(metavar="ORIGIN")] = field(default_factory=list)
-    """Origins that get CORS headers; none unless said."""
+    """Origins that get CORS headers; default: none."""
     quiet: Annotated[bool, Parameter(alias="-q")] = False
-    """Do not say what is served and where."""
+    """Do not print what is served and where."""
     no_uvloop: bool = False
     """Run on asyncio's own loop even when uvloop is installed."""
 
     def tls(self) -> ssl.SSLContext | None:
-        """The server's TLS context, where there is a certificate."""
+        """The server's TLS context, if there is a certificate."""
         if self.tls_cert is None:
             if self.tls_key is not None:
                 raise Usage("--tls-key needs --tls-cert")
@@ -115,7 +115,7 @@ class Doors:
         return context
 
 
-DOORS = Doors()
+SERVE_OPTIONS = ServeOptions()
 
 
 @app.default
@@ -123,7 +123,7 @@ def serve(
     target: str,
     /,
     *urls: str,
-    doors: Doors = DOORS,
+    options: ServeOptions = SERVE_OPTIONS,
     wire: Wire = WIRE,
     output: Output = OUTPUT,
 ) -> int:
@@ -137,39 +137,39 @@ def serve(
         Where: http, https, ws, wss, tcp, tls, unix, udp or stdio:, or at a broker: amqp, mqtt, nats, redis.
         [default: http://127.0.0.1:8000, for MCP http://127.0.0.1:8000/mcp]
     """
-    if doors.workers is not None and not employed():
+    if options.workers is not None and not employed():
         return supervise(
             folder_of(target),
             list(urls) or [DEFAULT_URL],
-            workers=doors.workers,
-            bus=doors.bus,
-            reload=doors.reload,
-            quiet=doors.quiet,
-            loop=_loop(doors),
+            workers=options.workers,
+            bus=options.bus,
+            reload=options.reload,
+            quiet=options.quiet,
+            loop=_loop(options),
         )
-    if doors.reload and not employed():
+    if options.reload and not employed():
         if any(place.startswith("stdio:") for place in urls):
-            raise Usage("--reload and stdio: do not go together: the pipes belong to the first child")
+            raise Usage("--reload cannot be used with stdio:, because the pipes belong to the first child")
         return watch(folder_of(target))
-    tls = doors.tls()
-    limits = _limits(doors, wire)
+    tls = options.tls()
+    limits = _limits(options, wire)
     served = _loaded(target, urls)
     server = as_mcp(served)
     places = list(urls) or [DEFAULT_URL if server is None else DEFAULT_MCP_URL]
     if server is not None:
-        server.debug = server.debug or doors.debug
+        server.debug = server.debug or options.debug
     if isinstance(served, Service):
-        served.debug = served.debug or doors.debug
+        served.debug = served.debug or options.debug
         if wire.lenient:
             served.lenient = Leniency(accept_v1=True, null_id=served.lenient.null_id, string_codes=True)
-    with trace_to(wire.trace) as write, asyncio.Runner(loop_factory=_loop(doors)) as runner:
-        status = runner.run(_serve(served, places, doors, wire, limits, tls, write, output))
+    with trace_to(wire.trace) as write, asyncio.Runner(loop_factory=_loop(options)) as runner:
+        status = runner.run(_serve(served, places, options, wire, limits, tls, write, output))
         _leave(status)
         return status
 
 
 def _loaded(target: str, urls: tuple[str, ...]) -> Target:
-    """What to serve. Where standard output is the wire, what is printed on the way does not stand among the messages."""
+    """Import what to serve. If standard output is the wire, output of the import goes to standard error."""
     if not any(place.startswith("stdio:") for place in urls):
         return load(target)
     let_go = keep()
@@ -181,12 +181,12 @@ def _loaded(target: str, urls: tuple[str, ...]) -> Target:
 
 
 def employed() -> bool:
-    """Is this one of the workers that a supervisor started?"""
+    """Whether this process is a worker that a supervisor started."""
     return VARIABLE in os.environ
 
 
 def _leave(status: int) -> None:
-    """A thread cannot be stopped: end without those that still run a method, instead of waiting for ever."""
+    """End the process without waiting for threads that still run a method, because a thread cannot be stopped."""
     until = time.monotonic() + GRACE
     done = thread_pool.finish(GRACE)
     for thread in threading.enumerate():
@@ -200,18 +200,18 @@ def _leave(status: int) -> None:
         os._exit(status)
 
 
-def _limits(doors: Doors, wire: Wire) -> Limits | None:
+def _limits(options: ServeOptions, wire: Wire) -> Limits | None:
     limits = wire.limits(SERVER)
-    if doors.drain is None:
+    if options.drain is None:
         return limits
-    if doors.drain < 0:
-        raise Usage(f"--drain {doors.drain:g}: a time is not negative")
-    return (limits or SERVER).but(drain_timeout=doors.drain)
+    if options.drain < 0:
+        raise Usage(f"--drain {options.drain:g}: a time is not negative")
+    return (limits or SERVER).but(drain_timeout=options.drain)
 
 
-def _loop(doors: Doors) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it is installed: it is the quicker one."""
-    if doors.no_uvloop:
+def _loop(options: ServeOptions) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's loop if it is installed, because it is faster."""
+    if options.no_uvloop:
         return None
     try:
         uvloop: Any = importlib.import_module("uvloop")
@@ -223,7 +223,7 @@ def _loop(doors: Doors) -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(
     served: Target,
     places: list[str],
-    doors: Doors,
+    options: ServeOptions,
     wire: Wire,
     limits: Limits | None,
     tls: ssl.SSLContext | None,
@@ -231,7 +231,7 @@ async def _serve(
     output: Output,
 ) -> int:
     stop = _stop_on_signals()
-    threads = ThreadPoolExecutor(thread_name_prefix="asyncio")  # asyncio's own would be waited for at the end
+    threads = ThreadPoolExecutor(thread_name_prefix="asyncio")  # the interpreter would wait for asyncio's own
     asyncio.get_running_loop().set_default_executor(threads)
     serving = open_doors(
         served,
@@ -240,19 +240,19 @@ async def _serve(
         limits=limits,
         framing=wire.framing,
         tls=tls,
-        hosts=doors.host_allowed or None,
-        origins=doors.origin_allowed or None,
-        cors=doors.cors,
-        bus=None if employed() else doors.bus,
+        hosts=options.host_allowed or None,
+        origins=options.origin_allowed or None,
+        cors=options.cors,
+        bus=None if employed() else options.bus,
     )
     async with serving:
         on_stdio = any(place.startswith("stdio:") for place in places)
         job = serving.employment
-        if not doors.quiet and (job is None or job.announce):
+        if not options.quiet and (job is None or job.announce):
             pid = os.getpid() if job is None else job.supervisor
             announce(served, serving.urls, on_stdio=on_stdio, output=output, pid=pid)
         waits: list[asyncio.Future[object]] = [asyncio.ensure_future(stop.wait())]
-        if job is not None or all(place.startswith("stdio:") for place in places):  # the input's end, the supervisor's
+        if job is not None or all(place.startswith("stdio:") for place in places):  # end of input, or the supervisor's
             waits.append(asyncio.ensure_future(serving.ended()))
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
@@ -272,7 +272,7 @@ def _stop_on_signals() -> asyncio.Event:
             lines.flush()
             os._exit(128 + number)
         stop.set()
-        tell("draining: calls in flight may end, new ones are refused (once more ends at once)", "yellow")
+        tell("draining: calls in flight may end, new ones are refused (a second signal ends at once)", "yellow")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on, number)

@@ -1,6 +1,6 @@
 """`dragoman serve --workers N`: the same command line in N processes, and their supervisor in this one.
 
-The supervisor never imports what is served: each worker does, anew at each reload.
+The supervisor never imports what is served; each worker imports it, again at each reload.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def supervise(
     quiet: bool,
     loop: Callable[[], asyncio.AbstractEventLoop] | None,
 ) -> int:
-    """Serve with the arguments of this process in several others, until a signal. Returns the exit status."""
+    """Serve with the arguments of this process in several worker processes, until a signal. Returns the exit status."""
 
     def told(text: str, grave: bool) -> None:
         if grave or not quiet:

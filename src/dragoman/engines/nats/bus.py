@@ -19,7 +19,7 @@ import re
 import ssl
 from collections.abc import Callable
 
-from ...bus.contract import heard, log
+from ...bus.contract import call_subscriber, log
 from ...jsonrpc.errors import LocalError
 from ...net.reconnect import OutageLog
 from ...net.urls import Url, asked, parse
@@ -150,7 +150,7 @@ class NatsBus:
     async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscriber:
 
         def came(message: Message) -> None:
-            heard(take, topic, message.data)
+            call_subscriber(take, topic, message.data)
 
         subscription = self._part.keep(await self._line.subscribe(self._topics + token(topic), came))
         await self._line.sync()

@@ -1,15 +1,15 @@
-"""The blocking face of the client, with its names and options.
+"""The blocking form of the client, with the same names and options.
 
     with dragoman.mcp.client.blocking.connect("http://127.0.0.1:8000/mcp") as client:
         client.call_tool("add", {"a": 2, "b": 3}, result=int)
 
 Rules:
 
-- The work is done by an asynchronous `Client` on one loop in a daemon thread, which all share. Any number of threads
+- An asynchronous `Client` does the work on one loop in a daemon thread, which all share. Any number of threads
   may call at once; Ctrl-C during a call cancels it, at the server too.
-- What is called back (`on_elicit`, `on_log`, `on_progress` ...) runs on that loop, the plain functions that answer
-  questions in worker threads. On the loop itself a blocking call would wait for itself: that is a LocalError.
-- A client belongs to the process that opened it. One that is left open is closed when the interpreter ends.
+- Callbacks (`on_elicit`, `on_log`, `on_progress` ...) run on that loop, plain functions that answer
+  questions in worker threads. A blocking call on the loop itself would wait for itself, so it is a LocalError.
+- A client belongs to the process that opened it. A client left open is closed when the interpreter ends.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T")
 class BlockingClient:
     """A client of one MCP server, blocking. Made by `connect`; a context manager that closes at its end.
 
-    Every method does, and raises, what its namesake of `Client` does; LocalError on the loop's own thread and in a
+    Every method does, and raises, what the same method of `Client` does; LocalError on the loop's own thread and in a
     forked child.
     """
 
@@ -214,7 +214,7 @@ class BlockingSubscription:
 
     @property
     def granted(self) -> SubscriptionFilter:
-        """What the server will tell."""
+        """What the server has agreed to notify about."""
         return self._inner.granted
 
     def __enter__(self) -> BlockingSubscription:
@@ -233,7 +233,7 @@ class BlockingSubscription:
         return self._portal.take(self._inner)
 
     def close(self) -> None:
-        """Hear no more; a task that waits for the next change is at the end."""
+        """Unsubscribe; a thread that waits for the next change gets the end of the iteration."""
         self._portal.run(self._inner.close)
 
 
@@ -241,5 +241,5 @@ connect = blocking(
     Client,
     BlockingClient,
     "A client of one MCP server, open: `with connect(...) as client`, or `client = connect(...)`.\n\n"
-    "    Blocks until the server is reached and its era known. Options, and what is raised, as with `Client`.\n    ",
+    "    Blocks until the server has answered and its era is known. Options and errors as for `Client`.\n    ",
 )

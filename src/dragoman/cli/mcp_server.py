@@ -1,7 +1,7 @@
-"""From what was typed as SERVER, and the options, to an MCP client.
+"""Finds the MCP server that SERVER and the options name, and connects a client to it.
 
-SERVER is a URL, a command in quotes, or a Python file with a dragoman server in it; a command may
-also stand at the end, after `--`, and `--config NAME` takes it from the file of an MCP host.
+SERVER is a URL, a command in quotes, or a Python file that contains a dragoman server. A command may
+also follow at the end, after `--`, and `--config NAME` takes one from the file of an MCP host.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ Level: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "criti
 
 SERVER_WORDS = """\
 SERVER is a URL (http, https, ws, wss, tcp, tls, unix), a command in quotes
-that speaks on its stdin and stdout, or a Python file that has a dragoman
-server in it. A command may also stand at the end, after --; and
---config NAME takes the place of SERVER."""
+that speaks on its stdin and stdout, or a Python file that contains a dragoman
+server. A command may also follow at the end, after --; and --config NAME
+takes the place of SERVER."""
 
 
 @Parameter(name="*", group=LINK_GROUP, show_default=False)
 @dataclass(frozen=True, kw_only=True)
-class Far:
-    """Which server, and how to speak with it."""
+class McpOptions:
+    """Options that name a server and say how to speak to it."""
 
     config: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """The server that mcp.json, .mcp.json, .vscode/mcp.json or .cursor/mcp.json calls so."""
+    """The name of a server in mcp.json, .mcp.json, .vscode/mcp.json or .cursor/mcp.json."""
     config_file: Annotated[str | None, Parameter(metavar="FILE")] = None
     """Look for --config NAME in FILE."""
     revision: Annotated[str | None, Parameter(metavar="DATE")] = None
-    """Speak this revision of MCP; the newest that both know unless said."""
+    """Speak this revision of MCP; default: the newest that both know."""
     timeout: Annotated[float, Parameter(alias="-t", metavar="SECONDS", show_default=True)] = 30.0
-    """Wait so long for the connection, and for the answer; inf waits for ever."""
+    """Wait this long for the connection, and for the answer; inf waits for ever."""
     header: Annotated[list[str], Parameter(alias="-H", metavar="'NAME: VALUE'")] = field(default_factory=list)
     """A header for http and ws; any number of times."""
     user: Annotated[str | None, Parameter(metavar="NAME:PASSWORD", env_var="DRAGOMAN_USER")] = None
@@ -71,12 +71,12 @@ class Far:
     log: Annotated[Level | None, Parameter(metavar="LEVEL")] = None
     """Show the server's log from this level on, on stderr."""
     trace: Annotated[str | None, Parameter(metavar="FILE", allow_leading_hyphen=True)] = None
-    """Write every message of both directions to FILE as JSON Lines, secrets masked; - is stderr."""
+    """Write every message in both directions to FILE as JSON Lines, secrets masked; - is stderr."""
     child: Annotated[str | None, Parameter(show=False)] = None
-    """The command that stood after --."""
+    """The command after --."""
 
     def link(self) -> Link:
-        """The same, as the other commands have it."""
+        """The same options in the form that the other commands use."""
         return Link(
             timeout=self.timeout,
             header=self.header,
@@ -87,23 +87,23 @@ class Far:
         )
 
 
-FAR = Far()
-"""What the commands have by default."""
+MCP_OPTIONS = McpOptions()
+"""The default options."""
 
 
-def found(words: Sequence[str], far: Far) -> tuple[hosts.Host, list[str]]:
-    """The server that was named, and the words that are left. Usage where none is."""
+def found(words: Sequence[str], options: McpOptions) -> tuple[hosts.Host, list[str]]:
+    """The server that was named, and the remaining arguments. Raises Usage."""
     rest = list(words)
-    if far.config is not None:
-        if far.child is not None:
+    if options.config is not None:
+        if options.child is not None:
             raise Usage("--config and a command after -- exclude each other")
-        return hosts.find(far.config, far.config_file, Path.cwd(), os.environ), rest
-    if far.config_file is not None:
+        return hosts.find(options.config, options.config_file, Path.cwd(), os.environ), rest
+    if options.config_file is not None:
         raise Usage("--config-file needs --config NAME")
-    if far.child is not None:
-        if not far.child:
+    if options.child is not None:
+        if not options.child:
             raise Usage("there is no command after --")
-        return hosts.Host(shlex.split(far.child)), rest
+        return hosts.Host(shlex.split(options.child)), rest
     if not rest:
         raise Usage("say which server: a URL, a command in quotes or after --, a Python file, or --config NAME")
     return hosts.Host(_target(rest[0])), rest[1:]
@@ -116,19 +116,19 @@ def _target(word: str) -> str | list[str]:
 
 
 @asynccontextmanager
-async def server_at(host: hosts.Host, far: Far, title: str) -> AsyncIterator[tuple[Client, Bar]]:
-    """A client of the server, closed at the end, and the line for progress. Raises what `Client` raises, and Usage."""
-    if far.revision is not None and far.revision not in REVISIONS:
-        raise Usage(f"--revision {far.revision}: the revisions are {', '.join(REVISIONS)}")
-    link = far.link()
-    seconds = link.seconds()  # for connecting and shaking hands, too
-    with trace_to(far.trace) as write, Bar(title) as bar, _nothing_there(host.target):
-        asker = Asker("the server", far.answer, bar.pause, typed if at_terminal() else None)
+async def server_at(host: hosts.Host, options: McpOptions, title: str) -> AsyncIterator[tuple[Client, Bar]]:
+    """A client of the server, closed at the end, and the progress line. Raises what `Client` raises, and Usage."""
+    if options.revision is not None and options.revision not in REVISIONS:
+        raise Usage(f"--revision {options.revision}: the revisions are {', '.join(REVISIONS)}")
+    link = options.link()
+    seconds = link.seconds()  # for connecting and the handshake, too
+    with trace_to(options.trace) as write, Bar(title) as bar, _nothing_there(host.target):
+        asker = Asker("the server", options.answer, bar.pause, typed if at_terminal() else None)
         async with Client(
             host.target,
             name="dragoman",
             version=__version__,
-            revision=far.revision,
+            revision=options.revision,
             timeout=seconds,
             on_elicit=asker.reply,
             on_elicit_url=asker.reply,
@@ -144,14 +144,14 @@ async def server_at(host: hosts.Host, far: Far, title: str) -> AsyncIterator[tup
         ) as client:
             if client.server is not None:
                 asker.who = clean(client.server.name)
-            if far.log is not None:
-                await client.set_log_level(far.log)
+            if options.log is not None:
+                await client.set_log_level(options.log)
             yield client, bar
 
 
 @contextmanager
 def _nothing_there(target: str | list[str]) -> Iterator[None]:
-    """Say where MCP usually is when there is nothing at a URL without a path."""
+    """If there is nothing at a URL without a path, say where MCP usually is."""
     try:
         yield
     except HttpRefused as why:
@@ -161,12 +161,12 @@ def _nothing_there(target: str | list[str]) -> Iterator[None]:
 
 
 def plain(value: Any) -> Any:
-    """A protocol value as JSON has it."""
+    """A protocol value as plain JSON values."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _log(told: Any) -> None:
-    """What the server logs, in a line on stderr."""
+    """Print a log message of the server, in one line on stderr."""
     line = plain(told)
     data = line.get("data")
     text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
