@@ -356,13 +356,13 @@ class CallLimit:
         self.idle: Callable[[], None] | None = None
 
     def refusal(self, taken: bool = False) -> Refusal | None:
-        """Why a call cannot come in now, or None. `taken`: it is part of what was accepted before draining began."""
+        """The reason to refuse a call now, or None. `taken`: the call is part of a batch that was already accepted."""
         if self.draining and not taken:
             return Refusal("draining", "Draining: this server is closing and takes no new calls", {"retry_after": 1})
         return busy("calls", self.limit) if self.in_flight >= self.limit else None
 
     def enter(self, taken: bool = False) -> Refusal | None:
-        """Take a place; else why there is none, as `refusal`."""
+        """Count a call and return None; if it cannot run now, return the reason, as `refusal`."""
         if self.in_flight < self.limit and (taken or not self.draining):
             self.in_flight += 1
             return None

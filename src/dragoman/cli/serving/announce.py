@@ -76,7 +76,7 @@ def _many(number: int, thing: str) -> str:
 
 
 def listed(server: Server, kind: Kind) -> list[dict[str, Any]]:
-    """What a server lists, whole, as the newest revision has it."""
+    """All that a server lists, in the newest revision."""
     found: list[dict[str, Any]] = []
     cursor: Any = UNSET
     while True:
