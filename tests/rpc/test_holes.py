@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dragoman import Broken, Closed, Context, Limits, RpcError, Service, connect, serve
-from dragoman.channel import ChannelError, Receiver
+from dragoman.channel import Caller, ChannelError, Receiver
+from dragoman.rpc.peer import Peer
 from dragoman.rpc.runner import Runner
 
 from .test_peer import Bench, raw, until
@@ -349,6 +350,57 @@ async def test_a_channel_that_is_lost_while_calls_are_sent_anew_is_followed_by_t
             assert await call == "again"
         await peer.close()
         assert states[-1] == "closed"
+
+
+class Cut:
+    """A channel that is lost as soon as it is written to, or carries what it is given."""
+
+    caller = Caller()
+    duplex = writable = True
+
+    def __init__(self, whole: bool) -> None:
+        self.whole = whole
+        self.sent: list[bytes] = []
+        self.receiver: Any = None
+
+    def open(self, receiver: Any) -> None:
+        self.receiver = receiver
+
+    def send(self, message: bytes, call: Any = None) -> None:
+        self.sent.append(message)
+        if not self.whole:
+            self.receiver.ended(Broken("cut"))
+            raise Broken("cut while sending")
+
+    async def flush(self) -> None:
+        """Nothing waits."""
+
+    async def close(self) -> None:
+        self.receiver.ended(Closed("closed"))
+
+    def abort(self, why: Any) -> None:
+        self.receiver.ended(why)
+
+
+async def test_calls_that_are_sent_anew_on_a_channel_that_is_lost_again_wait_for_the_next() -> None:
+    peer = Peer(Runner(Service("api")))
+    peer.idempotent = frozenset({"again"})
+    peer.on_lost = lambda why: True
+    first, second, third = Cut(True), Cut(False), Cut(True)
+    peer.attach(first)
+    calls = [asyncio.ensure_future(peer.call("again", [n])) for n in range(3)]
+    await until(lambda: len(first.sent) == 3)
+    first.abort(Broken("cut"))
+    peer.attach(second)  # raises nothing
+    assert second.sent == first.sent[:1]
+    assert peer.channel is None
+    assert not any(call.done() for call in calls)
+    peer.attach(third)
+    assert third.sent == first.sent
+    for n in range(3):
+        third.receiver.received(b'{"jsonrpc":"2.0","result":%d,"id":%d}' % (n, n + 1))
+    assert await asyncio.gather(*calls) == [0, 1, 2]
+    await peer.close()
 
 
 async def test_calls_of_a_closed_peer_say_that_it_was_closed() -> None:

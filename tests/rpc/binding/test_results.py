@@ -13,7 +13,7 @@ import jsonschema
 import pydantic
 import pytest
 from annotated_types import Gt, MaxLen, MinLen
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw, Struct
 
 from dragoman.jsonrpc.codec import Answer
 from dragoman.jsonrpc.errors import BadAnswer, LocalError
@@ -127,7 +127,7 @@ def test_result_decoder() -> None:
     assert result_decoder(list[Model])(b'[{"x":1}]') == [Model(x=1)]
     assert result_decoder(Order)(b'{"quantity":1}') == Order(1)
     assert result_decoder(list[Point]) is result_decoder(list[Point])
-    unhashable = Annotated[int, Meta(extra={"a": []})]
+    unhashable = Annotated[int, ["a list"]]
     assert result_decoder(unhashable)(b"3.0") == 3
     with pytest.raises(LocalError, match="cannot be decoded to Custom"):
         result_decoder(Custom)
