@@ -118,7 +118,8 @@ async def test_pauses_grow_and_the_word_says_why(starter: Starter) -> None:
         match = await run.err.until(rf"worker 1 \(pid \d+\) ended with status {status}; another starts in (\S+) s")
         pauses.append(float(match[1]))
         await run.ready(1)
-    assert pauses == [0.1, 0.2, 0.4]
+    for pause, longest in zip(pauses, (0.1, 0.2, 0.4), strict=True):  # half of it at least: see `backoff`
+        assert longest / 2 <= pause <= longest
 
 
 async def test_a_wrong_target_is_said_once(starter: Starter) -> None:

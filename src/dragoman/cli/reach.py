@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from ..connecting import connect
 from ..jsonrpc.limits import CLIENT
-from ..net.urls import scheme_of
+from ..net.urls import is_standard, scheme_of
 from ..rpc.peer import Peer
 from ..rpc.tracing import json_lines
 from .ends import Usage
@@ -30,7 +30,7 @@ def place_of(url: str) -> str | list[str]:
     if not scheme:
         return _words(url)
     command = url.partition(":")[2]
-    if scheme != "stdio":
+    if not is_standard(url):
         return url
     if not command or command.startswith("?"):
         raise Usage("stdio: is this command's own input and output; to call a child, write 'stdio:python server.py'")

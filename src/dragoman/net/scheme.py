@@ -40,6 +40,8 @@ class Scheme(Struct, frozen=True, kw_only=True):
     """What several processes that serve it take callers from, once it is bound."""
     alone: str = ""
     """Why several processes cannot serve it; "" where they can."""
+    standard: bool = False
+    """It is the process's own standard input and output: nothing else may be written there, and it has one caller."""
     packages: Mapping[str, str] = MappingProxyType({})
     """Third-party packages that it needs, with the extra of ours that brings each."""
 
@@ -96,6 +98,7 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
         "memory+broker": Scheme(place="name", alone=_ONE_MEMORY, **_both("broker.memory")),
         "stdio": Scheme(
             place="",
+            standard=True,
             alone="a process has one standard input, which workers cannot share",
             unguarded="the caller is the process that started this one, and it runs as the local user does",
             **_both("stream.stdio"),
@@ -112,6 +115,17 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
 def located(scheme: str) -> bool:
     """Whether its URLs have a host and a port."""
     return (row := SCHEMES.get(scheme)) is not None and row.place in ("host", "path")
+
+
+def is_tls(scheme: str) -> bool:
+    """Whether it is one with TLS."""
+    return (row := SCHEMES.get(scheme)) is not None and bool(row.plain)
+
+
+def without_tls(scheme: str) -> str:
+    """The same scheme without TLS."""
+    row = SCHEMES.get(scheme)
+    return scheme if row is None else row.plain or scheme
 
 
 def with_path(scheme: str) -> bool:

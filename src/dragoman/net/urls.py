@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote
 from msgspec import Struct, field
 
 from ..jsonrpc.errors import LocalError
-from .scheme import SCHEMES, located, with_path
+from .scheme import SCHEMES, is_tls, located, with_path, without_tls
 
 
 class Url(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -36,6 +36,16 @@ class Url(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """Path and query as they were written, for an HTTP request line; "/" at least on the wires that have paths."""
     user: str | None = None
     password: str | None = None
+
+    @property
+    def tls(self) -> bool:
+        """Its scheme is one with TLS."""
+        return is_tls(self.scheme)
+
+    @property
+    def plain(self) -> str:
+        """Its scheme, or that without TLS."""
+        return without_tls(self.scheme)
 
     @property
     def address(self) -> str:
@@ -87,6 +97,11 @@ def scheme_of(url: str) -> str:
     return head.lower() if colon and plain else ""
 
 
+def is_standard(url: str) -> bool:
+    """Whether a URL is the process's own standard input and output."""
+    return (row := SCHEMES.get(scheme_of(url))) is not None and row.standard
+
+
 def parse(url: str) -> Url:
     """Take a URL to pieces. LocalError for what is none, or lacks what its wire needs."""
     scheme = scheme_of(url)
@@ -114,8 +129,8 @@ def _named(url: str, scheme: str, body: str, query: str) -> Url:
         raise LocalError(f"{masked(url)}: {scheme}: needs a {'path' if scheme == 'unix' else 'name'} after the colon")
     if "\0" in name:
         raise LocalError(f"{masked(url)}: a path has no NUL character")
-    if scheme == "stdio" and name:
-        raise LocalError(f"{masked(url)}: stdio: takes no path; it is this process's own standard input and output")
+    if is_standard(url) and name:
+        raise LocalError(f"{masked(url)}: {scheme}: takes no path; it is this process's own standard input and output")
     return Url(scheme=scheme, path=name, query=_query(url, query))
 
 
@@ -250,7 +265,6 @@ def credentials(where: Url) -> tuple[str, str] | None:
     middle is the broker's scheme without TLS: AMQP, MQTT, NATS, REDIS)."""
     if where.user is not None:
         return where.user, where.password or ""
-    row = SCHEMES.get(where.scheme)
-    kind = (row.plain if row is not None and row.plain else where.scheme).upper()
+    kind = where.plain.upper()
     user, password = os.environ.get(f"DRAGOMAN_{kind}_USER"), os.environ.get(f"DRAGOMAN_{kind}_PASSWORD")
     return None if user is None and password is None else (user or "", password or "")

@@ -32,11 +32,12 @@ from msgspec import Struct
 from ..bus.hub import Hub, hold
 from ..jsonrpc.errors import LocalError
 from ..net.accept import ABSENT, SharedSockets
+from ..net.reconnect import backoff
 from ..net.sockets import in_words
 from .worker import DRAIN, GRACE, READY, VARIABLE, WorkerSpec
 
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 10.0
+PAUSES = (0.1, 10.0)
+"""The first and the longest pause before a worker is started again, in seconds."""
 STEADY = 10.0
 """Seconds of service after which the end of a worker is not counted as a repetition of the last end."""
 ATTEMPTS = 5
@@ -190,6 +191,16 @@ class _Slot:
         self.worker: Worker | None = None
         self.lock = asyncio.Lock()
         self.pause = 0.0
+        self._pauses = backoff(*PAUSES)
+
+    def pause_longer(self) -> None:
+        """A worker failed: pause before the next one starts."""
+        self.pause = next(self._pauses)
+
+    def pause_no_more(self) -> None:
+        """A worker serves: the next one starts at once."""
+        self.pause = 0.0
+        self._pauses = backoff(*PAUSES)
 
 
 class Supervisor:
@@ -278,7 +289,7 @@ class Supervisor:
                 if isinstance(worker, Worker):
                     self._serves(slot, worker)
                     return
-                slot.pause = _longer(slot.pause)
+                slot.pause_longer()
                 if not self._stop.is_set():
                     self._failed(slot, worker)
 
@@ -313,7 +324,10 @@ class Supervisor:
         slot.worker = None
         os.pwrite(self._crowd.fileno(), _NOBODY, (slot.number - 1) * len(_NOBODY))
         lived = asyncio.get_running_loop().time() - worker.since
-        slot.pause = 0.0 if lived >= STEADY else _longer(slot.pause)
+        if lived >= STEADY:
+            slot.pause_no_more()
+        else:
+            slot.pause_longer()
         self._say(f"worker {worker.number} (pid {worker.pid}) {worker.how()}; {_when(slot.pause)}", True)
         self._begin(self._fill(slot))
 
@@ -406,14 +420,14 @@ class Supervisor:
         async with slot.lock:
             old = slot.worker
             if old is None or old.generation == self._generation:  # `_fill` starts a new worker anyway
-                slot.pause = 0.0
+                slot.pause_no_more()
                 return True
             worker = await self._come(slot.number)
             if isinstance(worker, Failure):
                 if not self._stop.is_set():
                     self._say(f"the new {worker.words}; the old ones go on", True)
                 return False
-            slot.pause = 0.0
+            slot.pause_no_more()
             self._serves(slot, worker)
         self._begin(self._retire(old))
         return True
@@ -470,9 +484,5 @@ class Supervisor:
             await asyncio.wait([worker.over for worker in self._living])
 
 
-def _longer(pause: float) -> float:
-    return min(pause * 2 or FIRST_PAUSE, LONGEST_PAUSE)
-
-
 def _when(pause: float) -> str:
-    return f"another starts in {pause:g} s" if pause else "another starts"
+    return f"another starts in {pause:.2g} s" if pause else "another starts"

@@ -417,6 +417,28 @@ async def test_websocket_endings() -> None:
         assert str(await echo.ends[2].over()) == "enough"
 
 
+async def test_a_websocket_of_which_the_server_takes_nothing_is_broken() -> None:
+    echo = Echo()
+    driven = Driven({"": echo}, Options(limits=Limits(send_queue=100, write_timeout=0.2)), type="websocket")
+    driven.inbox.put_nowait({"type": "websocket.connect"})
+    driven.inbox.put_nowait({"type": "websocket.receive", "text": "1"})
+    assert (await driven.outbox.get())["type"] == "websocket.accept"
+    assert await driven.outbox.get() == {"type": "websocket.send", "text": "1"}
+    [end] = echo.ends
+    driven.ready.clear()
+    end.channel.send(b"x" * 101)
+    waiting = [asyncio.create_task(end.channel.flush()) for _ in range(3)]
+    why = await end.over()
+    assert isinstance(why, Broken)
+    assert str(why) == "the server in front took nothing of what was sent for 0.2 s"
+    for flushed in waiting:
+        with pytest.raises(Broken, match="took nothing"):
+            await flushed
+    async with asyncio.timeout(PATIENCE):
+        await driven.task
+    assert driven.outbox.empty()
+
+
 async def test_websocket_that_does_not_read() -> None:
     channels: list[Channel] = []
     echo = Echo()

@@ -14,6 +14,8 @@ from rich.text import Text
 
 from ...channel import Caller
 from ...mcp.protocol.revisions import NEWEST
+from ...net.scheme import SCHEMES
+from ...net.urls import scheme_of
 from ...rpc.method import Method
 from ...rpc.service import Service
 from ..fields import resolved
@@ -54,7 +56,7 @@ def announce(served: Target, urls: Sequence[str], *, on_stdio: bool, output: Out
     console.print(title)
     for url in urls:
         console.print(Text.assemble("  ", (clean(url), "cyan")), soft_wrap=True)
-    reachable = [url for url in urls if not url.startswith(("stdio:", "memory:"))]
+    reachable = [url for url in urls if not SCHEMES[scheme_of(url)].alone]
     line = _line(served, reachable[0]) if reachable else None
     if line is not None:
         console.print(Text.assemble(("try  ", "dim"), clean(line)), soft_wrap=True)

@@ -23,6 +23,7 @@ from cyclopts import App, Group, Parameter
 
 from ...jsonrpc.codec import Leniency
 from ...jsonrpc.limits import SERVER, Limits
+from ...net.urls import is_standard
 from ...rpc import thread_pool
 from ...rpc.service import Service
 from ...rpc.tracing import json_lines
@@ -148,7 +149,7 @@ def serve(
             loop=_loop(options),
         )
     if options.reload and not employed():
-        if any(place.startswith("stdio:") for place in urls):
+        if any(is_standard(place) for place in urls):
             raise Usage("--reload cannot be used with stdio:, because the pipes belong to the first child")
         return watch(folder_of(target))
     tls = options.tls()
@@ -170,7 +171,7 @@ def serve(
 
 def _loaded(target: str, urls: tuple[str, ...]) -> Target:
     """Import what to serve. If standard output is the wire, output of the import goes to standard error."""
-    if not any(place.startswith("stdio:") for place in urls):
+    if not any(is_standard(place) for place in urls):
         return load(target)
     let_go = keep()
     try:
@@ -246,13 +247,13 @@ async def _serve(
         bus=None if employed() else options.bus,
     )
     async with serving:
-        on_stdio = any(place.startswith("stdio:") for place in places)
+        on_stdio = any(is_standard(place) for place in places)
         job = serving.employment
         if not options.quiet and (job is None or job.announce):
             pid = os.getpid() if job is None else job.supervisor
             announce(served, serving.urls, on_stdio=on_stdio, output=output, pid=pid)
         waits: list[asyncio.Future[object]] = [asyncio.ensure_future(stop.wait())]
-        if job is not None or all(place.startswith("stdio:") for place in places):  # end of input, or the supervisor's
+        if job is not None or all(is_standard(place) for place in places):  # end of input, or the supervisor's
             waits.append(asyncio.ensure_future(serving.ended()))
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:

@@ -74,7 +74,7 @@ async def client(where: Url, *, vhost: str, tls: Any = None, heartbeat: int = HE
     query = urlencode({"heartbeat": heartbeat, "name": "dragoman"})
     path = "" if vhost in ("", "/") else f"/{quote(vhost, safe='')}"
     url = f"{where.scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{host}:{where.port}{path}?{query}"
-    if where.scheme == "amqps" and tls is None:
+    if where.tls and tls is None:
         tls = ssl.create_default_context()
     try:
         async with asyncio.timeout(PATIENCE):

@@ -56,7 +56,7 @@ def place_of(where: Url, options: Options, *, serving: bool) -> Place:
     query = where.query
     version, acks = choice(where, "v", "5", "3.1.1"), choice(where, "acks", "ordered", "any")
     tls = options.client_tls
-    if where.scheme == "mqtts" and tls is None:
+    if where.tls and tls is None:
         tls = ssl.create_default_context()
     client = query.get("client", "")
     if client and not re.fullmatch(LEVEL, client):
@@ -73,7 +73,7 @@ def place_of(where: Url, options: Options, *, serving: bool) -> Place:
         host=where.host or "127.0.0.1",
         port=where.port,
         client=mine,
-        tls=tls if where.scheme == "mqtts" else None,
+        tls=tls if where.tls else None,
         auth=credentials(where),
         version=version,
         keepalive=min(number(where, "keepalive", 10), 65_535),

@@ -443,7 +443,7 @@ class _Identity:
     def __init__(self, where: Url, name: str, tls: ssl.SSLContext | None) -> None:
         self.client: Client | None = None
         self.options: dict[str, Any] = {"name": name}
-        self._tls = where.scheme == "natss"
+        self._tls = where.tls
         if self._tls:
             self.options["tls"] = tls or ssl.create_default_context()
             self.options["tls_hostname"] = where.host

@@ -109,7 +109,7 @@ def place(where: Url, db: str, tls: ssl.SSLContext | None = None) -> Place:
         db=int(db or 0),
         user=user or None,
         password=password or None,
-        tls=where.scheme == "rediss",
+        tls=where.tls,
         context=tls,
     )
 

@@ -25,6 +25,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...channel import ChannelError
 from ...jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
+from ...net.reconnect import backoff
 from ..protocol.encoding import decode
 from ..protocol.params import SubscriptionFilter, SubscriptionsAcknowledgedNotificationParams
 from ..protocol.types import SUBSCRIPTION_ID
@@ -36,8 +37,8 @@ logger = logging.getLogger("dragoman.mcp")
 Kind: TypeAlias = Literal["tools", "prompts", "resources", "resource", "again"]
 
 LISTEN = "subscriptions/listen"
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 30.0
+PAUSES = (0.1, 30.0)
+"""The first and the longest pause before a lost subscription is asked for again, in seconds."""
 
 
 class Changed(Struct, frozen=True):
@@ -160,13 +161,13 @@ class SubscriptionManager:
             asyncio.ensure_future(self._revive(again)).add_done_callback(lambda task: task.exception())
 
     async def _revive(self, subscriptions: list[Subscription]) -> None:
-        pause = FIRST_PAUSE
+        pauses = backoff(*PAUSES)
         while any(one in self._others for one in subscriptions):
             try:
                 await self.far.alive()
                 return
             except (ChannelError, CallTimeout):
-                pause = await _paused(pause)
+                await asyncio.sleep(next(pauses))
             except Exception as error:
                 for one in subscriptions:
                     one.end(error)
@@ -310,7 +311,7 @@ class Subscription:
     # -- the stateless era
 
     async def _listen(self) -> None:
-        pause = FIRST_PAUSE
+        pauses = backoff(*PAUSES)
         while True:
             try:
                 await self._once()
@@ -326,7 +327,7 @@ class Subscription:
             except Exception as error:
                 self.end(error)
                 return
-            pause = await _paused(pause)
+            await asyncio.sleep(next(pauses))
             self._renewing = True
 
     async def _once(self) -> None:
@@ -345,9 +346,3 @@ class Subscription:
         finally:
             for id in mine:
                 calls.pop(id, None)
-
-
-async def _paused(pause: float) -> float:
-    """Wait, and say how long to wait the next time."""
-    await asyncio.sleep(pause)
-    return min(pause * 2, LONGEST_PAUSE)

@@ -7,7 +7,6 @@ The URL for POSTs has the channel's secret in it. It ends with its stream.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Mapping
 from typing import Final
@@ -16,6 +15,7 @@ from urllib.parse import parse_qs
 from ...channel import Caller, ChannelError, Closed, Ended, Outgoing, Receiver, again
 from ...jsonrpc.codec import read
 from ...jsonrpc.messages import Malformed
+from ...net.sending import Waiters
 from ...rpc.peer import Peer
 from ...transports.http.messages import Endpoint, HttpRequest, Reply
 from ...transports.http.sse import comment, event
@@ -90,7 +90,7 @@ def _facts(request: HttpRequest) -> RequestHead:
 class OldChannel:
     """One stream and what is POSTed for it: a `Channel`."""
 
-    __slots__ = ("_reply", "_waiting", "_why", "_wire", "caller", "principal", "receiver", "secret", "writable")
+    __slots__ = ("_reply", "_waiters", "_why", "_wire", "caller", "principal", "receiver", "secret", "writable")
 
     duplex = True
     receiver: Receiver
@@ -103,7 +103,7 @@ class OldChannel:
         self.writable = True
         self._reply: Reply | None = reply
         self._why: ChannelError | None = None
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiters = Waiters()
 
     def open(self, receiver: Receiver) -> None:
         reply = self._reply
@@ -128,9 +128,7 @@ class OldChannel:
 
     async def flush(self) -> None:
         while not self.writable and self._reply is not None:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
-            await waiter
+            await self._waiters.wait()
         if self._why is not None:
             raise again(self._why)
 
@@ -150,18 +148,12 @@ class OldChannel:
 
     def _resumed(self) -> None:
         self.writable = True
-        self._wake()
+        self._waiters.wake()
         self.receiver.resumed()
-
-    def _wake(self) -> None:
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiting.clear()
 
     def _over(self, why: ChannelError) -> None:
         self._why = why
-        self._wake()
+        self._waiters.wake()
         self._wire.channels.pop(self.secret, None)
         self._wire.server.host.clock.drop(self)
         self.receiver.ended(why)

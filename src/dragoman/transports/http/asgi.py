@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from ...channel import Caller, Identity
 from ...jsonrpc.errors import Refusal
+from ...net.scheme import is_tls
 from .messages import JSON, JSON_LINES, Answer, Head, Lines
 from .refusals import failure, rpc_answer
 
@@ -256,6 +257,6 @@ def who(head: Head, scope: Scope, identity: Identity | None = None) -> Caller:
         remote=remote(scope),
         path=head.path,
         headers=head.told(),
-        tls=scheme in ("https", "wss"),
+        tls=is_tls(scheme),
         identity=identity,
     )

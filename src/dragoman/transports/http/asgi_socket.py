@@ -1,7 +1,8 @@
 """The ASGI `websocket` scope as a channel.
 
 The server in front speaks the protocol (frames, pings, close handshakes); this carries whole
-messages. A message above `limits.message_size` is refused and the channel lives on, because the
+messages. What leaves is what the server takes: nothing of it for `limits.write_timeout` breaks the
+channel. A message above `limits.message_size` is refused and the channel lives on, because the
 server has taken it whole; its own limit may close the wire before (uvicorn's is 16 MiB).
 """
 
@@ -28,6 +29,7 @@ from ...channel import (
 )
 from ...jsonrpc.dropped import overlong
 from ...jsonrpc.errors import too_large
+from ...net.sending import StallWatch, Waiters
 
 Event: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Event]]
@@ -80,8 +82,8 @@ class AsgiSocket:
         """What is to be sent; None: close."""
         self._size = 0
         self._wake = asyncio.Event()
-        self._below = asyncio.Event()
-        self._below.set()
+        self._waiters = Waiters()
+        self._stall = StallWatch(options.limits.write_timeout, self._stalled)
         self._over = asyncio.Event()
         self._why: ChannelError | None = None
         self._binary = False
@@ -97,13 +99,15 @@ class AsgiSocket:
             raise again(self._why)
         self._queue.append(message)
         self._size += len(message)
+        self._stall.given += len(message)
+        self._stall.start(self)
         if self._size > self._limits.send_queue:
             self.writable = False
-            self._below.clear()
         self._wake.set()
 
     async def flush(self) -> None:
-        await self._below.wait()
+        while not self.writable and self._why is None:
+            await self._waiters.wait()
         if self._why is not None:
             raise again(self._why)
 
@@ -119,12 +123,19 @@ class AsgiSocket:
         self._queue.append(None)
         self._end(why)
 
+    def get_write_buffer_size(self) -> int:
+        """As a transport's: bytes that the server has not taken."""
+        return self._size
+
+    def _stalled(self, seconds: float) -> None:
+        self.abort(Broken(f"the server in front took nothing of what was sent for {seconds:g} s"))
+
     def _end(self, why: ChannelError) -> None:
         if self._why is None:
             self._why = why
         self._over.set()
         self._wake.set()
-        self._below.set()
+        self._waiters.wake()
 
     # -- what carries it
 
@@ -143,7 +154,8 @@ class AsgiSocket:
                 task.cancel()
             self._queue.append(None)
             self._wake.set()
-            if reader.done() and not reader.cancelled():  # the far end is gone: there is no end to write to
+            gone = reader.done() and not reader.cancelled()
+            if gone or isinstance(self._why, Broken):  # there is no end to write to
                 writer.cancel()
             await asyncio.wait(tasks, timeout=self._limits.write_timeout)
             writer.cancel()
@@ -151,6 +163,7 @@ class AsgiSocket:
             for task in tasks:
                 if not task.cancelled() and (why := task.exception()) is not None:
                     self._why = Broken(f"the WebSocket failed: {type(why).__name__}")
+            self._stall.end()
             self._end(self._why)
             if self._receiver is not None:
                 self._receiver.ended(self._why)
@@ -185,14 +198,13 @@ class AsgiSocket:
                 if message is None:
                     await self._send({"type": "websocket.close", "code": 1000})
                     return
-                async with asyncio.timeout(self._limits.write_timeout):
-                    if self._binary:
-                        await self._send({"type": "websocket.send", "bytes": message})
-                    else:
-                        await self._send({"type": "websocket.send", "text": message.decode()})
+                if self._binary:
+                    await self._send({"type": "websocket.send", "bytes": message})
+                else:
+                    await self._send({"type": "websocket.send", "text": message.decode()})
                 self._size -= len(message)
                 if not self.writable and self._size <= self._limits.send_queue:
                     self.writable = True
-                    self._below.set()
+                    self._waiters.wake()
                     if self._receiver is not None and self._why is None:
                         self._receiver.resumed()

@@ -174,27 +174,26 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     LocalError for a URL of another wire, https or wss without `options.server_tls`, or a door that cannot be opened.
     """
     place = urls.parse(url)
-    if place.scheme not in ("http", "https", "ws", "wss"):
+    if place.plain not in ("http", "ws"):
         raise LocalError(f"{place}: an HTTP server's URL begins with http://, https://, ws:// or wss://")
-    secure = place.scheme in ("https", "wss")
-    if secure and not isinstance(options.server_tls, ssl.SSLContext):
+    if place.tls and not isinstance(options.server_tls, ssl.SSLContext):
         raise LocalError(f"{place}: a server needs a certificate: give tls=an ssl.SSLContext with one")
-    if place.scheme in ("ws", "wss"):
+    if place.plain == "ws":
         from . import websocket  # noqa: F401, PLC0415 - an optional extra: now, not when the first one calls
     prefix = "" if place.path == "/" else place.path  # to the letter: who was given /api/ asks at /api/
     here = is_loopback(place.host) or options.hosts is not None
     ours = () if here else (place.host, *await names_of_this_machine())
-    app = App(served, options, prefix=prefix, methods=place.scheme in ("http", "https"), names=ours)
+    app = App(served, options, prefix=prefix, methods=place.plain == "http", names=ours)
     shared = inherited(url, options)
     doors = shared or await bind(place, socket.SOCK_STREAM)
     names = [door.getsockname() for door in doors]
     loopback = all(is_loopback(name[0]) for name in names)
     host = f"[{place.host}]" if ":" in place.host else place.host or "0.0.0.0"
     real = f"{place.scheme}://{host}:{names[0][1]}{prefix}"
-    listener = HttpListener(app, real, tls=secure, loopback=loopback, shared=bool(shared))
+    listener = HttpListener(app, real, tls=place.tls, loopback=loopback, shared=bool(shared))
     loop = asyncio.get_running_loop()
     for door in doors:
-        if shared or secure:
+        if shared or place.tls:
             listener.accept(door, options)
             continue
         server = await loop.create_server(lambda: ServerConnection(listener), sock=door, backlog=ACCEPTS)

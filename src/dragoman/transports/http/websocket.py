@@ -402,11 +402,11 @@ async def dial(url: str, options: Options) -> WebSocket:
     """Connect to a `ws://` or `wss://` URL. Raises Broken when the handshake does not come about; the whole of it
     has `limits.header_timeout`. Redirects and proxies are not followed."""
     place = urls.parse(url)
-    if place.scheme not in ("ws", "wss"):
+    if place.plain != "ws":
         raise LocalError(f"{place}: a WebSocket's URL begins with ws:// or wss://")
     path, _, query = place.target.partition("?")
     wire = ClientProtocol(
-        WebSocketURI(place.scheme == "wss", place.host, place.port, path, query),
+        WebSocketURI(place.tls, place.host, place.port, path, query),
         subprotocols=None if options.subprotocol is None else [Subprotocol(options.subprotocol)],
         max_size=options.limits.message_size,
         logger=_silent,
@@ -441,7 +441,7 @@ async def dial(url: str, options: Options) -> WebSocket:
 
 async def _connect(place: Url, options: Options, handshake: _Handshake) -> None:
     loop = asyncio.get_running_loop()
-    if place.scheme == "wss":
+    if place.tls:
         tls = options.client_tls if options.client_tls is not None else ssl.create_default_context()
         await loop.create_connection(lambda: handshake, place.host, place.port, ssl=tls, server_hostname=place.host)
     else:
@@ -470,4 +470,4 @@ def _refused(wire: ClientProtocol) -> str:
 def _far(place: Url, transport: asyncio.Transport) -> Caller:
     peer = transport.get_extra_info("peername")
     remote = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else place.address
-    return Caller(scheme=place.scheme, remote=remote, path=place.path, tls=place.scheme == "wss")
+    return Caller(scheme=place.scheme, remote=remote, path=place.path, tls=place.tls)

@@ -50,10 +50,9 @@ _NOBODY = Caller()
 async def dial(url: str, options: Options) -> Channel:
     """As `channel.Dial`: `tcp://`, `tls://` and `unix:`. `limits.call_timeout` is the time for it."""
     where = parse(url)
-    tls = where.scheme == "tls"
     limits = options.limits
     remote = where.path if where.scheme == "unix" else where.address
-    caller = Caller(scheme=where.scheme, remote=printable(remote), tls=tls)
+    caller = Caller(scheme=where.scheme, remote=printable(remote), tls=where.tls)
     channel = StreamChannel(framing(framing_name(where, options), limits), limits, caller)
     loop = asyncio.get_running_loop()
     try:
@@ -62,7 +61,7 @@ async def dial(url: str, options: Options) -> Channel:
                 await loop.create_unix_connection(lambda: channel, where.path)
             else:
                 more: dict[str, Any] = {}
-                if tls:
+                if where.tls:
                     more["ssl"] = options.client_tls or ssl.create_default_context()
                     more["server_hostname"] = where.host or "localhost"
                     more["ssl_shutdown_timeout"] = TLS_GOODBYE
@@ -96,7 +95,7 @@ class Door:
         self._served = served
         self._limits = options.limits
         self._framing = framing_name(url, options)
-        self._tls: ssl.SSLContext | None = options.server_tls if url.scheme == "tls" else None
+        self._tls: ssl.SSLContext | None = options.server_tls if url.tls else None
         self._servers: list[asyncio.Server | SharedDoor] = []
         self._remove: Callable[[], None] | None = None  # the socket file
         self._channels: set[StreamChannel] = set()
@@ -203,7 +202,7 @@ class Door:
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
     """As `channel.Listen`: `tcp://`, `tls://` and `unix:`."""
     where = parse(url)
-    if where.scheme == "tls" and not isinstance(options.server_tls, ssl.SSLContext):
+    if where.tls and not isinstance(options.server_tls, ssl.SSLContext):
         raise LocalError(f"{where.shown}: a TLS server needs its certificate: give an ssl.SSLContext as tls=")
     door = Door(where, sole(where, served), options)
     try:

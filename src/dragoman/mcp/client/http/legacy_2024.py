@@ -96,7 +96,7 @@ class HttpSse:
         parser: Parser,
         early: list[Event | TooLong],
     ) -> None:
-        self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.scheme == "https")
+        self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
         self.duplex = True
         self.writable = True
         self._place = place

@@ -91,7 +91,7 @@ class StreamableHttp:
     """
 
     def __init__(self, place: Url, limits: Limits, pool: Pool) -> None:
-        self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.scheme == "https")
+        self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
         self.writable = True
         self.duplex = True
         """False in the stateless era: there the server only answers, and nothing is cancelled by a message."""

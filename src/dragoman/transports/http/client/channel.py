@@ -43,7 +43,7 @@ class _HttpChannel:
     """See the module's rules."""
 
     def __init__(self, place: Url, limits: Limits, pool: Pool) -> None:
-        self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.scheme == "https")
+        self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
         self.duplex = False
         self.writable = True
         self._place = place

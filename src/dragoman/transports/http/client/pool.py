@@ -54,7 +54,7 @@ class Pool:
     def __init__(self, place: Url, options: Options, accept: str) -> None:
         """`accept`: the media types that are understood. `options`: limits, tls, headers, auth. LocalError for what
         `fields` refuses, and for other schemes."""
-        if place.scheme not in ("http", "https"):
+        if place.plain != "http":
             raise LocalError(f"{place}: this wire takes http:// and https://")
         headers = {"host": _host(place), "content-type": "application/json", "accept": accept, "user-agent": "dragoman"}
         headers |= fields(place, options)  # the user's own replace ours
@@ -62,7 +62,7 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._target = _target(place.target)
         self._limit = options.limits.header_size
-        self._tls: ssl.SSLContext | None = options.client_tls if place.scheme == "https" else None
+        self._tls: ssl.SSLContext | None = options.client_tls if place.tls else None
         self._kind = b"content-type: %b\r\n" % headers.pop("content-type").encode()
         self._headers = headers
         self._lines = _lines(headers)
@@ -122,7 +122,7 @@ class Pool:
 
     async def _connect(self) -> ClientConnection:
         place = self._place
-        if place.scheme == "https" and self._tls is None:
+        if place.tls and self._tls is None:
             self._tls = ssl.create_default_context()
         secure = self._tls is not None
         eyes: Any = (
