@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
-from dragoman import Broken, CallTimeout, Closed, Context, LocalError, Service, connect, serve
+from dragoman import Broken, CallTimeout, Closed, Context, Limits, LocalError, Service, connect, serve
 from dragoman.channel import Channel, ChannelError, Receiver
 from dragoman.jsonrpc.limits import SERVER
+from dragoman.rpc.call import STEPS
 from dragoman.rpc.middleware import Call, Next
+from dragoman.rpc.responses import Answers
 
 from .test_peer import raw, until
 
@@ -168,6 +173,61 @@ async def test_a_closed_peers_notification_says_so() -> None:
             await peer.notify("x")
 
 
+# -- threads and their loop ----------------------------------------------------------------------------
+
+
+async def test_a_thread_may_tell_any_number_of_steps_when_the_loop_keeps_pace() -> None:
+    """The bound is on what is on its way, not on what a call tells in all."""
+    api = Service("api")
+    told: list[bool] = []
+
+    @api.method
+    def telling(ctx: Context) -> None:
+        for n in range(STEPS + 100):
+            told.append(bool(ctx.progress(n)))
+            if n % 100 == 99:
+                kept = threading.Event()
+                ctx.peer.loop.call_soon_threadsafe(kept.set)
+                kept.wait(10)
+
+    async with raw(api) as (far, _):
+        far.send('{"jsonrpc":"2.0","method":"telling","id":1}')
+        got = 0
+        while '"result"' not in await far.next():
+            got += 1
+    assert (all(told), got) == (True, STEPS + 100)
+
+
+@pytest.mark.parametrize("id", ["", ',"id":1'])
+async def test_a_thread_that_asks_when_its_call_is_over_asks_no_one(id: str) -> None:
+    """A call that was cancelled has no more to ask; a notification's handler asks as long as it runs."""
+    api = Service("api")
+    ended: list[Any] = []
+    begun, gate = threading.Event(), threading.Event()
+
+    @api.method
+    def asking(ctx: Context) -> None:
+        begun.set()
+        gate.wait(10)
+        try:
+            ended.append(ctx.call("question"))
+        except BaseException as error:
+            ended.append(type(error).__name__)
+
+    async with raw(api) as (far, _):
+        far.send(f'{{"jsonrpc":"2.0","method":"asking"{id}}}')
+        await until(begun.is_set)
+        if id:
+            far.send('{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}')
+            assert "-32800" in await far.next()
+        gate.set()
+        if not id:
+            assert '"question"' in await far.next()
+            far.send('{"jsonrpc":"2.0","result":"answer","id":1}')
+        await until(lambda: bool(ended))
+        assert ended == (["CancelledError"] if id else ["answer"])
+
+
 # -- what a handler is given -------------------------------------------------------------------------
 
 
@@ -229,3 +289,59 @@ async def test_an_async_function_that_does_not_await_is_told_what_it_forgot(
         far.send('{"jsonrpc":"2.0","method":"forgetting","id":1}')
         assert '"code":-32603' in await far.next()
     assert "forgetting: a call that awaits nothing cannot" in caplog.text
+
+
+# -- batches -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("room", [0, 1])
+async def test_the_answers_of_a_batch_may_have_as_many_bytes_as_the_limit_and_no_more(room: int) -> None:
+    batch = b'[{"jsonrpc":"2.0","method":"big","id":1},{"jsonrpc":"2.0","method":"big","id":2}]'
+
+    async def answered(limits: Limits) -> bytes:
+        api = Service("api", limits=limits)
+
+        @api.method
+        async def big() -> str:
+            await asyncio.sleep(0)
+            return "x" * 1000
+
+        return await api.answer_async(batch) or b""
+
+    whole = await answered(SERVER)
+    found = await answered(SERVER.but(response_size=len(whole) - room))
+    assert (found == whole) is not bool(room)
+    assert (b'"limit":"response_size"' in found) is bool(room)
+
+
+async def test_a_batch_whose_answers_cannot_be_put_together_is_answered_element_by_element(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of its requests with an internal error, and the channel lives."""
+    api = Service("api")
+
+    @api.method
+    async def later(n: int) -> int:
+        await asyncio.sleep(0)
+        return n
+
+    real, broken = Answers.batch, [True]
+    sizes: list[int] = []
+
+    def batch(self: Answers, answers: Sequence[bytes], size: int) -> bytes:
+        if broken.pop():
+            broken.append(False)
+            raise ValueError("no batch today")
+        broken.append(False)
+        sizes.append(size - len(real(self, answers, size)))
+        return real(self, answers, size)
+
+    monkeypatch.setattr(Answers, "batch", batch)
+    one = '{"jsonrpc":"2.0","method":"later","params":[%d],"id":%d}'
+    async with raw(api) as (far, _):
+        for _ in range(2):
+            far.send(f"[{one % (1, 1)},{one % (2, 2)}]")
+        failed, done = [msgspec.json.decode(await far.next()) for _ in range(2)]
+    assert [(answer["id"], answer["error"]["code"]) for answer in failed] == [(1, -32603), (2, -32603)]
+    assert [(answer["id"], answer["result"]) for answer in done] == [(1, 1), (2, 2)]
+    assert sizes == [0, 0]  # what it was told they take is what they take

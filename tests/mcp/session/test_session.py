@@ -17,7 +17,7 @@ from dragoman.rpc.middleware import Call, Next
 from tests.transports.ends import until
 from tests.transports.http_ends import wire
 
-from ..http_wire import ME, body, called
+from ..http_wire import ME, Sitting, body, called
 from ..replicas import KINDS, Ring, accepted, sessions, settled, text, with_files
 
 ASKS: dict[str, Any] = {"elicitation": {}}
@@ -160,6 +160,25 @@ async def test_sessions_that_were_only_begun_give_way(kind: str) -> None:
         assert len(alive) == 2
         assert begun[-1] in alive
         assert (await opened(place)).status == 503  # all three are in use
+
+
+@KINDS
+async def test_no_other_message_makes_a_session_initialized(kind: str) -> None:
+    """Before `notifications/initialized` the server tells nothing of its own (basic/lifecycle, "Initialization")."""
+    async with sessions(kind) as place:
+        here = place.at(0, Sitting(place.places[0], (await opened(place)).headers["mcp-session-id"], R2025_11))
+        note = body("notifications/roots/list_changed", id=None)
+        assert (await here.post(note)).status == 202
+        assert (await here.post(body("ping"))).status == 200
+        async with here.get() as home:
+            await home.next()
+            place.servers[0].add_tool(_another, name="early")
+            await settled()
+            assert (await here.post(body("notifications/initialized", id=None))).status == 202
+            place.servers[0].add_tool(_another, name="late")
+            await settled()
+            assert (await place.ask(headers=here.headers, method="DELETE")).status == 204
+            assert [one["method"] for one in await home.rest()] == ["notifications/tools/list_changed"]
 
 
 # -- what may not be lost -------------------------------------------------------------------------

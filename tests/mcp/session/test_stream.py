@@ -206,6 +206,28 @@ async def test_polling(both: tuple[Place, Stage]) -> None:
         assert (answer["id"], text(answer)) == (8, "closed: True")
 
 
+async def test_polling_for_the_rest_after_so_many_seconds() -> None:
+    """What was said before and what comes after are one stream; `retry` is in milliseconds on the wire."""
+    server, stage = tools()
+
+    @server.tool
+    async def talk_and_poll(ctx: Context) -> str:
+        await ctx.progress(1)
+        await ctx.close_stream(2.5)
+        await stage.go.wait()
+        return "rest"
+
+    async with served(server) as place:
+        sitting = await place.begin()
+        async with sitting.stream(sitting.tool("talk_and_poll", 8, "t")) as events:
+            assert [one["method"] for one in await events.rest()] == ["notifications/progress"]
+            last, retry = events.parser.last_id, events.parser.retry
+        assert retry == 2500
+        stage.go.set()
+        async with sitting.get(last) as again:
+            assert [text(one) for one in await again.rest()] == ["rest"]
+
+
 async def test_revisions_that_do_not_poll(there: tuple[Place, Stage]) -> None:
     place, stage = there
     sitting = await place.begin(R2025_06)
