@@ -1,0 +1,96 @@
+"""A service that is served as it is, by `serve`: under its own limits, and under others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from dragoman import Limits, RpcError, Service, connect, serve
+from dragoman.jsonrpc.limits import SERVER
+from dragoman.rpc.dispatch import Dispatcher
+from dragoman.rpc.runner import Runner
+from dragoman.rpc.servable import ServableService
+
+SMALL = SERVER.but(message_size=300, calls=1)
+
+
+def holding(limits: Limits = SERVER) -> tuple[Service, asyncio.Event]:
+    api, gate = Service("holding", limits=limits), asyncio.Event()
+
+    @api.method
+    async def hold(text: str = "") -> int:
+        await gate.wait()
+        return len(text)
+
+    return api, gate
+
+
+@pytest.mark.parametrize("its_own", [True, False])
+@pytest.mark.parametrize("url", ["memory:wrapped", "http://127.0.0.1:0"])
+async def test_limits_hold_for_what_is_wrapped_already(url: str, its_own: bool) -> None:
+    """Its own, and those of `serve(limits=)`: of a message's size and of calls at once."""
+    api, gate = holding(SMALL if its_own else SERVER)
+    served = ServableService(api)
+    async with (
+        serve(served, urls=[url], limits=None if its_own else SMALL) as serving,
+        connect(serving.urls[0]) as peer,
+    ):
+        with pytest.raises(RpcError) as caught:
+            await peer.call("hold", ["x" * 400])
+        assert (caught.value.data["limit"], caught.value.data["allowed"]) == ("message_size", 300)
+        first = asyncio.create_task(peer.call("hold", ["xyz"]))
+        while not served.gate.in_flight:  # noqa: ASYNC110  (for what no event tells)
+            await asyncio.sleep(0)
+        with pytest.raises(RpcError) as caught:
+            await peer.call("hold")
+        assert (caught.value.code, caught.value.data["limit"]) == (-32000, "calls")
+        gate.set()
+        assert await first == 3
+
+
+def routed() -> Service:
+    """A service that turns one method away before it is looked up."""
+    api = Service("routed")
+
+    @api.method
+    async def ping() -> str:
+        await asyncio.sleep(0)
+        return "pong"
+
+    def router(message: Any, caller: Any, peer: Any) -> Any:
+        if message.method == "refused":
+            raise RpcError("not from here", code=7)
+        return api.find(message.method), message
+
+    api.router = router
+    return api
+
+
+async def test_an_element_that_is_turned_away_is_one_answer_of_its_batch() -> None:
+    batch = b'[{"jsonrpc":"2.0","method":"refused","id":1},{"jsonrpc":"2.0","method":"ping","id":2}]'
+    refused, answered = msgspec.json.decode(await routed().answer_async(batch) or b"")
+    assert (refused["id"], refused["error"]["code"]) == (1, 7)
+    assert (answered["id"], answered["result"]) == (2, "pong")
+
+
+async def test_a_batch_that_comes_while_draining_is_refused_as_one() -> None:
+    runner = Runner(routed())
+    await runner.drain(0)
+    found = msgspec.json.decode(await runner.answer(b'[{"jsonrpc":"2.0","method":"ping","id":2}]') or b"")
+    assert (found["id"], found["error"]["code"]) == (None, -32001)
+    assert await runner.answer(b'{"jsonrpc":"2.0","method":"ping"}') is None
+
+
+async def test_an_exchange_whose_dispatch_raises_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = Runner(routed())
+
+    def broken(*arguments: Any) -> None:
+        raise ValueError("no dispatch today")
+
+    monkeypatch.setattr(Dispatcher, "dispatch", broken)
+    found = msgspec.json.decode(await runner.answer(b'{"jsonrpc":"2.0","method":"ping","id":2}') or b"")
+    assert (found["id"], found["error"]["code"]) == (2, -32603)
+    runner.release()
