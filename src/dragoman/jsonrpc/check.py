@@ -1,12 +1,12 @@
-"""Every fault of a message, in words: what was wrong, where, and what would be right.
+"""Lists every fault of a message: what is wrong, where, and what would be right.
 
-`decode` says in a microsecond whether a message will do; this says all that is wrong with it, for people who
+`decode` says in a microsecond whether a message is valid; this lists everything that is wrong with it, for people who
 write the other end. Rules:
 
-- An *error* is what the specification forbids, or what does not do what was surely meant (a name in the wrong
-  case, a member twice). A *warning* is what it discourages, what peers disagree on, or what dragoman's
+- An *error* is something that the specification forbids, or a probable mistake (a name in the wrong
+  case, a member twice). A *warning* is something that it discourages, that peers disagree on, or that dragoman's
   default limits refuse.
-- Whatever `decode` takes for malformed has at least one error here.
+- A message that `decode` returns as malformed has at least one error here.
 - Any bytes give a list; nothing is raised.
 """
 
@@ -24,12 +24,12 @@ from .errors import MESSAGES, RESERVED, SERVER_RANGE, STRING_CODES
 from .limits import SERVER
 
 COMMON_DEPTH = 128
-"""Levels of nesting that nearly every peer takes."""
+"""Levels of nesting that nearly every peer accepts."""
 
 
 class Problem(Struct, frozen=True):
-    """One fault. `path`: its place ("$" the whole message, "$.id", "$[3].error.code"); `message`: what is wrong and what
-    would be right."""
+    """One fault. `path`: its place ("$" is the whole message, "$.id", "$[3].error.code"); `message`: what is wrong and
+    what would be right."""
 
     path: str
     message: str
@@ -37,7 +37,7 @@ class Problem(Struct, frozen=True):
 
 
 def problems(message: bytes | str) -> list[Problem]:
-    """Every fault of one message: a request, a notification, a response or a batch. An empty list: none."""
+    """Every fault of one message: a request, a notification, a response or a batch. Empty if there is none."""
     found: list[Problem] = []
     text = _text(message, found)
     size = len(message.encode("utf-8", "surrogatepass") if isinstance(message, str) else message)
@@ -60,7 +60,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _text(message: bytes | str, found: list[Problem]) -> str:
-    """The message as text, as far as it is any."""
+    """The message as text, as far as it can be decoded."""
     if isinstance(message, str):
         text = message
         if (lone := _SURROGATE.search(text)) is not None:
@@ -103,7 +103,7 @@ def _syntax(text: str, error: json.JSONDecodeError) -> str:
 
 
 class _Object(Struct, frozen=True):
-    """An object with all its members, equal names too."""
+    """An object with all its members, also those with equal names."""
 
     members: list[tuple[str, Any]]
 
@@ -119,7 +119,7 @@ class _Number(Struct, frozen=True):
 
 
 class _Constant(Struct, frozen=True):
-    """NaN, Infinity or -Infinity, which JavaScript knows and JSON does not."""
+    """NaN, Infinity or -Infinity, which JavaScript has and JSON has not."""
 
     name: str
 
@@ -150,7 +150,7 @@ def _quoted(text: str) -> str:
 
 
 def _what(value: Any) -> str:
-    """A value in words, for the end of a sentence: "not ..."."""
+    """A value described for the end of a sentence: "not ..."."""
     match value:
         case None | True | False:
             return json.dumps(value)
@@ -171,7 +171,7 @@ def _short(digits: str) -> str:
 
 
 def _values(value: Any, place: _Place) -> Iterator[Problem]:
-    """What is wrong with any JSON value, wherever it stands: the faults of text, numbers, names and nesting."""
+    """The faults of any JSON value: text, numbers, names and nesting."""
     deep = False
     stack: list[tuple[Any, _Place, int]] = [(value, place, 2 if place else 1)]
     while stack:
@@ -209,7 +209,7 @@ def _string(text: str, place: _Place, what: str) -> Iterator[Problem]:
 
 
 def _names(value: _Object, place: _Place) -> Iterator[Problem]:
-    """Names that stand more than once, or are no text."""
+    """Member names that occur more than once, or are not valid text."""
     seen: dict[str, list[Any]] = {}
     for name, inner in value.members:
         seen.setdefault(name, []).append(inner)
@@ -248,7 +248,7 @@ def _batch(value: list[Any]) -> Iterator[Problem]:
 
 
 def _identity(element: Any) -> object:
-    """What makes two messages of a batch the same call or the answer to the same call; None where nothing does."""
+    """The key by which two elements of a batch are the same call, or answers to the same call; None without one."""
     members = dict(element.members) if isinstance(element, _Object) else {}
     identity = members.get("id", ...)
     is_call = "method" in members
@@ -263,7 +263,7 @@ def _identity(element: Any) -> object:
 
 
 def _single(value: Any, place: _Place) -> Iterator[Problem]:
-    """The faults of one message that is no batch."""
+    """The faults of one message that is not a batch."""
     yield from _values(value, place)
     if not isinstance(value, _Object):
         what = "an element of a batch" if place else "a message"
@@ -292,7 +292,7 @@ def _single(value: Any, place: _Place) -> Iterator[Problem]:
 
 
 def _meant(members: dict[str, Any], known: Iterable[str]) -> dict[str, str]:
-    """Names that are one of ours but for case or a separator, where ours is missing: {"Method": "method"}."""
+    """Member names that differ from a missing one of ours only in case or a separator: {"Method": "method"}."""
     plain = {re.sub("[-_ ]", "", name).lower(): name for name in members}
     return {plain[name]: name for name in known if name not in members and name in plain}
 
@@ -348,7 +348,7 @@ def _method(method: Any, place: _Place) -> Iterator[Problem]:
 
 
 def _id(identity: Any, place: _Place) -> Iterator[Problem]:
-    """The faults that ids of requests and responses share."""
+    """The faults of an id, in requests and responses alike."""
     path = _path(place, "id")
     match identity:
         case None | _Constant():

@@ -1,13 +1,13 @@
 """Bytes to messages and back. `decode` is total: bad input is a `Malformed` value, never an exception.
 
-The plain shape of a 2.0 message is decoded in one step into `Wire`, which forbids whatever a
-message need not have. All else (other members, odd ids, batches with a bad element, 1.0, plain
-faults) takes the slow way, which looks at everything and finds the words.
+The usual shape of a 2.0 message is decoded in one step into `Wire`, which forbids every member that a
+message need not have. Everything else (other members, unusual ids, batches with a bad element, 1.0,
+faults) is decoded slowly, member by member, to describe its faults.
 
 Rules beyond the specification's text: text is strict UTF-8 without a byte-order mark; a number
-that no double holds is no JSON of ours (RFC 8259, section 6, lets us set that limit); of two
+that no double holds is refused as JSON (RFC 8259, section 6, lets an implementation set that limit); of two
 members with one name the last counts; an object with a `method` is a request or notification,
-whatever else it has; an object with `result` or `error` and no `method` is a response.
+whatever its other members; an object with `result` or `error` and no `method` is a response.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ from .scanner import SHORT, SPACE, elements_of, harmless, no_json, odd, split, t
 
 
 class Leniency(Struct, frozen=True, kw_only=True):
-    """What is taken from peers that do not keep to JSON-RPC 2.0. All off unless chosen."""
+    """What is accepted from peers that do not keep to JSON-RPC 2.0. Everything is off by default."""
 
     accept_v1: bool = False
-    """JSON-RPC 1.0 as well: no `jsonrpc` member, positional params, `id: null` is a notification, responses
+    """Accept JSON-RPC 1.0 as well: no `jsonrpc` member, positional params, `id: null` is a notification, responses
     carry both `result` and `error`. Bitcoin Core and many devices speak it."""
     null_id: Literal["request", "notification"] = "request"
     """What `"id": null` means in 2.0. The specification discourages it; some clients send it for notifications."""
     string_codes: bool = False
-    """Words for `error.code` in what peers send ("INVALID_PARAMS"), mapped to their numbers; the word is kept."""
+    """Accept strings as `error.code` in responses ("INVALID_PARAMS") and map them to their numbers; the string is
+    kept."""
 
     def __post_init__(self) -> None:
         check_struct(self, _RULES)
@@ -66,7 +67,7 @@ class _Error(Struct, forbid_unknown_fields=True, gc=False):
 
 
 class Wire(Struct, forbid_unknown_fields=True, gc=False):
-    """A 2.0 message in its plain shape; ids that Python would change (1.0, null) are not plain."""
+    """A 2.0 message in its usual shape; ids that Python would change (1.0, null) are excluded."""
 
     jsonrpc: Literal["2.0"]
     method: str | UnsetType = UNSET
@@ -112,10 +113,11 @@ _KINDS |= {ord("n"): "null"} | dict.fromkeys(b"-0123456789", "a number")
 
 
 def decode(raw: bytes, *, limits: Limits = SERVER, lenient: Leniency = STRICT) -> Message:
-    """The message in `raw`. Never raises: what is no message is `Malformed`, in a batch element by element.
+    """The message in `raw`. Never raises: bytes that are not a message give `Malformed`; in a batch each element for
+    itself.
 
-    `limits` counts for batch_length, id_length and method_length; the size of the whole is the
-    wire's business. Ids are int, str, or Raw where Python would change them (1.0, 1e2, null).
+    Of `limits` it uses batch_length, id_length and method_length; the wire checks the size of the whole
+    message. Ids are int, str, or Raw where Python would change them (1.0, 1e2, null).
     """
     message = read(raw, limits, lenient)
     if type(message) is not Malformed and unholdable(raw) is not None:
@@ -124,7 +126,8 @@ def decode(raw: bytes, *, limits: Limits = SERVER, lenient: Leniency = STRICT) -
 
 
 def read(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
-    """`decode`, but for numbers with exponents, which the decoder of a method's params refuses by itself."""
+    """As `decode`, but numbers with exponents are not checked, because the decoder of a method's params refuses
+    them."""
     try:
         wire = plain(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -138,7 +141,7 @@ def read(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
 
 
 def _message(wire: Wire, limits: Limits) -> Single | None:
-    """A plain shape as its message, or None where something about it needs words."""
+    """The message for a `Wire`, or None if it needs the slow way."""
     method = wire.method
     if method is not UNSET:
         if len(method) > limits.method_length:
@@ -176,7 +179,7 @@ def _slow(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
         return overlong(raw, too_large("depth", limits.depth, None, "levels"))
     try:
         return _looked_at(raw, limits, lenient)
-    except RecursionError:  # a text may fit one decoder's depth and not the next one's
+    except RecursionError:  # one decoder may accept a depth that the next one refuses
         return Malformed("parse", "Parse error: the text is nested deeper than this interpreter goes")
 
 
@@ -204,7 +207,7 @@ def _looked_at(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
 
 
 def _fault(raw: bytes, lenient: Leniency) -> Malformed | None:
-    """Why one message, or one element of a batch, cannot be read as JSON, or None."""
+    """The reason why a message, or an element of a batch, cannot be read as JSON, or None."""
     if (fault := no_json(raw)) is not None:
         return _unreadable(raw, f"Parse error: {fault}", lenient)
     if (fault := unholdable(raw)) is not None:
@@ -213,7 +216,8 @@ def _fault(raw: bytes, lenient: Leniency) -> Malformed | None:
 
 
 def _unreadable(raw: bytes, reason: str, lenient: Leniency) -> Malformed:
-    """What holds a value that cannot be read; of what looks like a response, with the call that it would answer."""
+    """A message with a value that cannot be read; if it looks like a response, with the id of the call it would
+    answer."""
     version: Version = "2.0"
     try:
         loose = _loose(harmless(raw))
@@ -227,8 +231,8 @@ def _unreadable(raw: bytes, reason: str, lenient: Leniency) -> Malformed:
 
 
 def requests(raw: bytes) -> tuple[bool, list[Request]]:
-    """What a text asks, as far as can be told without judging it, and whether it is a batch. For the answer to a message
-    on whose way a fault of ours came: shares nothing with `read` but the decoders."""
+    """The requests in a text, as far as can be told without checking it, and whether it is a batch. Used to answer a
+    message for which our own code failed, so it shares only the decoders with `read`."""
     try:
         batched = raw.lstrip(SPACE)[:1] == b"["
         found = elements_of(raw) if batched else [Raw(raw)]
@@ -250,7 +254,7 @@ def _too_large(limit: str, allowed: int, received: int, unit: str, *, id: Any = 
 
 
 def _element(raw: bytes | Raw, limits: Limits, lenient: Leniency) -> Single:
-    """One element of a batch, or a whole message that is no array."""
+    """One element of a batch, or a message that is not an array."""
     kind = _KINDS[bytes(raw).lstrip(SPACE)[0]]
     if kind != "an object":
         return Malformed("invalid", f"Invalid Request: a request is an object, this is {kind}")
@@ -343,7 +347,7 @@ def _response(loose: _Loose, version: Version, lenient: Leniency) -> Single:
         return Result(loose.result, id)
     elif loose.result is not UNSET:
         return senseless("it has both `result` and `error`; exactly one must be there")
-    assert loose.error is not UNSET  # that is what failed means, and else there was a result
+    assert loose.error is not UNSET  # `failed` means that there is an error
     error = _error_object(loose.error, version, lenient)
     return senseless(error) if isinstance(error, str) else Failure(error, NULL if id is UNSET else id, version)
 
@@ -352,7 +356,7 @@ def _error_object(raw: Raw, version: Version, lenient: Leniency) -> ErrorObject 
     """The error object, or what is wrong with it."""
     kind = _KINDS[first_byte(raw)]
     if kind != "an object":
-        if version == "1.0":  # any value may stand there
+        if version == "1.0":  # 1.0 allows any value
             return ErrorObject(-32000, _text(raw) if kind == "a string" else "Server error", raw)
         return f"`error` must be an object, not {kind}"
     try:
@@ -381,7 +385,7 @@ def _error_object(raw: Raw, version: Version, lenient: Leniency) -> ErrorObject 
 
 
 class Call(Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
-    """A request as it is written; without `id` a notification."""
+    """A request to be encoded; without `id` a notification."""
 
     method: str
     params: Any = UNSET
@@ -389,7 +393,7 @@ class Call(Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
 
 
 class Answer(Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
-    """A result as it is written."""
+    """A result to be encoded."""
 
     result: Any
     id: Any
@@ -402,7 +406,7 @@ class _ErrorOut(Struct, gc=False):
 
 
 class ErrorAnswer(Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
-    """A failure as it is written."""
+    """A failure to be encoded."""
 
     error: Any
     id: Any
@@ -414,7 +418,7 @@ _encode = msgspec.json.Encoder().encode
 def encode(message: Message) -> bytes:
     """The JSON text of a message, in the form of its version.
 
-    Raises LocalError for what JSON cannot hold, and for a `Malformed`, which is nothing to send
+    Raises LocalError for a value that JSON cannot hold, and for a `Malformed`, which cannot be sent
     (`failure` makes its answer).
     """
     if isinstance(message, Batch):
@@ -451,17 +455,17 @@ def _listed(params: Any) -> Any:
 
 
 def result(id: Any, value: Any, version: Version = "2.0") -> bytes:
-    """The answer to a request that went well. `value`: any JSON value, or Raw."""
+    """The response to a request that succeeded. `value`: any JSON value, or Raw."""
     return _encode(Answer(value, id)) if version == "2.0" else encode(Result(value, id, version))
 
 
 def failure(id: Any, error: RpcError, version: Version = "2.0") -> bytes:
-    """The answer to a request that went wrong. Raises LocalError when `error.data` is nothing for JSON."""
+    """The response to a request that failed. Raises LocalError when `error.data` cannot be written as JSON."""
     return encode(Failure(ErrorObject(error.code, error.message, error.data), id, version))
 
 
 def join(answers: Iterable[bytes]) -> bytes:
-    """Encoded messages as one batch."""
+    """Encoded messages joined to a batch."""
     return b"[" + b",".join(answers) + b"]"
 
 

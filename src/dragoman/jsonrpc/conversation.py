@@ -1,14 +1,15 @@
-"""What one peer owes and awaits on one channel: ids, duplicates, limits, draining, idle, close. Pure state.
+"""The state of one channel: calls in both directions, duplicates, limits, draining, idle, close. Pure.
 
-The calls that came in and went out are opaque here: the peer's. Rules:
+The calls themselves are opaque here; they belong to the peer. Rules:
 
 - Calls in flight are keyed by type and value of the id; a second one with an id in flight is refused while the first
   goes on.
-- Beyond `calls_per_channel` a call waits, beyond `waiting_per_channel` it is refused; what is cancelled while it waits is
+- Beyond `calls_per_channel` a call waits, beyond `waiting_per_channel` it is refused; a call that is cancelled while it waits is
   never started.
-- While it drains it takes on no new call. It is idle once nothing is owed and nothing runs.
-- A far end that sends nothing more is left once we are idle, and the end that follows is the far end's doing.
-- An answer without a readable id belongs to the one call, or the one batch, that is out.
+- While it drains it accepts no new call. It is idle when no answer is owed and no call runs.
+- When the far end has stopped sending, the channel is closed as soon as it is idle, and the end is attributed to the
+  far end.
+- A response without a readable id belongs to the one call, or the one batch, that is in flight.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Grouped(Protocol):
 
     @property
     def group(self) -> object:
-        """Equal for the calls of one message."""
+        """Equal for the calls of one batch."""
 
 
 R = TypeVar("R")
@@ -59,32 +60,32 @@ class Conversation(Generic[R, P]):
         self.inbound: dict[Any, R] = {}
         """Calls that came in and are not yet answered, by `codec.key` of their id."""
         self.waiting: dict[R, None] = {}
-        """Those (and notifications) that have no place yet, in their order."""
+        """Calls and notifications that wait for a slot, in their order."""
         self.running = 0
-        """Places taken; a place is given back only when its work has really ended."""
+        """Slots taken; a slot is released only when its work has really ended."""
         self.outbound: dict[int, P] = {}
         """Calls that went out, by id."""
         self.last_id = 0
         self.draining = False
-        """No new call is taken on."""
+        """No new call is accepted."""
         self.closing = False
-        """We close."""
+        """We are closing the channel."""
         self.half_closed = False
-        """The far end sends nothing more on this channel, no answer either."""
+        """The far end sends nothing more on this channel, no response either."""
         self.leaving = False
-        """We close since the far end has sent its last."""
+        """We are closing because the far end has stopped sending."""
 
     def opened(self) -> None:
-        """There is a new channel."""
+        """A new channel was opened."""
         self.half_closed = self.leaving = False
 
     # -- what we owe
 
     def accept(self, key: Any, run: R, *, paused: bool, taken: bool = False) -> Verdict:
-        """A call came in (`key` None: a notification). "start" and "wait" take it on; the others do not.
+        """A call came in (`key` None: a notification). "start" and "wait" accept it; the other verdicts do not.
 
-        `paused`: nothing may start now, because the wire is full. `taken`: it is part of a batch that was
-        taken on before draining began.
+        `paused`: no call may start now, because the wire is full. `taken`: the call is part of a batch that was
+        accepted before draining began.
         """
         if self.draining and not taken:
             return "draining"
@@ -104,12 +105,12 @@ class Conversation(Generic[R, P]):
         return verdict
 
     def takes_inline(self, id: Any) -> bool:
-        """Whether a call (`id` UNSET: a notification) may be answered in place: nothing overtakes what waits, no id is
-        in flight twice."""
+        """Whether a call (`id` UNSET: a notification) may be answered in place: no call waits before it, and its id is
+        not in flight."""
         return not self.waiting and (id is UNSET or not self.inbound or key(id) not in self.inbound)
 
     def cancelled(self, message: Notification, dialect: Dialect) -> R | None:
-        """The call in flight that the far end's cancel names, if it names one."""
+        """The call in flight that the far end's cancel names, or None."""
         if message.params is UNSET:
             return None
         try:
@@ -122,25 +123,25 @@ class Conversation(Generic[R, P]):
         return self.inbound.get(int(text) if text.isdigit() and len(text) < 400 else key(id))
 
     def settle(self, key: Any, run: R) -> bool:
-        """The call has its answer. True the first time: the answer is still owed; then never again."""
+        """The call has its answer. True the first time, when the answer is owed; False after that."""
         if self.inbound.get(key) is not run:
             return False
         del self.inbound[key]
         return True
 
     def withdraw(self, run: R) -> bool:
-        """Take a call out of the queue. True when it was waiting there: it is never started."""
+        """Remove a call from the queue. True if it was waiting there; then it is never started."""
         if run in self.waiting:
             del self.waiting[run]
             return True
         return False
 
     def release(self) -> None:
-        """A running call's work has ended: its place is free."""
+        """A running call's work has ended: release its slot."""
         self.running -= 1
 
     def next(self) -> R | None:
-        """The next waiting call that may start, now running; None when there is none or no place."""
+        """The next waiting call that may start, counted as running; None if there is none or no slot."""
         if not self.waiting or self.running >= self.limits.calls_per_channel:
             return None
         run = next(iter(self.waiting))
@@ -150,11 +151,12 @@ class Conversation(Generic[R, P]):
 
     @property
     def idle(self) -> bool:
-        """Nothing is owed and nothing runs."""
+        """True if no answer is owed and no call runs."""
         return not self.running and not self.waiting and not self.inbound
 
     def leaves(self) -> bool:
-        """Whether we close now, since the far end has sent its last and nothing is owed. True once a channel."""
+        """Whether to close now, because the far end has stopped sending and no answer is owed. True once per
+        channel."""
         if not self.half_closed or self.leaving or not self.idle:
             return False
         self.leaving = True
@@ -162,31 +164,32 @@ class Conversation(Generic[R, P]):
 
     @property
     def followed(self) -> bool:
-        """Whether the channel's orderly end is the far end's doing: we closed only because it had."""
+        """Whether an orderly end is the far end's doing, because we closed only after it had stopped sending."""
         return self.leaving and not self.closing
 
     # -- what we await
 
     def expect(self, pending: P) -> int:
-        """A call goes out: its id."""
+        """Register an outgoing call; returns its id."""
         self.last_id += 1
         self.outbound[self.last_id] = pending
         return self.last_id
 
     def resolve(self, id: Any) -> P | None:
-        """An answer came: the call it belongs to, or None (late, foreign, twice)."""
+        """A response came: the call it belongs to, or None (late, unknown, twice)."""
         if type(id) is not int:
             id = key(id)  # an id that came as 1.0 is Raw, and means 1
         return self.outbound.pop(id, None) if isinstance(id, int | float) else None  # type: ignore[arg-type]
 
     def resolve_only(self) -> list[P]:
-        """An answer without a readable id came: the one call, or those of the one batch, that are out; else none."""
+        """A response without a readable id came: the one call, or the calls of the one batch, in flight; otherwise
+        none."""
         if len({id(pending.group) for pending in self.outbound.values()}) != 1:
             return []
         return self.abandon()
 
     def progressed(self, message: Notification, dialect: Dialect) -> tuple[P, Any] | None:
-        """The call of ours whose progress this is, and the value; None where it is of none."""
+        """The outgoing call to which a progress notification belongs, and the value; None without such a call."""
         try:
             progress = msgspec.json.decode(message.params)
         except (msgspec.DecodeError, RecursionError, TypeError):
@@ -199,11 +202,11 @@ class Conversation(Generic[R, P]):
         return pending, progress if member is None else progress.get(member)
 
     def forget(self, id: int) -> bool:
-        """This answer is not waited for any more. True when it was awaited."""
+        """Do not wait for this response any more. True if a call waited for it."""
         return self.outbound.pop(id, None) is not None
 
     def abandon(self) -> list[P]:
-        """The channel is over: every call that went out and has no answer."""
+        """The channel is over: every outgoing call without a response."""
         lost = list(self.outbound.values())
         self.outbound.clear()
         return lost
@@ -213,5 +216,5 @@ _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def nameless(id: Any) -> bool:
-    """Whether an answer's id is null: it could not say which call it answers."""
+    """Whether a response's id is null: the far end could not read which call it answers."""
     return isinstance(id, Raw) and bytes(id) == b"null"

@@ -1,11 +1,13 @@
-"""What can be told of a message that was too long to keep: whether it asks or answers, and its id.
+"""Finds out what kind of message was dropped because of its length: a request or a response, and its id.
 
-A framing drops such a message as it arrives and keeps `EDGE` bytes of either end. Peers write the short members first
+A framing drops such a message as it arrives and keeps `EDGE` bytes of its beginning and end. Peers write the short
+members first
 or last, so these nearly always show the method, or the result, and the id. Rules:
 
-- What asks is answered under its id. What has a method and no id at either end is a notification: never answered.
-- What answers is never answered itself; it fails the call that it belongs to.
-- Of all else nothing is known: it is answered under the id null.
+- A request is answered under its id. A message with a method and without an id at either end is a notification, which
+  is never answered.
+- A response is never answered; it fails the call that it belongs to.
+- Any other message is answered with the id null.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from .errors import Refusal
 from .messages import NULL, Malformed
 
 EDGE = 1_024
-"""Bytes kept of each end of a message that is dropped."""
+"""Bytes kept of each end of a dropped message."""
 
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _SCALAR = rb"(" + _STRING + rb"|-?[0-9][-+.eE0-9]*|null)"
@@ -30,12 +32,12 @@ _value = msgspec.json.Decoder().decode
 
 
 def overlong(message: bytes, refusal: Refusal) -> Malformed:
-    """A whole message above a limit as what it can still be told to be."""
+    """The `Malformed` for a complete message above a limit."""
     return dropped(message[:EDGE], message[-EDGE:], refusal)
 
 
 def dropped(head: bytes, tail: bytes, refusal: Refusal) -> Malformed:
-    """The `Malformed` for a message of which only its two ends were kept."""
+    """The `Malformed` for a message of which only both ends were kept."""
     members = _first_members(head)
     id = members.get("id")
     if id is None and (last := _LAST_ID.search(tail)) is not None:
@@ -51,7 +53,7 @@ def dropped(head: bytes, tail: bytes, refusal: Refusal) -> Malformed:
 
 
 def _first_members(head: bytes) -> dict[str, bytes]:
-    """The members at the head of an object, up to the first whose value is no scalar or not all there."""
+    """The members at the beginning of an object, up to the first whose value is not a scalar or not complete."""
     text = head.lstrip(b" \t\r\n")
     members: dict[str, bytes] = {}
     at = 1
@@ -67,7 +69,7 @@ def _first_members(head: bytes) -> dict[str, bytes]:
 
 
 def _id(text: bytes) -> Any:
-    """An id as the codec gives it: int and str as they are, the rest raw. Null where it cannot be read."""
+    """An id as the codec returns it: int and str as they are, others raw. Null if it cannot be read."""
     try:
         value = _value(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -76,7 +78,7 @@ def _id(text: bytes) -> Any:
 
 
 class Ends:
-    """The two ends of a message that is dropped as it arrives."""
+    """Keeps both ends of a message that is dropped as it arrives."""
 
     __slots__ = ("_head", "_tail")
 
@@ -90,7 +92,7 @@ class Ends:
         self._tail = (self._tail + piece[-EDGE:])[-EDGE:]
 
     def report(self, refusal: Refusal) -> Malformed:
-        """What was dropped; forgets it."""
+        """The `Malformed` for the dropped message; starts again."""
         head, tail = self._head, self._tail
         self._head = self._tail = b""
         return dropped(head, tail, refusal)

@@ -1,8 +1,9 @@
 """The error codes of JSON-RPC 2.0 (section 5.1), the errors that cross the wire, and our own.
 
-`RpcError` crosses the wire: code, message and data. `LocalError` never does: it says that
-dragoman was used wrongly, here. What each *dialect* of JSON-RPC calls our own refusals
-(busy, too large, out of time, draining, cancelled) stands in one table, `Dialect`.
+`RpcError` crosses the wire: code, message and data. `LocalError` never does: it means that
+dragoman was used wrongly on this side. A *dialect* of JSON-RPC has a table, `Dialect`, of its codes for our own
+refusals
+(busy, too large, out of time, draining, cancelled).
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
 RESERVED = range(-32768, -31999)
-"""Codes the specification keeps for itself (5.1) ..."""
+"""Codes that the specification reserves (5.1) ..."""
 SERVER_RANGE = range(-32099, -31999)
-"""... but for these, which are the implementation's to define."""
+"""... except these, which an implementation may define."""
 
 MESSAGES = {
     PARSE_ERROR: "Parse error",
@@ -40,7 +41,7 @@ STRING_CODES = {
     "TOOL_NOT_FOUND": INVALID_PARAMS,
     "RESOURCE_NOT_FOUND": INVALID_PARAMS,
 }
-"""Numbers for the words that some peers send as `error.code`."""
+"""The numbers for strings that some peers send as `error.code`."""
 
 
 class LocalError(Exception):
@@ -48,11 +49,11 @@ class LocalError(Exception):
 
 
 class CallTimeout(TimeoutError):
-    """A call had no answer in its time. The far end may or may not have done the work."""
+    """A call had no response in time. The far end may or may not have done the work."""
 
 
 class BadAnswer(Exception):
-    """The far end's reply to a call makes no sense, or does not fit the type asked for."""
+    """The far end's reply to a call is not a valid response, or does not fit the requested type."""
 
 
 class RpcError(Exception):
@@ -67,7 +68,7 @@ class RpcError(Exception):
             message = "Out of stock"
             data: Shortage
 
-    `name` is the original word where a peer sent a string for a code (option `string_codes`).
+    `name` is the original string where a peer sent a string as code (option `string_codes`).
     Raises LocalError for a code that the specification reserves and does not define.
     """
 
@@ -76,7 +77,7 @@ class RpcError(Exception):
     data: Any = UNSET
     name: str | None = None
     remote: bool = False
-    """True on what a far end answered, False on what was raised here."""
+    """True if the far end answered it, False if it was raised here."""
     kinds: ClassVar[dict[int, type[RpcError]]] = {}
 
     def __init__(self, message: str | None = None, data: Any = UNSET, *, code: int | None = None) -> None:
@@ -103,7 +104,7 @@ class RpcError(Exception):
     def of(
         cls, code: int, message: str, data: Any = UNSET, *, kinds: dict[int, type[RpcError]] | None = None
     ) -> RpcError:
-        """The exception for an error object a far end sent: of the declared kind for its code, else plain."""
+        """The exception for an error object of the far end: the class that was declared for its code, or RpcError."""
         kind = (kinds or {}).get(code) or RpcError.kinds.get(code) or RpcError
         error = kind.__new__(kind)
         error.code, error.message, error.data, error.remote = code, message, data, True
@@ -117,7 +118,7 @@ def _short(value: Any) -> str:
 
 
 def check_code(code: int, where: str) -> None:
-    """LocalError when `code` is one the specification reserves (5.1) and neither defines nor gives away."""
+    """Raise LocalError when `code` is one that the specification reserves (5.1) and neither defines nor releases."""
     if not isinstance(code, int) or isinstance(code, bool):
         raise LocalError(f"{where}: an error code is an integer, not {code!r}")
     if code in RESERVED and code not in SERVER_RANGE and code not in MESSAGES:
@@ -134,7 +135,7 @@ class ParseError(RpcError):
 
 
 class InvalidRequest(RpcError):
-    """-32600: JSON, but no request object."""
+    """-32600: JSON, but not a request object."""
 
     code = INVALID_REQUEST
     message = MESSAGES[INVALID_REQUEST]
@@ -167,16 +168,16 @@ RpcError.kinds = {
 
 
 class Refusal(Struct, frozen=True):
-    """Why we ourselves refuse something: a key of a dialect's table, words, and the numbers for `error.data`."""
+    """Why we refuse something: a key of a dialect's table, the text, and the numbers for `error.data`."""
 
     kind: str
-    """One of: busy, draining, timed_out, too_large, cancelled; or unfit, where a router turned a message away."""
+    """One of: busy, draining, timed_out, too_large, cancelled; or unfit, if a router refused a message."""
     reason: str
     data: dict[str, Any] = {}
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
-    """What a family of JSON-RPC peers adds to the specification: how to cancel, tell progress, and refuse.
+    """What a family of JSON-RPC peers adds to the specification: cancelling, progress, and the codes of refusals.
 
     `cancel` and `progress` are method names of notifications, None where the family has none.
     """
@@ -188,27 +189,27 @@ class Dialect(Struct, frozen=True, kw_only=True):
     uncancellable: frozenset[str] = frozenset()
     """Methods whose calls are never cancelled by a message."""
     cancelled_answer: bool = True
-    """A cancelled call is answered, with an error; where not, silence is its end."""
+    """Whether a cancelled call is answered, with an error; if not, it gets no answer."""
     progress: str | None = None
     progress_key: str = "token"
     """The member of the progress message's params that names the call, by its id."""
     progress_value: str | None = "value"
-    """The member that is the progress; None: the params as a whole."""
+    """The member that is the progress; None: all params."""
     null_id: bool = True
-    """An error whose request's id could not be read, or is none, has `"id": null` (5.1); where not, it has no id."""
+    """Whether an error for a request with an unreadable or missing id has `"id": null` (5.1); if not, it has no id."""
     batches: bool = True
-    """Several messages may come in one array."""
+    """Whether several messages may come in one array."""
     codes: dict[str, int]
 
     def error(self, refusal: Refusal) -> RpcError:
-        """The refusal as this dialect's error."""
+        """The refusal as an error of this dialect."""
         return RpcError.of(self.codes[refusal.kind], refusal.reason, refusal.data or UNSET)
 
 
 _CODES = {"busy": -32000, "draining": -32001, "timed_out": -32002, "too_large": -32003, "cancelled": -32800}
 
 PLAIN = Dialect(name="plain", codes=_CODES)
-"""JSON-RPC 2.0 to the letter: nothing can be cancelled, no progress is told."""
+"""JSON-RPC 2.0 to the letter: without cancelling and progress."""
 LSP = Dialect(name="lsp", cancel="$/cancelRequest", progress="$/progress", codes=_CODES)
 """The Language Server Protocol's base protocol, which dragoman's own peers use by default on duplex wires."""
 
@@ -216,7 +217,7 @@ DIALECTS = {dialect.name: dialect for dialect in (PLAIN, LSP)}
 
 
 def too_large(limit: str, allowed: int, received: int | None, unit: str = "bytes") -> Refusal:
-    """The refusal of something above a limit; it names the limit, the allowed and the received number."""
+    """The refusal of something above a limit; it states the limit, the allowed and the received number."""
     got = "more" if received is None else f"{received}"
     data = {"limit": limit, "allowed": allowed} | ({} if received is None else {"received": received})
     return Refusal("too_large", f"Too large: {limit} allows {allowed} {unit}, received {got}", data)

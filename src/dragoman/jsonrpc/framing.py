@@ -1,12 +1,12 @@
-"""Where one message ends and the next begins, on wires that carry a stream of bytes.
+"""Separates messages on wires that carry a stream of bytes.
 
-Four framings with one face, `Framing`: bytes go in as they arrive, whole messages come out. Rules:
+Four framings implement `Framing`: bytes go in as they arrive, complete messages come out. Rules:
 
 - Pure and incremental: any chunking of the same bytes gives the same messages, in linear time.
-- Bounded: no more than `limits.message_size` and one chunk is ever held. What is longer is dropped
-  as it arrives and reported once, at its end, as a `Malformed` of kind "too_large" that says what its two
-  ends show (see `dropped`); the messages after it are read.
-- Nothing is decoded here: a frame's bytes may be no JSON at all.
+- Bounded: at most `limits.message_size` bytes and one chunk are held. A longer message is dropped
+  as it arrives and reported once, at its end, as a `Malformed` of kind "too_large" built from its beginning and
+  end (see `dropped`); the messages after it are read.
+- Nothing is decoded here: a frame may contain any bytes.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from .limits import Limits
 from .messages import Malformed
 
 Found: TypeAlias = list[bytes | Malformed]
-"""What a piece of a stream completed, in order."""
+"""The messages that a piece of the stream completed, in order."""
 
 
 class Framing(Protocol):
     """The incremental reader and the writer of one stream of messages."""
 
     held: int
-    """Bytes that are kept of a message whose rest has not come."""
+    """Bytes held of an incomplete message."""
     begun: int
-    """Changes with each message that does not come in one piece: whether it is still the same one."""
+    """Changes with each message that arrives in several pieces, so that two of them can be told apart."""
 
     @property
     def lost(self) -> bool:
-        """True when it is not known any more where a message begins: `feed` gives nothing; close the wire."""
+        """True when the beginning of the next message cannot be found: `feed` returns nothing; close the wire."""
 
     def feed(self, data: bytes) -> Found:
-        """Take the next bytes of the stream; return what they completed."""
+        """Take the next bytes of the stream; return the messages that they complete."""
 
     def end(self) -> Found:
-        """The stream is over: return what was under way, as a message if it can be one. Nothing is fed after it."""
+        """The stream has ended: return the incomplete message, if it may be one. Do not call `feed` after it."""
 
     def wrap(self, message: bytes) -> bytes:
-        """One message (JSON text) as it goes onto the stream."""
+        """One message (JSON text) framed for the stream."""
 
 
 _SPACE = b" \t\r"
@@ -52,8 +52,8 @@ _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
 class Newline:
-    """One message a line, ended by `\\n` or `\\r\\n`; blank lines are ignored, and so is an unfinished last line's lack
-    of an end. White space around a message is not part of it."""
+    """One message per line, ended by `\\n` or `\\r\\n`. Blank lines are ignored, and the last line needs no end. White
+    space around a message is not part of it."""
 
     __slots__ = ("_cr", "_ends", "_held", "_limit", "_size", "begun", "held")
 
@@ -62,9 +62,9 @@ class Newline:
 
     def __init__(self, limits: Limits) -> None:
         self._limit = limits.message_size
-        self._held = bytearray()  # the line under way, unless it is too long already
+        self._held = bytearray()  # the incomplete line, unless it is already too long
         self._size = 0  # its bytes so far, dropped ones too
-        self._cr = False  # does it end with \r so far, which may turn out to be half of the line's end?
+        self._cr = False  # it ends with \r so far, which may be half of the line's end
         self._ends = Ends()  # of a line that is too long
         self.held = self.begun = 0
 
@@ -72,13 +72,13 @@ class Newline:
         lines = data.split(b"\n")
         rest = lines.pop()
         if not rest and not self._size and len(lines) == 1 and len(data) <= self._limit:
-            message = lines[0].strip(_SPACE)  # what nearly every chunk looks like: one line, whole
+            message = lines[0].strip(_SPACE)  # nearly every chunk is one complete line
             return [message] if message else []
         found: Found = []
         if self._size and lines:
             self._hold(lines.pop(0))
             self._finish(found)
-        if len(data) <= self._limit:  # so no line that lies whole in this chunk can be too long
+        if len(data) <= self._limit:  # then no line that is complete in this chunk is too long
             found += [message for line in lines if (message := line.strip(_SPACE))]
         else:
             for line in lines:
@@ -89,7 +89,7 @@ class Newline:
         return found
 
     def end(self) -> Found:
-        """As `Framing.end`: an unfinished last line is a message."""
+        """As `Framing.end`: the last line is a message without a line end."""
         found: Found = []
         self._finish(found)
         return found
@@ -127,8 +127,8 @@ class Newline:
 
 
 class _Body:
-    """The part of a frame whose length is known: collected, or skipped; when it is skipped for its length its ends tell
-    what it was."""
+    """The part of a frame with a known length. It is collected, or skipped; if skipped because of its length, its
+    beginning and end are kept."""
 
     __slots__ = ("ends", "held", "missing", "refusal", "wanted")
 
@@ -145,7 +145,7 @@ class _Body:
         self.refusal = refusal
 
     def take(self, data: bytes, at: int, found: Found) -> int:
-        """Use up bytes of `data` from `at` on; return where the rest begins."""
+        """Consume bytes of `data` from `at` on; return the position of the rest."""
         end = at + self.missing
         if end > len(data):
             self.missing = end - len(data)
@@ -194,10 +194,12 @@ class ContentLength:
     """A header block, a blank line and as many bytes as `Content-Length` says: the base protocol of the Language Server
     Protocol ("Header Part").
 
-    Names are matched without regard to case; lines end with `\\r\\n`, a lone `\\n` is understood; blank lines before a
-    header block are ignored. A frame in a charset other than UTF-8 is reported when its header has come, one that
-    is too long when its body, which is skipped, has passed. After a header without a usable length reading goes on at the next header
-    block. A header block above `limits.header_size` is the end: `lost`.
+    Names are matched without regard to case; lines end with `\\r\\n`, and a lone `\\n` is accepted; blank lines before
+    a
+    header block are ignored. A frame in a charset other than UTF-8 is reported after its header, a frame that
+    is too long after its body, which is skipped. After a header without a usable length, reading continues at the next
+    header
+    block. A header block above `limits.header_size` makes the stream `lost`.
     """
 
     __slots__ = ("_allowed", "_astray", "_body", "_header", "_header_size", "begun", "held", "lost")
@@ -205,9 +207,9 @@ class ContentLength:
     def __init__(self, limits: Limits) -> None:
         self._allowed = limits.message_size
         self._header_size = limits.header_size
-        self._header = bytearray()  # a header block under way
+        self._header = bytearray()  # an incomplete header block
         self._body = _Body()
-        self._astray = False  # the last header gave no length, so its body stands before the next header
+        self._astray = False  # the last header gave no length, so its body is before the next header
         self.lost = False
         self.held = self.begun = 0
 
@@ -218,7 +220,7 @@ class ContentLength:
             at = self._body.take(data, at, found)
         while at < size and not self.lost:
             if not self._header and not self._astray and data.startswith(_PLAIN, at):
-                # What nearly every frame looks like: this one header, whole, and the whole body behind it.
+                # Nearly every frame: this one header and the whole body, in one chunk.
                 start = data.find(b"\r\n\r\n", at, at + 40)
                 if start > 0 and (digits := data[at + 16 : start]).isdigit() and len(digits) <= _MOST_DIGITS:
                     length = int(digits)
@@ -244,7 +246,7 @@ class ContentLength:
         return b"Content-Length: %d\r\n\r\n%b" % (len(message), message)
 
     def _read_header(self, data: bytes, at: int, found: Found) -> int:
-        """Add to the header block; when it is whole read the body too. Return where the rest of `data` begins."""
+        """Add to the header block; when it is complete read the body too. Return the position of the rest of `data`."""
         header = self._header
         before = len(header)
         self.begun += not before
@@ -276,7 +278,7 @@ class ContentLength:
         return self._body.take(data, at, found)
 
     def _understand(self, block: bytes) -> tuple[int | None, Malformed | None]:
-        """The body's length, None if it is not known; and what is wrong with the header."""
+        """The body's length, None if unknown; and what is wrong with the header."""
         values: set[int] = set()
         faults: list[str] = []
         known_length = True
@@ -310,8 +312,8 @@ class ContentLength:
 
 
 class LengthPrefix:
-    """Four bytes of length, the highest first, then the message. A frame that is too long is skipped, and reported
-    when it has passed."""
+    """Four bytes of length, big-endian, then the message. A frame that is too long is skipped, and reported after
+    it."""
 
     __slots__ = ("_allowed", "_body", "_prefix", "begun", "held")
 
@@ -346,7 +348,8 @@ class LengthPrefix:
 
     @property
     def skipping(self) -> bool:
-        """Whether a frame that is too long is on its way: who would rather cut the far end off need not wait for its end."""
+        """Whether a frame that is too long is arriving, for callers that close the channel without waiting for its
+        end."""
         return self._body.missing > 0 and not self._body.wanted
 
     def end(self) -> Found:
@@ -371,12 +374,12 @@ FRAMINGS: dict[str, Callable[[Limits], Framing]] = {
 
 
 def framing(name: FramingName, limits: Limits) -> Framing:
-    """A new framing of that name, for one stream. LocalError names the choices when there is none of it."""
+    """A new framing of that name, for one stream. Raises LocalError with the choices for an unknown name."""
     if name not in FRAMINGS:
         raise LocalError(f"No framing is called {name!r}: take one of {', '.join(FRAMINGS)}")
     return FRAMINGS[name](limits)
 
 
 def _shown(raw: bytes | bytearray) -> str:
-    """A peer's bytes for a message of ours: escaped, and short."""
+    """A peer's bytes for an error message of ours: escaped and shortened."""
     return repr(bytes(raw[:60])).removeprefix("b") + ("..." if len(raw) > 60 else "")

@@ -1,4 +1,4 @@
-"""Messages that stand one behind the other in a stream with nothing between them: a framing, see `framing`."""
+"""A framing for JSON values without separators between them, see `framing`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from .limits import Limits
 from .messages import Malformed
 
 _NEXT = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([{}\[\]"])?', re.DOTALL)
-"""The next bracket of a value, or the quote of a string whose end is not there; whole strings are passed over."""
+"""The next bracket of a value, or the quote of an incomplete string; complete strings are skipped."""
 _IN_STRING = re.compile(rb'["\\]')
 _NOT_SPACE = re.compile(rb"[^ \t\r\n]")
 _STRAY_END = re.compile(rb"[{\[\n]")
 
 
 class JsonText:
-    """JSON objects and arrays one behind the other, with white space or nothing between them (OVSDB: RFC 7047, 4.1).
+    """JSON objects and arrays in a row, with white space or nothing between them (OVSDB: RFC 7047, 4.1).
 
-    A value ends where as many brackets are closed as were opened, of whichever kind: what is between them need be no
-    JSON. What begins with no bracket is given as a message too, up to the next bracket or the end of its line. A value
-    that is too long is reported when it ends. Every byte is looked at once.
+    A value ends when as many brackets are closed as were opened, of either kind; the text between them need not be
+    JSON. Text that does not begin with a bracket is returned as a message too, up to the next bracket or the end of its
+    line. A value
+    that is too long is reported at its end. Every byte is examined once.
     """
 
     __slots__ = ("_allowed", "_depth", "_ends", "_escaped", "_held", "_size", "_stray", "_string", "begun", "held")
@@ -34,15 +35,15 @@ class JsonText:
         self._depth = 0  # brackets that are open
         self._string = False  # inside a string
         self._escaped = False  # right behind a backslash in it
-        self._stray = False  # inside what begins with no bracket
+        self._stray = False  # inside text that does not begin with a bracket
         self._held = bytearray()
-        self._size = 0  # bytes of the value under way, dropped ones too
+        self._size = 0  # bytes of the current value, dropped ones too
         self._ends = Ends()  # of a value that is too long
         self.held = self.begun = 0
 
     def feed(self, data: bytes) -> list[bytes | Malformed]:
         found: list[bytes | Malformed] = []
-        at = start = 0  # where the value under way begins in `data`
+        at = start = 0  # where the current value begins in `data`
         size = len(data)
         while at < size:
             if self._depth:
@@ -86,7 +87,7 @@ class JsonText:
         return message
 
     def _inside(self, data: bytes, at: int) -> int:
-        """Go on in a value to its next bracket; return where what follows begins."""
+        """Continue a value to its next bracket; return the position after it."""
         if self._escaped:
             self._escaped = False
             return at + 1

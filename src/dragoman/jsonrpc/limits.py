@@ -1,4 +1,4 @@
-"""Every number that bounds what a peer can make us do, its default and the reason for it.
+"""The limits on what a peer can make us do, with their defaults and reasons.
 
 One `Limits` object serves every wire and every service. A value of `None`, where the type
 allows it, means no limit of our own.
@@ -21,17 +21,17 @@ class Limits(Struct, frozen=True, kw_only=True):
     message_size: int = 4 * MIB
     """Longest incoming message. A server holds many at once, so it takes less than a client."""
     response_size: int = 10 * MIB
-    """Longest message we send: a bigger answer is an error answer, a bigger call a `LocalError`."""
+    """Longest message we send: a bigger answer becomes an error, a bigger call a `LocalError`."""
     depth: int = 512
-    """Levels of arrays and objects within one another, in either direction: decoders recurse, and how deep an
-    interpreter goes is another with each Python. The array of a batch does not count."""
+    """Levels of nested arrays and objects, in either direction. Decoders recurse, and the depth that an interpreter
+    allows differs between Python versions. The array of a batch does not count."""
     strays: int = 1_000
-    """Messages in a row that are no JSON-RPC and show no id, on one channel. Each is answered with an error; beyond them the
-    channel is closed, since a far end that answers errors with errors would go on for ever."""
+    """Messages in a row on one channel that are not JSON-RPC and show no id. Each is answered with an error; then the
+    channel is closed, because a far end that answers errors with errors would go on for ever."""
     batch_length: int = 1_000
     """Most elements in one batch: each costs a call, whatever its bytes."""
     batch_concurrency: int = 16
-    """Most elements of one batch that run at once: a batch is one caller's and must not take every slot."""
+    """Most elements of one batch that run at once: a batch belongs to one caller and must not take every slot."""
     id_length: int = 1_024
     """Longest request id in its JSON text: ids are kept and echoed."""
     method_length: int = 256
@@ -39,22 +39,22 @@ class Limits(Struct, frozen=True, kw_only=True):
     calls_per_channel: int = 256
     """Calls running at once for one channel."""
     waiting_per_channel: int = 256
-    """Calls that wait for one of those places; beyond them a call is refused as busy."""
+    """Calls that wait for one of those slots; beyond them a call is refused as busy."""
     calls: int = 1_000
     """Calls in flight in all, per served object."""
     send_queue: int = 1 * MIB
     """High-water mark of unsent bytes: above it no further waiting call is started."""
     write_timeout: float | None = 30.0
-    """A write that makes no headway for so long breaks its channel."""
+    """A write that makes no progress for this long breaks its channel."""
     channels: int = 20_000
-    """Channels open at once per listener, those among them whose TLS handshake or guard is not done."""
+    """Channels open at once per listener, including those whose TLS handshake or guard has not finished."""
     message_timeout: float | None = 30.0
-    """From the first to the last byte of a message that comes in parts, on a server's stream or WebSocket."""
+    """From the first to the last byte of a message that arrives in parts, on a server's stream or WebSocket."""
     partial_bytes: int = 256 * MIB
-    """Bytes of messages that came in part, over all channels of a listener: they cost memory, not a call. One message of
-    `message_size` is always taken."""
+    """Bytes of incomplete messages over all channels of a listener: they cost memory before they are a call. One
+    message of `message_size` is always accepted."""
     connections: int = 16
-    """HTTP connections that one client has open at once: servers take 25 and fewer. Further messages wait their turn."""
+    """HTTP connections that one client has open at once: servers accept 25 and fewer. Further messages wait for one."""
     header_size: int = 16 * KIB
     """All HTTP header lines, or the header block of one Content-Length frame."""
     header_timeout: float | None = 10.0
@@ -62,7 +62,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     body_timeout: float | None = 30.0
     """From the end of the HTTP headers to the end of the body."""
     guard_timeout: float | None = 10.0
-    """How long the guard at the door may take to decide about one caller."""
+    """How long the guard may take to decide about one caller."""
     idle_timeout: float | None = 120.0
     """An HTTP connection without a request is closed after this time."""
     threads: int = 40
@@ -74,23 +74,23 @@ class Limits(Struct, frozen=True, kw_only=True):
     answers_kept: int = 10_000
     """Brokers: answers that one worker keeps for ten minutes, for requests that are delivered again."""
     answers_kept_size: int = 16 * MIB
-    """The same in bytes, so that it is no more memory than that. Both bound what it puts in a shared store, too."""
+    """The same in bytes, because answers differ in size. Both also bound what the worker puts in a shared store."""
     cancels_kept: int = 10_000
-    """Brokers: cancels that are remembered, for requests that come after them."""
+    """Brokers: cancels that are remembered, for requests that arrive after them."""
     drain_timeout: float = 30.0
-    """How long closing waits for what is in flight."""
+    """How long closing waits for calls in flight."""
 
     def __post_init__(self) -> None:
         check_struct(self, _RULES)
 
     def but(self, **changes: object) -> Limits:
-        """The same limits with some of them changed: `limits.but(calls=10)`. TypeError for an unknown name, LocalError
-        for a value that is none."""
+        """The same limits with some of them changed: `limits.but(calls=10)`. Raises TypeError for an unknown name,
+        LocalError for an invalid value."""
         return replace(self, **changes)
 
 
 _NOTHING = ("waiting_per_channel", "answers_kept", "answers_kept_size", "cancels_kept", "partial_bytes", "send_queue")
-"""Where 0 makes sense: none of them."""
+"""Limits for which 0 is allowed: none at all."""
 _RULES = rules_of(Limits, **dict.fromkeys(_NOTHING, whole(0)))
 
 SERVER = Limits()

@@ -1,8 +1,8 @@
 """The messages of JSON-RPC as frozen values.
 
-What was decoded keeps `params`, `id`, `result` and `error.data` as `msgspec.Raw`: JSON text that
-was checked but not yet turned into objects, so that an id comes back as it was sent and params
-are decoded once, straight into what a method takes. What you build yourself may hold any JSON value.
+Decoded messages keep `params`, `id`, `result` and `error.data` as `msgspec.Raw`: JSON text that
+is checked but not yet turned into objects. So an id is sent back as it came, and params
+are decoded once, straight into the types of a method. Messages that you build may hold any JSON value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NULL = Raw(b"null")
 
 @final
 class Request(Struct, frozen=True, gc=False):
-    """A call that wants an answer (specification 4). `id`: string, number or null; `params`: array, object or UNSET."""
+    """A call with an answer (specification 4). `id`: string, number or null; `params`: array, object or UNSET."""
 
     method: str
     params: Any = UNSET
@@ -40,7 +40,7 @@ class Request(Struct, frozen=True, gc=False):
 
 @final
 class Notification(Struct, frozen=True, gc=False):
-    """A call that wants no answer (specification 4.1): there is no id."""
+    """A call without an answer (specification 4.1): it has no id."""
 
     method: str
     params: Any = UNSET
@@ -48,7 +48,7 @@ class Notification(Struct, frozen=True, gc=False):
 
     @property
     def is_notification(self) -> bool:
-        """True: nothing is answered."""
+        """True: it gets no answer."""
         return True
 
     @property
@@ -58,7 +58,7 @@ class Notification(Struct, frozen=True, gc=False):
 
 
 class ErrorObject(Struct, frozen=True, gc=False):
-    """The `error` member of a response (specification 5.1). `name`: the word where a peer sent one for the code."""
+    """The `error` member of a response (specification 5.1). `name`: the code as a string, if the peer sent one."""
 
     code: int
     message: str
@@ -68,7 +68,7 @@ class ErrorObject(Struct, frozen=True, gc=False):
 
 @final
 class Result(Struct, frozen=True, gc=False):
-    """A response that went well (specification 5)."""
+    """A response to a call that succeeded (specification 5)."""
 
     result: Any
     id: Any
@@ -77,7 +77,7 @@ class Result(Struct, frozen=True, gc=False):
 
 @final
 class Failure(Struct, frozen=True, gc=False):
-    """A response that says what went wrong (specification 5.1). `id` is null where the request's could not be read."""
+    """A response to a call that failed (specification 5.1). `id` is null if the request's id could not be read."""
 
     error: ErrorObject
     id: Any = NULL
@@ -86,12 +86,12 @@ class Failure(Struct, frozen=True, gc=False):
 
 @final
 class Malformed(Struct, frozen=True, gc=False):
-    """What came is no message: why, and the id where one could be read.
+    """Bytes that are not a message: why, and the id if one could be read.
 
     `kind` is "parse" (-32700), "invalid" (-32600) or "too_large" (`refusal` has the numbers).
-    `answerable` is False for what looks like a response, which is never answered, and for a notification that a
+    `answerable` is False for text that looks like a response, which is never answered, and for a notification that a
     limit refuses; the notification's `id` is UNSET.
-    `spoils` is the id of the call that a text would have answered, were it not for a value in it that cannot be read.
+    `spoils` is the id of the call that a response would have answered, if all its values could be read.
     """
 
     kind: Literal["parse", "invalid", "too_large"]

@@ -1,7 +1,7 @@
 """Options of public constructors and decorators, checked when they are given.
 
-A wrong option is a LocalError that names it and says what would be right, where it is given: not the failure of some call
-later. Each constructor has a table of rules, one for each of its options; `tests/test_options.py` goes through the
+A wrong option raises a LocalError at once that names the option and says what would be right; it does not make a later
+call fail. Each constructor has a table with a rule for each of its options; `tests/test_options.py` checks the
 public signatures, and fails for an option without a rule.
 """
 
@@ -19,7 +19,7 @@ S = TypeVar("S", bound=Struct)
 
 
 class Rule(Struct, frozen=True):
-    """What an option may be, and the words for it, which follow "is"."""
+    """What an option may be, and the text for it, which follows "is"."""
 
     fits: Callable[[Any], bool]
     words: str
@@ -29,8 +29,8 @@ class Rule(Struct, frozen=True):
 
 
 def check(where: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> None:
-    """Raise LocalError, opening with `where`, for the first option that breaks its rule. `given`: the values by name, and
-    whatever else `locals()` has at the top of a function."""
+    """Raise LocalError, beginning with `where`, for the first option that breaks its rule. `given`: the values by name;
+    other names, as in `locals()` at the top of a function, are ignored."""
     for name, rule in rules.items():
         value = given[name]
         if not rule.fits(value):
@@ -47,7 +47,7 @@ def _is_number(value: Any) -> bool:
 
 
 def whole(least: int) -> Rule:
-    """A whole number of at least so much."""
+    """An integer of at least `least`."""
     return Rule(
         lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
         f"a whole number of at least {least}",
@@ -66,7 +66,8 @@ def instance(kind: type | tuple[type, ...], words: str) -> Rule:
 
 
 def many(rule: Rule) -> Rule:
-    """Several values, each by a rule: a list, a tuple or the like, and no single text. An iterator is taken on trust."""
+    """Several values that keep one rule: a list, a tuple or the like, but not a single text. An iterator is not
+    checked."""
 
     def fits(value: Any) -> bool:
         if isinstance(value, list | tuple | set | frozenset | dict):
@@ -77,7 +78,7 @@ def many(rule: Rule) -> Rule:
 
 
 def mapping(rule: Rule) -> Rule:
-    """A mapping from text to values by a rule."""
+    """A mapping from text to values that keep a rule."""
     return Rule(
         lambda value: isinstance(value, Mapping) and all(isinstance(k, str) and rule.fits(v) for k, v in value.items()),
         f"a dict from text to {rule.words}",
@@ -109,9 +110,9 @@ _BY_HINT: Final = {
 
 
 def rules_of(kind: type[Struct], **others: Rule) -> Mapping[str, Rule]:
-    """The rules of a Struct of options, by the annotations of its fields; `others` where these do not say it all.
+    """The rules of a Struct of options, from the annotations of its fields; `others` if the annotations do not suffice.
 
-    An annotation that is not known here and has no rule in `others` is a KeyError when the module is imported.
+    An annotation that is unknown here and has no rule in `others` is a KeyError when the module is imported.
     """
     hints = kind.__annotations__
     return {name: others.get(name) or _BY_HINT[hints[name]] for name in kind.__struct_fields__}
@@ -124,6 +125,6 @@ def check_struct(options: Struct, rules: Mapping[str, Rule]) -> None:
 
 
 def among(kind: type[S], given: Mapping[str, Any], **others: Any) -> S:
-    """A Struct of options from a call's arguments, such as `locals()` has at the top of a function: each field has the
-    argument of its name. `others`: fields that have another name or value there."""
+    """A Struct of options made of a call's arguments, such as `locals()` at the top of a function: each field gets the
+    argument of its name. `others`: fields with another name or value."""
     return kind(**{name: given[name] for name in kind.__struct_fields__ if name in given} | others)

@@ -1,5 +1,5 @@
-"""Looks at JSON text without decoding it into a message: how deep it is, the numbers that no double holds, halves of
-surrogate pairs, the places of an array's elements. Each look is linear in the length of the text.
+"""Examines JSON text without decoding it into a message: its depth, numbers that no double holds, halves of
+surrogate pairs, the positions of an array's elements. Each check is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _anything = msgspec.json.Decoder().decode
 
 SPACE = b" \t\r\n"
 _BETWEEN = SPACE + b","
-_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*')  # strings, so that they are passed over, and numbers
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*')  # strings, in order to skip them, and numbers
 _SHAPE = bytes.maketrans(
     b"123456789E", b"000000000e"
 )  # all digits alike: numbers that may be too big show by their shape
 SHORT = 200
-"""A shorter text holds no number beyond a double, but for three digits of exponent."""
+"""A shorter text holds no number beyond a double, unless it has an exponent of three digits."""
 _LONG_RUN = b"0" * SHORT
 _QUARTERS = b"0" * 4
 _DIGITS = frozenset(b"0123456789")
@@ -38,14 +38,14 @@ _LONE_SURROGATE = re.compile(
 
 
 def odd(raw: bytes, depth: int) -> bool:
-    """Whether this text, which passed for a plain shape, is no UTF-8, nested too deep or may hold a number beyond a
-    double. `depth`: the levels that are allowed."""
+    """Whether a text that has the usual shape is not UTF-8, is nested more than `depth` levels, or may hold a number
+    beyond a double."""
     try:
         raw.isascii() or raw.decode()
     except UnicodeDecodeError:
         return True
-    # a run of so many digits has one at every place that is a multiple of its length, and four in a row at every
-    # multiple of a quarter of it: most texts need no more than the first look, nearly all others no more than the second
+    # a run of that many digits has one at every position that is a multiple of its length, and four in a row at every
+    # multiple of a quarter of it: most texts need only the first check, nearly all others only the second
     if (
         not _DIGITS.isdisjoint(raw[SHORT - 1 :: SHORT])
         and _QUARTERS in raw[:: SHORT // 4].translate(_SHAPE)
@@ -56,16 +56,17 @@ def odd(raw: bytes, depth: int) -> bool:
 
 
 def too_deep(raw: bytes, depth: int) -> bool:
-    """Whether arrays and objects lie within one another more than `depth` levels deep in this JSON text.
+    """Whether arrays and objects are nested more than `depth` levels in this JSON text.
 
-    The interpreter's own bound on recursion is another with each Python; this one is ours. A text of at most twice as
-    many bytes cannot be too deep, so callers ask only for longer ones; most of those have few brackets in all.
+    The interpreter's own bound on recursion differs between Python versions; this one does not. A text of at most twice
+    as
+    many bytes cannot be too deep, so callers check only longer ones; most of those have few brackets.
     """
     if _openings(raw, depth) <= depth:
         return False
     if b"\\" in raw:
         raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    text = raw.translate(None, _NO_STRUCTURE).replace(b'""', b"")  # two quotes beside each other hold no bracket
+    text = raw.translate(None, _NO_STRUCTURE).replace(b'""', b"")  # an empty string holds no bracket
     if b'"' in text:
         text = _QUOTED.sub(b"", text)
     rest = text

@@ -1,4 +1,4 @@
-"""Doors that several processes take callers from: how they are opened, and how they are shared fairly.
+"""Listening sockets that several processes accept from: how they are opened, and how the load is shared fairly.
 
 Rules:
 
@@ -26,16 +26,16 @@ from .urls import masked, parse, scheme_of
 log = logging.getLogger("dragoman.wire")
 
 MOMENT = 0.005
-"""Seconds for others to take a caller."""
+"""Seconds that other processes have to accept a connection."""
 TLS_GOODBYE = 2.0
 """Seconds for the far end to answer our TLS close_notify."""
 PATIENCE = 20
-"""How many moments are given to others who do nothing with them."""
+"""How many such moments this process waits for others that do not accept."""
 ABSENT = -1
 
 
 class SharedSockets:
-    """The sockets of several URLs, bound once for all processes that will take callers from them."""
+    """The sockets of several URLs, bound once for all processes that accept from them."""
 
     def __init__(self) -> None:
         self.sockets: dict[str, list[socket.socket]] = {}
@@ -43,8 +43,8 @@ class SharedSockets:
 
     @classmethod
     async def open(cls, urls: Sequence[str], mode: int) -> SharedSockets:
-        """Bind what can be bound; wires to a broker need no socket. `mode`: the permissions of Unix sockets. LocalError
-        for a URL that cannot be listened on, or not by several processes."""
+        """Bind every URL that needs a socket; wires to a broker need none. `mode`: the permissions of Unix sockets.
+        Raises LocalError for a URL that cannot be listened on, or not by several processes."""
         doors = cls()
         try:
             for url in urls:
@@ -72,11 +72,11 @@ class SharedSockets:
             self._removals.append(remove)
 
     def numbers(self) -> dict[str, list[int]]:
-        """Their descriptors, by URL: see `Options.sockets`."""
+        """Their file descriptors by URL, as in `Options.sockets`."""
         return {url: [door.fileno() for door in doors] for url, doors in self.sockets.items()}
 
     def close(self) -> None:
-        """Keep the machine's queue open no longer than there is somebody to take callers from it."""
+        """Close the sockets, so that no connection waits in a queue from which no process accepts."""
         for remove in self._removals:
             remove()
         self._removals.clear()
@@ -87,8 +87,8 @@ class SharedSockets:
 
 
 class LoadBoard:
-    """How many channels each of several processes carries, in memory that all of them see. `place`: our own line in
-    it, from 0; ABSENT where there is none."""
+    """The number of channels of each of several processes, in shared memory. `place`: this process's entry, from 0;
+    ABSENT if it has none."""
 
     def __init__(self, descriptor: int, place: int) -> None:
         self._memory = mmap.mmap(descriptor, 0)
@@ -99,17 +99,18 @@ class LoadBoard:
         self._patience = PATIENCE
 
     def join(self, carried: Callable[[], int]) -> None:
-        """A door of ours is open; `carried` counts its channels."""
+        """A listener of this process has opened; `carried` counts its channels."""
         self._carried.append(carried)
         self._tell()
 
     def leave(self, carried: Callable[[], int]) -> None:
-        """It is closed. After the last one our line is no longer ours: it may be our successor's."""
+        """It has closed. After the last one the entry is no longer ours: it may belong to the worker that replaces this
+        one."""
         if carried in self._carried:
             self._carried.remove(carried)
 
     def gives_way(self) -> bool:
-        """Should a caller be left to somebody who carries less?"""
+        """Whether to leave a connection to a process with fewer channels."""
         mine = self._tell()
         others = [count for at, count in enumerate(self._table) if at != self._place and count != ABSENT]
         if others != self._seen:
@@ -126,9 +127,9 @@ class LoadBoard:
 
 
 class SharedDoor:
-    """A listening socket that we accept from ourselves, in place of an `asyncio.Server`: because other processes take
-    callers from it, too, and asyncio's loop takes all it can get; or because of TLS, since asyncio's neither counts nor
-    reports handshakes.
+    """A listening socket whose accepting we do ourselves instead of an `asyncio.Server`: because other processes accept
+    from it too, and asyncio accepts as many as it can; or because of TLS, as asyncio neither counts nor reports
+    handshakes.
 
     `carried`: how many channels that came in here are open. `full`: no further one may come; who is on its way in counts
     among them (`arriving`). `accepts`: how many are taken at one wake-up.
@@ -157,7 +158,7 @@ class SharedDoor:
         )
         self._loop = asyncio.get_running_loop()
         self.arriving: set[asyncio.Task[None]] = set()
-        """Those who were accepted and whose channel is being made."""
+        """Connections that are accepted and whose channels are being made."""
         self._unbegun: set[socket.socket] = (
             set()
         )  # of tasks that have not run yet: who is cancelled then closes nothing
@@ -169,7 +170,7 @@ class SharedDoor:
         self._loop.add_reader(door, self._knocked)
 
     def close(self, *, grace: bool = False) -> None:
-        """Take no more callers; others may. `grace`: those on their way in may come in."""
+        """Accept no more connections; other processes may. `grace`: let those being accepted finish."""
         if self._again is not None:
             self._again.cancel()
         if self._crowd is not None:
@@ -185,7 +186,7 @@ class SharedDoor:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait for the end of those who were on their way in."""
+        """Wait for the end of the connections that were being accepted."""
         self._turn_back()
         if self.arriving:
             await asyncio.wait(self.arriving)
@@ -211,8 +212,8 @@ class SharedDoor:
             try:
                 sock, name = self._door.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return  # another was quicker
-            except OSError as fault:  # no more descriptors: let others go first
+                return  # another process has accepted it
+            except OSError as fault:  # no descriptors left: leave it to others
                 log.warning("%s: cannot accept: %s; trying again in a second", self._url, in_words(fault))
                 self._rest(1.0)
                 return

@@ -14,8 +14,8 @@ VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 
 def fields(place: Url, options: Options) -> dict[str, str]:
-    """`options.headers`, and the authorization that they, `options.auth` or the URL have, in this order; names in lower
-    case. LocalError for a header or a secret that cannot be sent."""
+    """`options.headers`, and the authorization of these, `options.auth` or the URL, in this order of precedence; names
+    in lower case. Raises LocalError for a header or a secret that cannot be sent."""
     found: dict[str, str] = {}
     auth = options.auth or place.auth
     if isinstance(auth, str):

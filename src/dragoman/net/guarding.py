@@ -1,4 +1,4 @@
-"""The guard at a door, asked: one way for every wire, whatever the guard does."""
+"""Asks a guard about a caller; every wire uses this."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ log = logging.getLogger("dragoman.wire")
 
 
 async def decide(guard: Guard, handshake: Handshake, timeout: float | None, door: str) -> Admitted | Denied:
-    """What a guard says of a caller. One that takes longer than `timeout` seconds denies with 503; one that raises, or
-    returns something else, with 500 and a reference that stands in the log. An admission that has expired by then is
-    none: 401. `door`: which, for the log."""
+    """The guard's decision about a caller. A guard that takes longer than `timeout` seconds denies with 503; one that
+    raises or returns something else denies with 500 and a reference that is in the log. An admission that has already
+    expired denies with 401. `door`: the listener's name for the log."""
     try:
         async with asyncio.timeout(timeout):
             verdict = await guard(handshake)
@@ -42,6 +42,6 @@ async def decide(guard: Guard, handshake: Handshake, timeout: float | None, door
 
 
 def told(denied: Denied) -> bytes:
-    """A guard's no as a JSON-RPC error without an id, for wires that have no status of their own."""
+    """A guard's denial as a JSON-RPC error without an id, for wires that have no status of their own."""
     code = INTERNAL_ERROR if denied.status >= 500 else INVALID_REQUEST
     return failure(NULL, RpcError.of(code, denied.reason, {"status": denied.status}))

@@ -1,8 +1,10 @@
-"""The room that every channel of one thread reads into.
+"""The buffer into which every channel of one thread reads.
 
-asyncio gives a plain Protocol a fresh 256 KiB buffer per read, which the allocator may map and unmap each time: two page
-faults a message. A BufferedProtocol that lends this room costs none, and no memory per channel: a loop fills it and
-hands it over in one go, so nothing else of its thread can come between.
+asyncio gives a plain Protocol a fresh 256 KiB buffer per read, which the allocator may map and unmap each time: two
+page
+faults a message. A BufferedProtocol that lends this buffer costs none, and no memory per channel. The loop fills the
+buffer and
+passes it on in one step, so no other code of the thread runs in between.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ _rooms = threading.local()
 
 
 def read_buffer() -> memoryview:
-    """The room of this thread. What is kept of it must be copied before the next read."""
+    """The buffer of this thread. Copy what must be kept before the next read."""
     found: memoryview | None = getattr(_rooms, "view", None)
     if found is None:
         found = _rooms.view = memoryview(bytearray(SIZE))

@@ -1,7 +1,8 @@
-"""How to come back: pauses between attempts, the one loop that tries again, an outage in the log, tasks beside.
+"""Reconnecting: pauses between attempts, the one loop that tries again, the log of an outage, background tasks.
 
-What keeps a connection (peers, brokers, buses) knows how to make one and when it is lost; how long to wait, and when to
-try again, is said here.
+The users of a connection (peers, brokers, buses) know how to make one and when it is lost; this module decides how long
+to wait and when to
+try again.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ log = logging.getLogger("dragoman.wire")
 T = TypeVar("T")
 
 MINUTE = 60.0
-"""Seconds between two warnings about one trouble."""
+"""Seconds between two warnings about one outage."""
 
 
 def backoff(first: float, longest: float) -> Iterator[float]:
-    """Seconds between attempts: twice as long each time, and jittered, lest all who wait come at once."""
+    """Seconds between attempts: doubled each time, with jitter so that waiting clients do not all come at once."""
     pause = first
     while True:
         yield pause * random.uniform(0.5, 1.0)
@@ -36,8 +37,9 @@ async def reconnect(
     failed: Callable[[Exception], object] = lambda why: None,
     faults: tuple[type[Exception], ...] = (OSError,),
 ) -> T:
-    """What `attempt` gives when it succeeds: it is tried until it does, a pause before each try. `pauses`: the first and
-    the longest one, in seconds. `failed` is told each of the `faults`, which are tried again; others are raised."""
+    """Call `attempt` until it succeeds, with a pause before each try; returns its result. `pauses`: the first and the
+    longest pause, in seconds. `failed` is called with each of the `faults`, which are tried again; other exceptions are
+    raised."""
     for pause in backoff(*pauses):
         await asyncio.sleep(pause)
         try:
@@ -48,9 +50,9 @@ async def reconnect(
 
 
 class OutageLog:
-    """What goes wrong again and again until it passes, as a log shows it: when it begins, once a minute while it lasts,
-    and when it is over. No more than one warning a minute, though it come and go: a second beginning is at info level,
-    all that is told in between at debug level. What is not told of for a minute is over. `where`: whose it is."""
+    """Logs a failure that repeats until it passes: when it begins, once a minute while it lasts, and when it is over.
+    At most one warning a minute, even if it comes and goes: a second beginning is logged at info level, everything
+    between warnings at debug level. A failure not reported for a minute counts as over. `where`: its source."""
 
     def __init__(self, where: str, logger: logging.Logger = log) -> None:
         self._where = where
@@ -59,7 +61,7 @@ class OutageLog:
         self._told = self._last = -MINUTE
 
     def tell(self, words: str) -> None:
-        """It is so, or still so."""
+        """The failure has begun or goes on."""
         now = time.monotonic()
         due, level = now - self._told >= MINUTE, logging.DEBUG
         if self._since is None or now - self._last > MINUTE:
@@ -72,7 +74,7 @@ class OutageLog:
         self._log.log(level, "%s: %s", self._where, words)
 
     def stands(self, well: bool, who: str, why: str) -> bool:
-        """Whether `who`, who is lost or back, was otherwise before; told as above."""
+        """Whether the state of `who` (lost or back) has changed; logged as above."""
         changed = well is (self._since is not None)
         if well:
             self.over(f"{who} is back")
@@ -81,14 +83,14 @@ class OutageLog:
         return changed
 
     def over(self, words: str) -> None:
-        """It has passed, if there was any."""
+        """The failure has passed, if there was one."""
         if self._since is not None:
             self._since = None
             self._log.info("%s: %s", self._where, words)
 
 
 class BackgroundTasks:
-    """Tasks that run beside, held until they end. What one of them raises is logged; `where`: whose it is."""
+    """Background tasks, held until they end. What a task raises is logged; `where`: its source."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -98,19 +100,19 @@ class BackgroundTasks:
         return len(self._tasks)
 
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run it from now on."""
+        """Run a coroutine as a task."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def wait(self, patience: float | None) -> None:
-        """Until all have ended, or so many seconds."""
+        """Wait until all tasks have ended, at most `seconds`."""
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=patience)
 
     async def end(self, patience: float = 0) -> None:
-        """Wait so many seconds, and cancel what has not ended then."""
+        """Wait that many seconds, then cancel the tasks that still run."""
         if patience > 0:
             await self.wait(patience)
         for task in tuple(self._tasks):

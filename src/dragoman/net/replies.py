@@ -1,7 +1,7 @@
-"""What to make of a reply that did not settle its call, on the wires where one message in has one answer out.
+"""Interprets a reply that did not settle its call, on wires where one message in has one answer out.
 
-A server that could not read a request, or its id, answers with `"id": null` (specification 5.1). Where the reply
-came for one message, it is clear all the same which call that error is meant for.
+A server that could not read a request, or its id, answers with `"id": null` (specification 5.1). If the reply
+came for one message, it is clear which call the error belongs to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EXCERPT = 200
 
 
 def unanswered(body: bytes) -> Exception:
-    """What to tell a call whose reply is `body`, which did not settle it."""
+    """The exception for a call whose reply `body` did not settle it."""
     if (error := orphan(body)) is not None:
         return error
     if not holds_response(body):
@@ -29,7 +29,7 @@ def unanswered(body: bytes) -> Exception:
 
 
 def orphan(body: bytes) -> RpcError | None:
-    """The error of a response with id null, as an exception; None where it is something else."""
+    """The error of a response with id null, as an exception; None for any other body."""
     if b'"error"' not in body or (b"null" not in body and b'"id"' in body):
         return None
     messages = _messages(body)
@@ -43,12 +43,12 @@ def orphan(body: bytes) -> RpcError | None:
 
 
 def holds_response(body: bytes) -> bool:
-    """Whether a body holds an answer of JSON-RPC, not just any JSON with an `error` in it."""
+    """Whether a body contains a JSON-RPC response, not just any JSON with an `error` member."""
     return any(isinstance(one, Result | Failure) and _says_so(one, body) for one in _messages(body))
 
 
 def excerpt(body: bytes) -> str:
-    """The beginning of a body in one line that is safe to print."""
+    """The beginning of a body as one line that is safe to print."""
     text = body[:_EXCERPT].decode("utf-8", "replace")
     if not text.isprintable():
         text = printable(" ".join(text.split()), 2 * _EXCERPT)
@@ -61,5 +61,5 @@ def _messages(body: bytes) -> Sequence[Single]:
 
 
 def _says_so(response: Result | Failure, body: bytes) -> bool:
-    """Whether what looks like a response really is one: 1.0 has no version to know it by, but always an id."""
+    """Whether what looks like a response is one: in 1.0 there is no version to check, but always an id."""
     return response.version == "2.0" or b'"id"' in body

@@ -1,8 +1,9 @@
-"""The one table of schemes: a row says what a URL of that scheme looks like, and which functions speak it.
+"""The one table of schemes: a row says how a URL of that scheme looks, and which functions implement it.
 
-`urls` reads how a URL is written, `connect`, `serve` and `open_bus` whom to ask, workers what they share, the command and
-the documentation the rest. The functions stand here as dotted names, because they are above this module; they are
-imported when their scheme is used, so that a wire that is not used costs nothing.
+`urls` reads how a URL is written, `connect`, `serve` and `open_bus` which function to call, workers what they share,
+the command and
+the documentation the rest. The functions are given by dotted names, because their modules are above this one; they are
+imported when their scheme is used, so an unused wire costs nothing.
 """
 
 from __future__ import annotations
@@ -21,29 +22,30 @@ class Scheme(Struct, frozen=True, kw_only=True):
     """One row."""
 
     place: Literal["host", "path", "name", ""]
-    """What a URL names: a host and a port; these, a path, and perhaps a user with a password; a name or a file; nothing."""
+    """What a URL names: a host and a port; these and a path, and perhaps a user with a password; a name or a file;
+    nothing."""
     port: int | None = None
-    """The port that goes without saying; None: it must be said, or there is none."""
+    """The default port; None: the port is required, or there is none."""
     query_of_server: bool = False
-    """The URL's query is sent to the server as it is; else it holds options of ours."""
+    """True: the URL's query is sent to the server; False: it contains options of ours."""
     plain: str = ""
-    """Of a scheme with TLS: the same without."""
+    """For a scheme with TLS: the scheme without."""
     dial: str = ""
-    """`async (url, Options) -> Channel`: who connects."""
+    """`async (url, Options) -> Channel`: connects."""
     listen: str = ""
-    """`async (url, {path: Servable}, Options) -> Listener`: who serves."""
+    """`async (url, {path: Servable}, Options) -> Listener`: serves."""
     open_bus: str = ""
-    """`async (url, tls) -> Bus`: who shares a bus; "" where it carries none."""
+    """`async (url, tls) -> Bus`: opens a bus; "" if the scheme has none."""
     unguarded: str = ""
     """Why no guard (`Options.guard`) stands at its door, so that one that is given is refused; "" where one does."""
     socket: Literal["stream", "datagram", "unix", ""] = ""
-    """What several processes that serve it take callers from, once it is bound."""
+    """The kind of socket from which several processes can accept, once it is bound."""
     alone: str = ""
     """Why several processes cannot serve it; "" where they can."""
     standard: bool = False
     """It is the process's own standard input and output: nothing else may be written there, and it has one caller."""
     packages: Mapping[str, str] = MappingProxyType({})
-    """Third-party packages that it needs, with the extra of ours that brings each."""
+    """Third-party packages that it needs, with the extra of ours that installs each."""
 
 
 _HTTP = {"httptools": "http"}
@@ -52,7 +54,7 @@ _ONE_MEMORY = "what is in one process's memory cannot be shared by several"
 
 
 def _pair(plain: str, secure: str, port: int | None, tls_port: int | None, **row: Any) -> dict[str, Scheme]:
-    """Two rows: without TLS and with it."""
+    """Two rows: one without TLS and one with it."""
     return {plain: Scheme(port=port, **row), secure: Scheme(port=tls_port, plain=plain, **row)}
 
 
@@ -134,7 +136,7 @@ def with_path(scheme: str) -> bool:
 
 
 def load(scheme: str, dotted: str) -> Callable[..., Any]:
-    """The function that a row names. LocalError, with the extra to install, where a package is missing."""
+    """The function that a row names. Raises LocalError, with the extra to install, if a package is missing."""
     module, _, name = dotted.rpartition(".")
     try:
         found: Callable[..., Any] = getattr(import_module(f"..{module}", __package__), name)
@@ -144,7 +146,7 @@ def load(scheme: str, dotted: str) -> Callable[..., Any]:
 
 
 def lacking(scheme: str, missing: ModuleNotFoundError) -> Exception:
-    """What to say of a package that is not there: which extra brings it; the same error where none does."""
+    """The error for a missing package: the extra that installs it; the same error if no extra does."""
     package = (missing.name or "").partition(".")[0]
     extra = SCHEMES[scheme].packages.get(package)
     if extra is None:

@@ -1,11 +1,12 @@
-"""What every wire needs that sends: who waits until it takes more, and a watch over what does not leave.
+"""What every wire that sends needs: tasks that wait until the wire takes more, and a watch for stalled writes.
 
 Rules:
 
-- A send queues and never blocks; a task that wants to wait, waits here, and is woken when the wire takes more and when
-  it is over. What it finds then is its own business.
-- Four looks in `limits.write_timeout`; four in a row that see no byte leave are a stalled write, which breaks the channel.
-  A far end that takes a little now and then is slow, not stalled.
+- A send queues and never blocks. A task that wants to wait waits here, and wakes when the wire takes more and when
+  the channel is over; it checks which of the two.
+- The watch checks four times in `limits.write_timeout`; if no byte has left in four checks in a row, the write is
+  stalled, which breaks the channel.
+  A far end that takes a little from time to time is slow, not stalled.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 LOOKS = 4
-"""Looks in the time that a write may take: a stall is noticed a quarter of it late at most."""
+"""Checks in the time that a write may take: a stall is noticed at most a quarter of it late."""
 
 
 class Waiters:
-    """Tasks that wait for the same thing."""
+    """Tasks that wait for the same event."""
 
     __slots__ = ("_waiting",)
 
@@ -33,7 +34,7 @@ class Waiters:
         await waiter
 
     def wake(self) -> None:
-        """Everything that waits goes on."""
+        """Wake all tasks."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for waiter in waiting:
@@ -49,8 +50,8 @@ class Buffered(Protocol):
 
 
 class StallWatch:
-    """Looks whether what was written leaves. `given`: bytes that the channel has given to the transport so far, which the
-    channel counts. `stalled` is called with the seconds for which nothing left; `timeout` None: never."""
+    """Watches whether written bytes leave. `given`: the bytes that the channel has given to the transport so far, which
+    the channel counts. `stalled` is called with the seconds for which nothing left; `timeout` None: never."""
 
     __slots__ = ("_looking", "_stalled", "_timeout", "given")
 
@@ -61,18 +62,18 @@ class StallWatch:
         self._looking: asyncio.TimerHandle | None = None
 
     def start(self, transport: Buffered) -> None:
-        """Look from now on, until all has left or `stop`; nothing changes where it looks already."""
+        """Watch from now on, until all bytes have left or `stop`; no effect if it already watches."""
         if self._looking is None and self._timeout is not None:
             self._look(transport, self._timeout, 0, -1)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
 
     def end(self) -> None:
-        """The channel is over: look no more, and let go of it."""
+        """The channel is over: stop watching and drop the reference to it."""
         self.stop()
         self._timeout = None
         self._stalled = float

@@ -1,11 +1,11 @@
-"""Connections that several parts of one program use: a wire and a bus at the same place go over one.
+"""Connections that several parts of one program share: a wire and a bus to the same server use one.
 
 Rules:
 
 - A connection has at most one user of each role ("wire", "bus"), so two callers of one broker stay two connections, each
   with its own flow. It belongs to an event loop.
 - The first user opens it, the last one closes it. What a user has subscribed to ends with the user.
-- Every user hears of an outage.
+- Every user is told of an outage.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ back."""
 
 
 class Shareable(Protocol):
-    """What can be shared: it comes back by itself once it is open."""
+    """A connection that can be shared: once open, it reconnects by itself."""
 
     states: list[OnState]
 
     @property
     def alive(self) -> bool:
-        """Whether it can be spoken to now."""
+        """Whether it is connected now."""
 
     async def open(self) -> None:
         """Connect. Raises ConnectionError."""
 
     async def close(self) -> None:
-        """Leave, for good."""
+        """Close the connection for good."""
 
     def lost(self) -> ConnectionError:
-        """What to raise while it is away."""
+        """The exception to raise while it is not connected."""
 
 
 class Closable(Protocol):
     """A subscription."""
 
     async def close(self) -> None:
-        """Hear no more."""
+        """Unsubscribe."""
 
 
 C = TypeVar("C", bound=Shareable)
@@ -51,7 +51,7 @@ S = TypeVar("S", bound=Closable)
 
 
 class _Shared(Generic[C]):
-    """One connection, and the roles of those who use it."""
+    """One connection and the roles of its users."""
 
     __slots__ = ("connection", "fault", "key", "lock", "open", "roles")
 
@@ -71,7 +71,7 @@ class Sharing(Generic[C]):
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Shared[C]]] = WeakKeyDictionary()
 
     def part(self, key: Hashable, role: str, make: Callable[[], C]) -> Part[C]:
-        """A part in a connection that has no user of this role yet; `make` gives one where there is none."""
+        """A part in a connection that has no user of this role yet; `make` makes a connection if there is none."""
         known = self._loops.setdefault(asyncio.get_running_loop(), [])
         shared = next((one for one in known if one.key == key and role not in one.roles), None)
         if shared is None:
@@ -94,7 +94,7 @@ class Part(Generic[C]):
         self._closed = False
 
     def watch(self, on_state: OnState | None) -> None:
-        """Have one's own callback called from now on, in place of the one before."""
+        """Use this callback from now on instead of the former one."""
         if self._on_state is not None:
             self.connection.states.remove(self._on_state)
         self._on_state = on_state
@@ -102,12 +102,12 @@ class Part(Generic[C]):
             self.connection.states.append(on_state)
 
     def keep(self, subscription: S) -> S:
-        """A subscription that ends with this part."""
+        """Keep a subscription that ends with this part."""
         self._subscriptions.append(subscription)
         return subscription
 
     async def open(self) -> None:
-        """Connect, unless another user did. Raises ConnectionError; then no other user is given the connection."""
+        """Connect, unless another user has. Raises ConnectionError; then other users are not given this connection."""
         shared = self._shared
         async with shared.lock:
             if shared.fault is not None:

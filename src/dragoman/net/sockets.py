@@ -1,11 +1,11 @@
-"""What the wires on sockets share: opening doors, and saying in one clear sentence why it did not work.
+"""What the wires on sockets share: opening listening sockets, and error messages in one sentence.
 
 Rules:
 
-- A door is bound and listening when it is handed out, so the first caller is never refused.
-- A socket file left behind by a dead process is replaced; a live one, and whatever is no socket, never.
-- The permissions of a socket file hold from its first moment on.
-- A socket that other processes have too (`Options.sockets`) is taken as it is; its file stays when we close it.
+- A socket is bound and listening when it is returned, so the first connection is never refused.
+- A socket file left behind by a dead process is replaced; a live one, and any other file, never.
+- A socket file has its permissions from the first moment.
+- A socket that other processes share (`Options.sockets`) is used as it is; its file stays when we close it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from .urls import Url, masked, printable
 
 BACKLOG = 1024
 ACCEPTS = 16
-"""Channels accepted at one wake-up. asyncio takes its `backlog` for that too and, out of descriptors, logs a traceback
-for each: so its servers get this one, and the socket listens with `BACKLOG` afterwards."""
+"""Connections accepted at one wake-up. asyncio uses its `backlog` for that too and, without free descriptors, logs a
+traceback for each. So its servers get this number, and the socket listens with `BACKLOG` afterwards."""
 _RESOLVED = 1.0
 _LONGEST_PATH = 107
-"""Bytes of a socket's path: `sun_path` has 108, one of which is the final NUL."""
+"""Longest path of a socket in bytes: `sun_path` has 108, one of which is the final NUL."""
 
 
 class CannotListen(LocalError, OSError):
-    """A door could not be opened; the text says where and why. `errno` is the system's, where it has one."""
+    """A socket could not be opened; the text says where and why. `errno` is the system's, if there is one."""
 
 
 def in_words(fault: BaseException) -> str:
-    """Why a connection failed, for people: no numbers, no Python, one line."""
+    """Why a connection failed, in one line for people, without numbers and Python names."""
     if isinstance(fault, ssl.SSLCertVerificationError):
         return printable(f"the certificate is not trusted: {fault.verify_message}")
     if isinstance(fault, ssl.SSLError):
@@ -72,12 +72,12 @@ def in_words(fault: BaseException) -> str:
 
 
 def cannot_dial(url: Url, fault: BaseException) -> Broken:
-    """The ending of a channel that did not come about."""
+    """The ending of a channel that could not be opened."""
     return Broken(f"Cannot connect to {url.shown}: {in_words(fault)}")
 
 
 def cannot_listen(url: Url, why: BaseException | str) -> CannotListen:
-    """The error of a door that cannot be opened."""
+    """The error of a socket that cannot be opened."""
     words = why if isinstance(why, str) else in_words(why)
     error = CannotListen(f"Cannot listen on {url.shown}: {words}")
     error.errno = why.errno if isinstance(why, OSError) else None
@@ -93,8 +93,8 @@ def sole(url: Url, served: Mapping[str, Servable]) -> Servable:
 
 
 async def bind(url: Url, kind: socket.SocketKind) -> list[socket.socket]:
-    """The bound sockets (TCP: listening) for a URL's host, one for each of its addresses, all on the same port.
-    Port 0 is any free one."""
+    """The bound sockets (TCP: listening) for a URL's host, one for each of its addresses, all on the same port. Port 0
+    is any free port."""
     loop = asyncio.get_running_loop()
     bound: list[socket.socket] = []
     port = url.port
@@ -105,7 +105,7 @@ async def bind(url: Url, kind: socket.SocketKind) -> list[socket.socket]:
                 bound.append(_bind_one(family, kind, protocol, (address[0], port, *address[2:])))
             except OSError as fault:
                 absent = fault.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-                if not (absent and (bound or len(found) > 1)):  # "localhost" may name an address that is switched off
+                if not (absent and (bound or len(found) > 1)):  # "localhost" may name an address that is disabled
                     raise
             else:
                 port = bound[0].getsockname()[1]
@@ -119,7 +119,7 @@ async def bind(url: Url, kind: socket.SocketKind) -> list[socket.socket]:
 
 
 async def names_of_this_machine() -> frozenset[str]:
-    """What this machine is called, by itself and by the resolver where that knows within `_RESOLVED` seconds."""
+    """The names of this machine: its own and those of the resolver, if that answers within `_RESOLVED` seconds."""
     name = socket.gethostname()
     loop = asyncio.get_running_loop()
     found = {name}
@@ -131,7 +131,7 @@ async def names_of_this_machine() -> frozenset[str]:
 
 
 def door_of(url: str) -> str:
-    """The part of a URL that names its door: without path and query, where it has a host."""
+    """The part of a URL that identifies its socket: without path and query if it has a host."""
     head, mark, rest = url.partition("://")
     if not mark or not rest or rest.startswith("/"):
         return url.partition("?")[0]
@@ -139,7 +139,7 @@ def door_of(url: str) -> str:
 
 
 def inherited(url: str, options: Options) -> list[socket.socket]:
-    """The sockets for a URL that somebody bound for us; none when there are none. LocalError when they are gone."""
+    """The already bound sockets for a URL; empty if there are none. Raises LocalError when they are gone."""
     taken: list[socket.socket] = []
     try:
         for number in options.sockets.get(door_of(url), ()):
@@ -160,7 +160,7 @@ def _bind_one(family: int, kind: int, protocol: int, address: tuple[object, ...]
             door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if kind == socket.SOCK_STREAM:
             door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            keep_alive(door)  # what is accepted inherits it
+            keep_alive(door)  # accepted connections inherit it
         door.bind(address)
         if kind == socket.SOCK_STREAM:
             door.listen(BACKLOG)
@@ -171,7 +171,7 @@ def _bind_one(family: int, kind: int, protocol: int, address: tuple[object, ...]
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Notice within about two minutes that the far end's machine is gone (the system's default is two hours)."""
+    """Detect within about two minutes that the far end's machine is gone (the system's default is two hours)."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):
@@ -179,7 +179,7 @@ def keep_alive(sock: socket.socket) -> None:
 
 
 def remote_name(name: object) -> str:
-    """A peer's address in words, from what the socket says."""
+    """A peer's address as text, from the socket."""
     if isinstance(name, tuple) and len(name) >= 2:
         host = str(name[0])
         return f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"
@@ -187,14 +187,14 @@ def remote_name(name: object) -> str:
 
 
 def place(url: Url, doors: Sequence[socket.socket]) -> str:
-    """The URL where the doors really are."""
+    """The URL with the address at which the sockets really listen."""
     host = f"[{url.host}]" if ":" in url.host else url.host or "0.0.0.0"
     query = f"?{urlencode(url.query)}" if url.query else ""
     return f"{url.scheme}://{host}:{doors[0].getsockname()[1]}{query}"
 
 
 def bind_unix(url: Url, mode: int) -> tuple[socket.socket, Callable[[], None]]:
-    """The listening socket at a path, and what removes its file again if it is still that one."""
+    """The listening socket at a path, and a function that removes its file if it is still the same file."""
     path = os.path.abspath(url.path)
     size = len(os.fsencode(url.path))
     if size > _LONGEST_PATH:
@@ -228,14 +228,14 @@ def bind_unix(url: Url, mode: int) -> tuple[socket.socket, Callable[[], None]]:
 
 @contextlib.contextmanager
 def _alone(folder: str) -> Iterator[None]:
-    """Hold the folder's lock where it can be had, so that two processes never both replace one stale file."""
+    """Hold the lock of the folder if possible, so that two processes never both replace one stale file."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
-        yield  # bind will say what is wrong, if anything
+        yield  # bind will report what is wrong, if anything
         return
     try:
-        for _ in range(50):  # ours is held for microseconds; somebody else's lock on the folder is not waited for
+        for _ in range(50):  # ours is held for microseconds; do not wait for a foreign lock on the folder
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
@@ -249,7 +249,7 @@ def _alone(folder: str) -> Iterator[None]:
 
 
 def _clear(url: Url, path: str) -> None:
-    """Remove a socket file on which no process listens any more. CannotListen for what else is there."""
+    """Remove a socket file on which no process listens any more. Raises CannotListen for any other file."""
     found = clear_socket(path)
     if found == "no socket":
         raise cannot_listen(url, "a file is there that is no socket")
@@ -258,7 +258,7 @@ def _clear(url: Url, path: str) -> None:
 
 
 def clear_socket(path: str) -> Literal["free", "no socket", "in use"]:
-    """Remove a socket file on which no process listens any more: what is at the path then."""
+    """Remove a socket file on which no process listens any more; returns what is at the path then."""
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             return "no socket"
@@ -272,7 +272,7 @@ def clear_socket(path: str) -> Literal["free", "no socket", "in use"]:
             os.unlink(path)
         except FileNotFoundError:
             pass
-        except BlockingIOError:  # its queue is full: somebody listens
+        except BlockingIOError:  # its queue is full: a process listens
             return "in use"
         else:
             return "in use"
@@ -286,7 +286,7 @@ def _in_use(url: Url) -> CannotListen:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """What tells a file from another at the same path later; None when there is none."""
+    """Identifies the file at a path, to compare it later; None if there is none."""
     try:
         found = os.lstat(path)
     except OSError:

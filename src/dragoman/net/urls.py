@@ -4,8 +4,8 @@ Rules:
 
 - `scheme://host:port/path?query`, the host of an IPv6 address in brackets; `unix:/abs`, `unix:rel.sock`
   and `unix:///abs`; `memory:name`; `stdio:`.
-- A port stands where the wire needs one; http, https, ws and wss have their known ones.
-- What cannot be understood is a `LocalError` that says what is wrong and what would be right.
+- The port is required where the wire needs one; http, https, ws and wss have their known ones.
+- A URL that cannot be understood is a `LocalError` that says what is wrong and what would be right.
 - A password is never shown: errors and logs print `Url.shown` (`str(url)` and `repr(url)` are the same).
 """
 
@@ -24,7 +24,7 @@ from .scheme import SCHEMES, is_tls, located, with_path, without_tls
 
 
 class Url(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """A URL, taken to pieces. `path` is the socket file of `unix:` and the name of `memory:`."""
+    """A parsed URL. `path` is the socket file of `unix:` and the name of `memory:`."""
 
     scheme: str
     host: str = ""
@@ -49,7 +49,7 @@ class Url(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
 
     @property
     def address(self) -> str:
-        """Host and port in words: "127.0.0.1:9000", "[::1]:9000"; on a wire without them what it has, "memory:name"."""
+        """Host and port as text: "127.0.0.1:9000", "[::1]:9000"; on other wires the name, "memory:name"."""
         if not located(self.scheme):
             return self.shown
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -57,12 +57,12 @@ class Url(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
 
     @property
     def auth(self) -> tuple[str, str] | None:
-        """User and password, where the URL has them."""
+        """User and password, if the URL has them."""
         return None if self.user is None else (self.user, self.password or "")
 
     @property
     def shown(self) -> str:
-        """The URL for errors and logs: without the password, and without what the query says."""
+        """The URL for errors and logs: without the password and the query."""
         who = "" if self.user is None else "***@" if self.password is None else f"{self.user}:***@"
         if located(self.scheme):
             return printable(f"{self.scheme}://{who}{self.address}{self.path if self.path != '/' else ''}")
@@ -91,7 +91,7 @@ def printable(text: str, longest: int = 300) -> str:
 
 
 def scheme_of(url: str) -> str:
-    """The scheme in lower case, "" where there is none."""
+    """The scheme in lower case, "" without one."""
     head, colon, _ = url.partition(":")
     plain = head.isascii() and head[:1].isalpha() and all(c.isalnum() or c in "+-." for c in head)
     return head.lower() if colon and plain else ""
@@ -103,7 +103,7 @@ def is_standard(url: str) -> bool:
 
 
 def parse(url: str) -> Url:
-    """Take a URL to pieces. LocalError for what is none, or lacks what its wire needs."""
+    """Parse a URL. Raises LocalError for an invalid one, or one that lacks what its wire needs."""
     scheme = scheme_of(url)
     if not scheme:
         raise LocalError(f"{masked(url)!r} is no URL: it has no scheme such as tcp:// or unix:")
@@ -119,7 +119,7 @@ def parse(url: str) -> Url:
 
 
 def _named(url: str, scheme: str, body: str, query: str) -> Url:
-    """unix:, memory:, stdio: and whatever else has a name in place of a host."""
+    """Parse unix:, memory:, stdio: and other URLs with a name instead of a host."""
     name = unquote(body)
     if name.startswith("//"):
         name = name[2:]
@@ -135,7 +135,7 @@ def _named(url: str, scheme: str, body: str, query: str) -> Url:
 
 
 def _located(url: str, scheme: str, body: str, query: str) -> Url:
-    """The wires with a host and a port."""
+    """Parse the URL of a wire with a host and a port."""
     if not body.startswith("//"):
         raise LocalError(f"{masked(url)}: write {scheme}://host:port")
     authority, slash, tail = body[2:].partition("/")
@@ -169,7 +169,7 @@ def _located(url: str, scheme: str, body: str, query: str) -> Url:
 
 
 def _place(url: str, scheme: str, place: str) -> tuple[str, int]:
-    """Host and port, checked."""
+    """Host and port, checked. Raises LocalError."""
     if place.startswith("["):
         host, bracket, after = place[1:].partition("]")
         if not bracket or (after and not after.startswith(":")):
@@ -204,7 +204,7 @@ def _query(url: str, query: str) -> dict[str, str]:
 
 
 def masked(url: str) -> str:
-    """A URL that may not even be one, with whatever could be a secret in it hidden, in one line."""
+    """A URL, even an invalid one, with everything hidden that may be secret, in one line."""
     url = url.partition("?")[0]
     head, mark, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
@@ -220,7 +220,7 @@ def masked(url: str) -> str:
 
 
 def asked(where: Url, *known: str) -> Mapping[str, str]:
-    """The URL's query. LocalError for a name that is none of `known`."""
+    """The URL's query. Raises LocalError for a name that is not one of `known`."""
     for name in where.query:
         if name not in known:
             raise LocalError(f"{where.shown}: ?{printable(name)}= means nothing here; known are {', '.join(known)}")
@@ -228,7 +228,7 @@ def asked(where: Url, *known: str) -> Mapping[str, str]:
 
 
 def number(where: Url, name: str, default: int, least: int = 1) -> int:
-    """A number in the URL's query. LocalError for what is none, or below `least`."""
+    """A number in the URL's query. Raises LocalError if it is not a number or below `least`."""
     text = where.query.get(name)
     if text is None:
         return default
@@ -238,8 +238,8 @@ def number(where: Url, name: str, default: int, least: int = 1) -> int:
 
 
 def address(where: Url, name: str = "queue", *, legal: str = r"[^\s\x00-\x1f]{1,200}") -> tuple[str, str]:
-    """The address that a URL names, and the path before it: `?queue=` with the whole path, else the path's last part
-    with what stands before that. LocalError where there is none, or what does not match `legal`."""
+    """The address that a URL names, and the path before it: `?queue=` with the whole path, otherwise the path's last
+    part with the parts before it. Raises LocalError if there is none, or if it does not match `legal`."""
     path = where.path.strip("/")
     before, _, last = path.rpartition("/")
     found = where.query.get(name)
@@ -253,7 +253,7 @@ def address(where: Url, name: str = "queue", *, legal: str = r"[^\s\x00-\x1f]{1,
 
 
 def choice(where: Url, name: str, default: str, other: str) -> str:
-    """One of two words in the URL's query. LocalError for another."""
+    """One of two values in the URL's query. Raises LocalError for another."""
     chosen = where.query.get(name, default)
     if chosen not in (default, other):
         raise LocalError(f"{where.shown}: ?{name}= is {default} or {other}, not {printable(chosen)!r}")
@@ -261,8 +261,8 @@ def choice(where: Url, name: str, default: str, other: str) -> str:
 
 
 def credentials(where: Url) -> tuple[str, str] | None:
-    """User and password: the URL's, else those in the environment (`DRAGOMAN_AMQP_USER`, `DRAGOMAN_AMQP_PASSWORD`; the
-    middle is the broker's scheme without TLS: AMQP, MQTT, NATS, REDIS)."""
+    """User and password: the URL's, otherwise those in the environment (`DRAGOMAN_AMQP_USER`, `DRAGOMAN_AMQP_PASSWORD`;
+    the middle part is the broker's scheme without TLS: AMQP, MQTT, NATS, REDIS)."""
     if where.user is not None:
         return where.user, where.password or ""
     kind = where.plain.upper()

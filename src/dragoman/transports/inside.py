@@ -1,12 +1,14 @@
-"""A server in this process as a client's channel, in the stateless era: no wire, the whole protocol.
+"""A server in this process as a client's channel, in the stateless era: the whole protocol without a wire.
 
 Rules:
 
-- Each message is an exchange, as over HTTP: bytes go in and come out. In the stateful era, which needs a channel, it
-  is one in memory as anywhere else.
-- The receiver is a peer whose call is all there when it is sent. So an answer that is there at once is delivered at
-  once, which no other wire may do; every so often the loop gets its turn first, lest calls in a row starve it.
-- Giving a call up is its exchange's `gone`.
+- Each message is an exchange, as over HTTP: bytes go in and come out. The stateful era needs a channel and uses one in
+  memory.
+- The receiver is a peer that has registered its call before it sends. So an answer that is ready at once is delivered
+  at
+  once, which other wires must not do; after a number of such answers the loop runs first, so that calls in a row do not
+  starve it.
+- Abandoning a call calls its exchange's `gone`.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class InProcessChannel:
     # -- for its exchanges
 
     def deliver(self, message: bytes) -> None:
-        """Hand over what the server said."""
+        """Deliver a message of the server."""
         receiver = self._receiver
         if receiver is None or self._why is not None:
             return
@@ -79,12 +81,12 @@ class InProcessChannel:
             asyncio.get_running_loop().call_soon(receiver.received, message)
 
     def over(self, exchange: _Exchange) -> None:
-        """An exchange has its answer, or it is not waited for."""
+        """An exchange has its answer, or the call does not wait for it any more."""
         self._open.discard(exchange)
 
 
 class _Exchange:
-    """One message to the server: the `Exchange` that it answers."""
+    """An `Exchange`: one message to the server and its answer."""
 
     __slots__ = ("_channel", "_over", "caller", "gone", "request")
 
@@ -110,7 +112,7 @@ class _Exchange:
         return True
 
     def abandon(self) -> None:
-        """The answer is not waited for any more."""
+        """The call does not wait for the answer any more."""
         if self._over:
             return
         self._over = True

@@ -2,11 +2,11 @@
 
 Rules:
 
-- Messages are handed over as they are, by the loop and never from inside `send`; the limits of size hold as
+- Messages are passed as they are, by the loop and never from inside `send`; the limits of size apply as
   on every wire.
-- Both ends share one pump: one turn of the loop carries a call there and its answer back. After so many
-  messages it lets others run.
-- A name is known in the event loop that listens on it, and nowhere else.
+- Both ends share one pump: one turn of the loop carries a call to the far end and its answer back. After a number of
+  messages it lets other tasks run.
+- A name is known only in the event loop that listens on it.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class MemoryChannel:
         self._inbox: deque[bytes] = deque()
         self._queued = 0  # bytes in `_inbox`
         self._receiver: Receiver | None = None
-        self._why: ChannelError | None = None  # set: over, or will be when the inbox is empty
+        self._why: ChannelError | None = None  # if set, the channel is over, or will be when the inbox is empty
         self._ended = False  # `Receiver.ended` was called
-        self._closing = False  # by us: the inbox is delivered no more
+        self._closing = False  # by us: the inbox is not delivered any more
         self._waiters = Waiters()
         self._listener: MemoryListener | None = None
 
@@ -121,12 +121,12 @@ class MemoryChannel:
     # -- within --
 
     def _finish(self, why: ChannelError) -> None:
-        """The far end sends no more: over when the inbox is empty."""
+        """The far end has finished: the channel is over when the inbox is empty."""
         if self._why is None:
             self._why = why
 
     def _deliver(self, most: int) -> int:
-        """Hand over up to `most` messages; return how many it were."""
+        """Deliver up to `most` messages; return their number."""
         receiver, inbox = self._receiver, self._inbox
         if receiver is None:
             return 0
@@ -154,7 +154,7 @@ class MemoryChannel:
             self._receiver.resumed()
 
     def _settle(self) -> None:
-        """Say that it is over when it is."""
+        """Report the end, once the channel is over."""
         if self._ended:
             return
         if self._closing:
@@ -199,7 +199,7 @@ class _Pump:
                 for end in self.ends:
                     if end._inbox:
                         left -= end._deliver(left)
-        except BaseException:  # a receiver's fault; what is still queued is delivered all the same
+        except BaseException:  # a fault of a receiver; the other messages are still delivered
             left = 0
             raise
         finally:
@@ -214,8 +214,8 @@ class _Pump:
 def pair(
     limits: Limits | None = None, far_limits: Limits | None = None, *, name: str = "pair"
 ) -> tuple[MemoryChannel, MemoryChannel]:
-    """Two ends of one channel. What is sent into one comes out of the other; each has its own limits for what it
-    takes. To be called on a running loop."""
+    """Two ends of one channel: what one end sends, the other receives. Each end has limits of its own for what it
+    receives. Call it on a running loop."""
     limits = limits or Limits()
     pump = _Pump()
     caller = Caller(scheme="memory", remote=f"memory:{name}")
@@ -249,7 +249,7 @@ class MemoryListener:
         await self._empty.wait()
 
     def connect(self, limits: Limits) -> MemoryChannel:
-        """The caller's end of a new channel. Broken when there is no room."""
+        """The caller's end of a new channel. Raises Broken above the limit of channels."""
         if len(self._channels) >= self._limits.channels:
             raise Broken(f"Cannot connect to {self.url}: it has its {self._limits.channels} channels already")
         near, far = pair(limits, self._limits, name=self._name)
@@ -274,7 +274,7 @@ def _names() -> dict[str, MemoryListener]:
 
 
 async def dial(url: str, options: Options) -> Channel:
-    """As `channel.Dial`: `memory:name`. Broken when nothing in this event loop listens on the name."""
+    """As `channel.Dial`: `memory:name`. Raises Broken when nothing in this event loop listens on the name."""
     where = _where(url)
     listener = _names().get(where.path)
     if listener is None:

@@ -1,10 +1,12 @@
-"""What has come of messages whose rest has not, over all channels of one listener: bounded in time and in bytes.
+"""Bounds the incomplete messages of all channels of one listener, in time and in bytes.
 
-A message is kept until its end has come. Each is bounded by `limits.message_size`, but the channels are many, and a far end
-that never ends what it began would hold its part for ever. So:
+An incomplete message is kept until its end has come. Each is bounded by `limits.message_size`, but there are many
+channels, and a far end
+that never completes its message would hold its part for ever. Rules:
 
-- A message has `limits.message_timeout` from the first time that a part of it is kept to its end.
-- All parts together have `limits.partial_bytes`. Above that the channel that holds the most is cut off: a flood of large
+- A message may take `limits.message_timeout` from the first kept part to its end.
+- All parts together may have `limits.partial_bytes`. Above that the channel that holds the most is closed, so a flood
+  of large
   parts ends itself, and small messages pass.
 """
 
@@ -17,10 +19,10 @@ from ..jsonrpc.limits import Limits
 
 
 class Holder(Protocol):
-    """A channel that keeps the beginning of a message."""
+    """A channel that keeps an incomplete message."""
 
     def cut_off(self, why: str) -> None:
-        """End: `why` in words."""
+        """End the channel; `why` is the reason as text."""
 
 
 class _Part:
@@ -31,7 +33,7 @@ class _Part:
 
 
 class PartialMessages:
-    """See the module's rules. Costs nothing while every message comes whole."""
+    """The incomplete messages of one listener. Costs nothing while every message comes whole."""
 
     def __init__(self, limits: Limits) -> None:
         self.size = 0
@@ -43,7 +45,8 @@ class PartialMessages:
         self._timer: asyncio.TimerHandle | None = None
 
     def kept(self, holder: Holder, size: int, message: int | None) -> None:
-        """`holder` keeps so many bytes now; `message` differs between two messages of it, None: it has a clock itself."""
+        """`holder` now keeps `size` bytes; `message` differs between two of its messages, None: it watches the time
+        itself."""
         part = self._parts.get(holder)
         if not size:
             if part is not None:
@@ -76,7 +79,7 @@ class PartialMessages:
             self._timer = self._loop.call_later(timeout / 4, self._sweep, timeout)
 
     def close(self) -> None:
-        """The listener is over."""
+        """The listener is closed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

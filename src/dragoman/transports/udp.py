@@ -1,14 +1,17 @@
-"""UDP: one datagram is one message. A server takes exchanges; a client's channel only asks.
+"""UDP: one datagram is one message. A server takes exchanges; a client's channel only sends requests.
 
 Rules:
 
-- Nothing is promised: a datagram may be lost, and then the caller's time-out says so.
-- The sender's address can be forged, so a server that answers little with much can be aimed at a victim. Without
+- Delivery is not guaranteed: if a datagram is lost, the call ends in its time-out.
+- The sender's address can be forged, so a server whose answers are much longer than requests can be used to flood a
+  victim. Without
   `Options.amplify` an answer has at most three times the bytes of its request, the factor that QUIC allows (RFC 9000,
-  8.1), or 512 (RFC 1035's datagram) where that is more: enough for any error, and what a forged request of a few bytes
-  can win. With it, and for requests too, the limit is what a datagram holds: 65,507 bytes.
-- An answer that does not fit is an error answer that does; where even that does not fit, nothing is sent.
-- A client hears only the address it dialled: the system drops datagrams from elsewhere, the peer late answers.
+  8.1), or 512 (RFC 1035's datagram) if that is more: enough for any error, and the most that a forged request of a few
+  bytes
+  can cause. With it, and for requests too, the limit is what a datagram holds: 65,507 bytes.
+- An answer that does not fit is replaced by an error; if even that does not fit, nothing is sent.
+- A client receives only from the address it dialled: the system drops datagrams from elsewhere, the peer drops late
+  answers.
   When the system reports that no process listens there, the calls in flight fail at once, and the next may succeed.
 """
 
@@ -63,7 +66,7 @@ _heads = msgspec.json.Decoder(_Head | list[_Head])
 
 
 def _ids(message: bytes) -> list[bytes]:
-    """The ids in a message, as they are written there; none where there is none or it is no JSON."""
+    """The ids in a message, as they are written there; empty if there are none or it is not JSON."""
     try:
         found = _heads.decode(message)
     except (msgspec.DecodeError, RecursionError):
@@ -82,7 +85,7 @@ class Datagram:
     def __init__(self, port: _Port, request: bytes, address: Any) -> None:
         self.request = request
         self.caller = Caller(scheme="udp", remote=remote_name(address))
-        self.gone: Callable[[], None] | None = None  # this wire cannot tell
+        self.gone: Callable[[], None] | None = None  # never called on this wire
         self._port = port
         self._address = address
         self._answered = False
@@ -104,11 +107,11 @@ class Datagram:
             self._port.send(answer, self._address)
 
     def stream(self, message: bytes) -> bool:
-        """As `Exchange.stream`: not on this wire."""
+        """As `Exchange.stream`: not possible on this wire."""
         return False
 
     def _too_large(self, size: int, allowed: int) -> bytes | None:
-        """The error in place of an answer that does not fit, if at least that does."""
+        """The error in place of an answer that does not fit, or None if that does not fit either."""
         ids = _ids(self.request)
         id = Raw(ids[0]) if len(ids) == 1 and not self.request.lstrip().startswith(b"[") else NULL
         data = {"limit": "datagram", "allowed": allowed, "received": size}
@@ -158,11 +161,11 @@ class _Port(asyncio.DatagramProtocol):
         self._gone.set()
 
     def allowed(self, request: int) -> int:
-        """Bytes that an answer to a request of that size may have."""
+        """Bytes that the answer to a request of that size may have."""
         return LARGEST if self._door.amplify else min(LARGEST, max(_LEAST, _FACTOR * request))
 
     def send(self, answer: bytes, address: Any) -> None:
-        """Send it, or drop it where the network takes no more: that is what networks do with datagrams."""
+        """Send a datagram, or drop it if the network does not take it, as networks do."""
         if self._full:
             log.debug("%s: an answer was dropped, the network is full", self)
         elif self._transport is not None and not self._transport.is_closing():
@@ -173,7 +176,7 @@ class _Port(asyncio.DatagramProtocol):
         self._door.left()
 
     async def close(self) -> None:
-        """Let go of the address."""
+        """Close the socket."""
         if self._transport is not None:
             self._transport.close()
             await self._gone.wait()
@@ -213,7 +216,7 @@ class Door:
             self._idle.set()
 
     async def close(self) -> None:
-        """As `Listener.close`. What comes from now on is dropped."""
+        """As `Listener.close`. Later datagrams are dropped."""
         self.open = False
 
     async def closed(self) -> None:
@@ -237,7 +240,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
 
 
 class DatagramChannel(asyncio.DatagramProtocol):
-    """A `Channel` that asks one address, a datagram a message."""
+    """A `Channel` that sends requests to one address, one datagram a message."""
 
     duplex = False
 
@@ -260,7 +263,7 @@ class DatagramChannel(asyncio.DatagramProtocol):
             self._loop.call_soon(receiver.ended, self._why)
 
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
-        """As `Channel.send`. LocalError for a message that no datagram holds."""
+        """As `Channel.send`. Raises LocalError for a message that does not fit into a datagram."""
         if self._why is not None or self._transport is None:
             raise again(self._why or Closed("The channel is closed"))
         if len(message) > LARGEST:
@@ -309,7 +312,7 @@ class DatagramChannel(asyncio.DatagramProtocol):
             self._receiver.received(data)
 
     def error_received(self, exc: Exception) -> None:
-        """The system says that what we sent before did not arrive. It does not say which, so it is all of it."""
+        """The system reports that a datagram did not arrive. It does not say which, so all calls in flight fail."""
         calls, self._calls = self._calls, {}
         why = Broken(f"{self.caller.remote} did not take the datagram: {in_words(exc)}")
         for call in {id(call): call for call in calls.values()}.values():
@@ -343,7 +346,7 @@ class DatagramChannel(asyncio.DatagramProtocol):
 
 
 async def dial(url: str, options: Options) -> Channel:
-    """As `channel.Dial`: `udp://`. No process need be there: that shows when something is sent."""
+    """As `channel.Dial`: `udp://`. Whether a process listens there is found out when something is sent."""
     where = _where(url)
     loop = asyncio.get_running_loop()
     channel = DatagramChannel(options.limits, Caller(scheme="udp", remote=where.address))

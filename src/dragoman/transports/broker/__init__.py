@@ -1,1 +1,1 @@
-"""What every broker's wire is made of."""
+"""What the wires of all brokers share."""

@@ -1,15 +1,17 @@
-"""What was answered lately, so that a request that a broker delivers again is answered and not run again.
+"""Recent answers, so that a request that a broker delivers again is answered and not run again.
 
-In this process's memory, and in a store that workers share where one is given (`Options.store`).
+They are in this process's memory, and in a store that workers share if one is given (`Options.store`).
 
 Rules:
 
 - An answer is kept under `bound_key`: the idempotency key together with the caller, the method and the params. So a key
-  that another caller knows, or that is used for another call, is another key; its caller is not told that it is in use.
-- With it stands the correlation that it was an answer to: for another correlation (the caller asked again, with a key
+  that another caller uses, or that is used for another call, is a different key, and its caller does not learn that it
+  is in use.
+- The correlation id of its request is kept with it: for another correlation id (the caller sent the request again, with
+  a key
   of its own) the answer gets the new request's id.
-- `limits.answers_kept` and `limits.answers_kept_size` bound what is kept here and, for what this worker put there, in
-  the store. The oldest go first; an answer longer than all of it is not kept.
+- `limits.answers_kept` and `limits.answers_kept_size` bound what is kept here and what this worker has put in
+  the store. The oldest answers are dropped first; an answer longer than the bound is not kept.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ SECONDS = 600.0
 
 
 class Answer(Struct, frozen=True, array_like=True):
-    """What was answered; an empty body where nothing was owed."""
+    """A recent answer; an empty body if none was owed."""
 
     correlation: str
     body: bytes
@@ -60,12 +62,12 @@ _response = msgspec.json.Decoder(_Response).decode
 
 
 _OURS = frozenset((KEY, DEADLINE, AGAIN, KIND, "traceparent", "tracestate", "baggage"))
-"""Headers that may differ between two attempts at one call; by all others a service may know its caller."""
+"""Headers that may differ between two deliveries of one call; all others may identify the caller."""
 
 
 def bound_key(key: str, letter: BrokerMessage) -> str:
-    """Under which the answer to a request with this idempotency key is kept: a digest of the key, the caller (its
-    mailbox and its headers), the method and the params; of the whole body where that is no single request."""
+    """The name under which the answer to a request with this idempotency key is kept: a digest of the key, the caller
+    (its mailbox and its headers), the method and the params; of the whole body if it is not a single request."""
     try:
         head = _head(letter.body)
         call = bytes(head.method), bytes(head.params)
@@ -81,7 +83,7 @@ def bound_key(key: str, letter: BrokerMessage) -> str:
 
 
 class _Budget:
-    """What is kept under how many names, in how many bytes; the oldest first."""
+    """Names and sizes of the kept answers, the oldest first."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -89,11 +91,11 @@ class _Budget:
         self._bytes = 0
 
     def fits(self, size: int) -> bool:
-        """Whether it can be kept at all."""
+        """Whether an answer of this size can be kept at all."""
         return size <= self._limits.answers_kept_size and self._limits.answers_kept > 0
 
     def add(self, key: str, size: int) -> list[str]:
-        """Keep one more; what must go for it."""
+        """Add an answer; returns the names of those to drop."""
         self._bytes += size - self._sizes.pop(key, 0)
         self._sizes[key] = size
         gone: list[str] = []
@@ -114,19 +116,19 @@ class AnswerCache:
         self._shared = _Budget(limits)
 
     def keep(self, key: str, correlation: str, body: bytes) -> None:
-        """Remember here."""
+        """Keep an answer in this process."""
         if self._here.fits(len(body)):
             self._answers[key] = Answer(correlation, body, time.monotonic())
             for old in self._here.add(key, len(body)):
                 del self._answers[old]
 
     def here(self, key: str) -> Answer | None:
-        """What this process answered."""
+        """The answer that this process has kept."""
         found = self._answers.get(key)
         return found if found is not None and time.monotonic() - found.at < SECONDS else None
 
     async def share(self, key: str, correlation: str, body: bytes) -> None:
-        """Remember for every worker. A store that is away is logged: the answer goes out all the same."""
+        """Keep an answer for every worker. A failure of the store is logged; the answer is sent nevertheless."""
         if not self._shared.fits(len(body)):
             return
         try:
@@ -137,7 +139,7 @@ class AnswerCache:
             log.warning("an answer could not be stored for the other workers: %s", why)
 
     async def shared(self, key: str) -> Answer | None:
-        """What any worker answered."""
+        """The answer that any worker has kept."""
         try:
             found = await self.store.get(f"answer:{key}")
             return None if found is None else _decode(found)
@@ -147,7 +149,7 @@ class AnswerCache:
 
 
 def fitting(answer: Answer, correlation: str, request: bytes) -> bytes | None:
-    """The body that answers this request; None where a recent answer cannot (a batch, asked again)."""
+    """The body that answers this request; None if a recent answer cannot (a batch, sent again)."""
     if answer.correlation == correlation or not answer.body:
         return answer.body
     try:

@@ -2,15 +2,16 @@
 
 Rules:
 
-- Every message is one letter. `flush` returns when the broker has confirmed the notifications that the current task
-  sent, and raises what became of one that was not taken.
-- While the broker is away messages wait, up to `limits.send_queue` bytes; then `writable` is False. What was not
-  confirmed is sent again, with the same key, when it is back; what was confirmed waits for its answer, where the
-  broker keeps things (`BrokerAdapter.durable`), and fails at once where it does not.
-- An outage is told in the log, and so is a message that the broker does not confirm though it is there.
-- Who stops waiting for a call says so on the control address: the queue would hand a cancel to another worker.
-- An answer that no call waits for (late, or a second one) is dropped. A message that is no answer (`ahead`) goes to
-  the receiver.
+- Every message is one broker message. `flush` returns when the broker has confirmed the notifications that the current
+  task
+  sent, and raises the error of one that the broker did not take.
+- While the broker is away messages wait, up to `limits.send_queue` bytes; then `writable` is False. A message that was
+  not
+  confirmed is sent again, with the same key, when the broker is back. A confirmed request waits for its answer if the
+  broker stores messages (`BrokerAdapter.durable`), and fails at once if it does not.
+- An outage is logged, and so is a message that the broker does not confirm although it is connected.
+- A caller that stops waiting sends a cancel to the control address, because the queue would pass it to another worker.
+- A late or second answer is dropped. A message that is not an answer (`ahead`) goes to the receiver.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ log = logging.getLogger("dragoman.wire")
 PAUSES = (0.02, 1.0)
 """The first and the longest pause before a message is sent again to a broker that has not said that it is lost."""
 UNCONFIRMED = 5.0
-"""Seconds that a broker may take to confirm a message before that is worth a word in the log."""
+"""Seconds that a broker may take to confirm a message before this is logged."""
 SECONDS_FOR_CANCELS = 2.0
-"""How long closing waits until the cancels are out; they are at most once anyway."""
+"""Seconds that closing waits for cancels to be sent; they are at most once anyway."""
 
 
 async def reach(post: BrokerAdapter, where: Url, options: Options) -> Channel:
-    """The channel of a post: opens it and makes its mailbox. Raises Broken; then the post is closed."""
+    """The channel of an adapter: opens it and makes its mailbox. Raises Broken; then the adapter is closed."""
     try:
         await post.open()
         channel = BrokerChannel(post, where, options.limits)
@@ -72,7 +73,7 @@ async def reach(post: BrokerAdapter, where: Url, options: Options) -> Channel:
 
 
 class _Sent:
-    """One letter on its way, or its call waiting for the answer."""
+    """One message being sent, or its call waiting for the answer."""
 
     __slots__ = ("call", "channel", "confirmed", "letter", "posted_at", "sender", "task", "ttl", "way")
 
@@ -82,12 +83,12 @@ class _Sent:
         self.call = call
         self.ttl = ttl
         self.posted_at: float | None = None
-        """Since when the broker may have it."""
+        """The time since which the broker may have it."""
         self.confirmed = False
         self.task: asyncio.Task[None] | None = None
         self.sender: asyncio.Task[object] | None = None
         self.way: Callable[[BrokerMessage], Awaitable[None]] | None = None
-        """Another way than that of requests."""
+        """The function that sends it, if not that of requests."""
 
     def abandon(self) -> None:
         self.channel.abandon(self)
@@ -97,7 +98,7 @@ class _Sent:
 
 
 class BrokerChannel:
-    """See the module's rules."""
+    """The calling end of a broker's wire."""
 
     duplex = False
 
@@ -115,7 +116,7 @@ class BrokerChannel:
         self._count = 0
         self._online: asyncio.Future[None] | None = None  # set while the broker is away
         self._out: dict[str, _Sent] = {}  # calls without an answer
-        self._unsent: dict[_Sent, None] = {}  # what the broker has not confirmed
+        self._unsent: dict[_Sent, None] = {}  # messages that the broker has not confirmed
         self._notes: dict[asyncio.Task[object] | None, list[asyncio.Task[None]]] = {}
         self._asides = BackgroundTasks(where.shown)
         self._away = OutageLog(where.shown)
@@ -136,8 +137,8 @@ class BrokerChannel:
         self._receiver = receiver
 
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
-        """As `Channel.send`. LocalError for a message that the broker does not take. `call.extra`, when it is a
-        mapping, travels in the headers; `{"key": ...}` is the idempotency key."""
+        """As `Channel.send`. Raises LocalError for a message that is too long for the broker. If `call.extra` is a
+        mapping it is sent in the headers; `{"key": ...}` is the idempotency key."""
         self._check(message)
         ttl = None if call is None else call.left
         headers = {} if call is None else _headers(call, ttl)
@@ -148,7 +149,7 @@ class BrokerChannel:
         self._start(sent)
 
     def broadcast(self, message: bytes) -> None:
-        """Send a notification to everyone who serves the address. At most once."""
+        """Send a notification to every worker at the address. At most once."""
         self._check(message)
         sent = _Sent(self, self._letter(message, {KIND: BROADCAST}), None, None)
         sent.way = self._post.tell
@@ -213,7 +214,7 @@ class BrokerChannel:
             self._notes.setdefault(sent.sender, []).append(sent.task)
 
     async def _send(self, sent: _Sent) -> None:
-        """Until the broker has it, or says no."""
+        """Send until the broker confirms or refuses."""
         waits = None
         while True:
             if self._online is not None:
@@ -224,13 +225,13 @@ class BrokerChannel:
                     await self._post.request(sent.letter, sent.ttl)
                 else:
                     await sent.way(sent.letter)
-            except Broken:  # Unroutable, Refused: it will not do so the next time either
+            except Broken:  # Unroutable, Refused: another try would not help
                 raise
             except ConnectionError as why:
                 if not isinstance(why, NotTaken):
                     count = int(sent.letter.headers.get(AGAIN, "0")) + 1
                     sent.letter = replace(sent.letter, headers={**sent.letter.headers, AGAIN: str(count)})
-                if self._online is None:  # lost, though we were not told yet
+                if self._online is None:  # lost, but not yet reported
                     waits = waits or backoff(*PAUSES)
                     await asyncio.sleep(next(waits))
                 continue
@@ -238,7 +239,7 @@ class BrokerChannel:
             return
 
     def _look(self) -> None:
-        """Say what the broker, though it is there, does not confirm."""
+        """Log the messages that the broker does not confirm although it is connected."""
         self._looking = None
         if self._ending is not None:
             return
@@ -251,7 +252,7 @@ class BrokerChannel:
             self._looking = self._loop.call_later(UNCONFIRMED, self._look)
 
     def over(self, sent: _Sent, task: asyncio.Task[None]) -> None:
-        """The sending of a letter has ended."""
+        """The sending of a message has ended."""
         self._unsent.pop(sent, None)
         self._bytes -= len(sent.letter.body)
         if not self.writable and self._bytes <= self._limits.send_queue:
@@ -285,7 +286,7 @@ class BrokerChannel:
             self._receiver.resumed()
 
     def abandon(self, sent: _Sent) -> None:
-        """That answer is not waited for any more: say so to the worker that may be at it."""
+        """A call does not wait for its answer any more: tell the worker that may be running it."""
         if self._out.pop(sent.letter.correlation, None) is None:
             return
         if sent.task is not None and not sent.task.done():
@@ -312,7 +313,7 @@ class BrokerChannel:
         elif (sent := self._out.pop(letter.correlation, None)) is None:
             log.debug("%s: an answer that no call waits for", self.caller.remote)
         else:
-            if sent.task is not None and not sent.task.done():  # the answer was quicker than the confirmation
+            if sent.task is not None and not sent.task.done():  # the answer came before the confirmation
                 sent.confirmed = True
             call = cast(Outgoing, sent.call)
             call.abandon = None

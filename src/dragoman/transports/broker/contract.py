@@ -1,16 +1,17 @@
-"""How a channel is made of a broker: an address for requests, an address for answers, a correlation id.
+"""How a broker becomes a wire: an address for requests, an address for answers, a correlation id.
 
-The one place that knows, with its two faces `broker_channel` (callers) and `broker_listener` (workers). `amqp`,
-`mqtt`, `nats` and `redis` know publish, subscribe and acknowledge and nothing else: each gives a `BrokerAdapter`.
+Callers use `channel`, workers use `listener`; both are built on this contract. `amqp`,
+`mqtt`, `nats` and `redis` implement publish, subscribe and acknowledge: each gives a `BrokerAdapter`.
 
 Rules:
 
-- A request is one letter to the URL's address. It names the caller's mailbox and the call (correlation), and has an
-  idempotency key, like the correlation unless the caller chose one. The answer is one letter to the mailbox.
-- A message that the broker did not confirm is sent again, with the same key, once the broker is back, and says so.
-- A delivery is settled after its answer is confirmed, so that a worker that dies in between has lost nothing.
-- Cancels and broadcasts go to the control address, which everyone who serves the URL's address hears.
-- What is longer than the broker takes is refused before it is sent.
+- A request is one broker message to the URL's address. It names the caller's mailbox and the call (correlation id), and
+  has an
+  idempotency key, equal to the correlation id unless the caller chose one. The answer is one message to the mailbox.
+- A message that the broker did not confirm is sent again, with the same key, once the broker is back, and marked.
+- A delivery is settled after its answer is confirmed, so that nothing is lost if the worker dies before.
+- Cancels and broadcasts go to the control address, which all workers of the URL's address read.
+- A message longer than the broker takes is refused before it is sent.
 """
 
 from __future__ import annotations
@@ -27,44 +28,44 @@ from ...jsonrpc.errors import LocalError
 from ...net.urls import Url
 
 REPLY_TO_LENGTH = 2_000
-"""The longest reply address: a topic of 1,000 bytes with a client's name and a correlation. Engines drop the connection
-over addresses far beyond it."""
+"""The longest reply address: a topic of 1,000 bytes with a client's name and a correlation id. Engines close the
+connection because of much longer addresses."""
 DELIVERIES = 5
-"""How often a request is given to a worker, none of which lived to answer it, before it is set aside."""
+"""How often a request is delivered, to workers that all died, before it is dead-lettered."""
 
-# what stands in a letter's headers
+# headers of a broker message
 KEY = "key"
-"""The idempotency key: who sends a message again does it under the same key. A caller without one gets no protection
-from being run twice but `Caller.redelivered`."""
+"""The idempotency key: the same when a message is sent again. Without one, only `Caller.redelivered` protects a caller
+from running twice."""
 DEADLINE = "deadline"
-"""When the answer will not be waited for any more: milliseconds since 1970, in UTC."""
+"""The time after which the caller does not wait any more: milliseconds since 1970, in UTC."""
 AGAIN = "again"
-"""How often it was sent before without the broker's saying that it has it: it may have it twice."""
+"""How often it was sent before without a confirmation, so that the broker may have it twice."""
 KIND = "kind"
-"""What a letter is when it is neither a request nor its answer: one of the four below."""
+"""The kind of a message that is neither a request nor its answer: one of the four below."""
 CANCEL = "cancel"
 """Control: the caller no longer waits for the answer of the call that `correlation` names."""
 BROADCAST = "broadcast"
-"""Control: a notification for everyone who serves the address."""
+"""Control: a notification for all workers of the address."""
 AHEAD = "ahead"
-"""Mailbox: a message that is no answer; one that comes before the answer, or long after."""
+"""Mailbox: a message that is not an answer; it may come before the answer, or long after."""
 UNROUTABLE = "unroutable"
-"""Mailbox, by the post itself: no worker was there to take the request that `correlation` names, as it turned out."""
+"""Mailbox, from the adapter itself: there was no worker to take the request that `correlation` names."""
 
 RECONNECT_GRACE = 5.0
-"""Seconds after a reconnection in which "no worker is there" proves nothing: the others are on their way back as well,
-and a broker that starts takes connections before it has all its queues."""
+"""Seconds after a reconnection in which the absence of workers proves nothing: they are reconnecting too, and a broker
+that starts accepts connections before it has all its queues."""
 
 now = time.time
-"""The time of day that deadlines are held against. Two machines must agree on it to well within a call's time."""
+"""The time of day with which deadlines are compared. Two machines must agree on it to well within a call's time."""
 
 Outcome: TypeAlias = Literal["answered", "nothing_owed", "retry", "reject"]
-"""How a delivery ends: its answer is confirmed; none was owed; somebody else shall do it (requeue); it is no
-request at all, or killed the workers that took it (dead-letter)."""
+"""How a delivery ends: its answer is confirmed; none was owed; another worker shall run it (requeue); it is not a
+request, or killed the workers that took it (dead-letter)."""
 
 
 def unsettled(outcome: Outcome) -> None:
-    """How a delivery ends for which the broker wants no acknowledgement."""
+    """Settles a delivery for which the broker wants no acknowledgement."""
 
 
 class BrokerMessage(Struct, frozen=True, kw_only=True, eq=False):
@@ -72,21 +73,21 @@ class BrokerMessage(Struct, frozen=True, kw_only=True, eq=False):
 
     body: bytes
     reply_to: str = ""
-    """Where the answer goes; "" where none can."""
+    """The address of the answer; "" if there is none."""
     mailbox: str = ""
-    """The caller's mailbox, where `reply_to` is a place of its own within it for each answer."""
+    """The caller's mailbox, if `reply_to` is an address within it that differs for each answer."""
     correlation: str = ""
-    """Names the call: it comes back with the answer, and a cancel carries it."""
+    """The correlation id of the call: the answer and a cancel carry it."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """What travels beside the body: `key`, `deadline`, `kind`, and what the caller added."""
+    """The headers: `key`, `deadline`, `kind`, and those that the caller added."""
     count: int = 0
     """How often it was delivered before; 0 the first time."""
     settle: Callable[[Outcome], None] = unsettled
-    """Called exactly once, on the loop, where the broker wants acknowledgements."""
+    """Called exactly once, on the loop, if the broker wants acknowledgements."""
 
 
 Take: TypeAlias = Callable[[BrokerMessage], None]
-"""Must not raise: a broker's library would take it for a fault of its own."""
+"""Must not raise, because a broker's library would treat that as a fault of its own."""
 
 
 class Mailboxes:
@@ -95,7 +96,7 @@ class Mailboxes:
     put a request on the queue chooses its reply address, and the worker publishes with its own permissions. Without this
     rule the caller could have an answer published to any address of the broker.
 
-    `legal`: what an address on this wire is made of, besides being printable.
+    `legal`: the pattern of an address on this wire; it must be printable as well.
     """
 
     def __init__(self, where: Url, *usual: str, legal: str = ".+") -> None:
@@ -107,7 +108,7 @@ class Mailboxes:
         self._legal = re.compile(legal).fullmatch
 
     def hold(self, address: str) -> bool:
-        """Whether answers may go there."""
+        """Whether answers may be sent to this address."""
         return (
             self._matches(address) is not None
             and len(address) <= REPLY_TO_LENGTH
@@ -117,61 +118,61 @@ class Mailboxes:
 
 
 class Unroutable(Broken):
-    """No worker serves that address: the broker said so at once."""
+    """No worker serves that address; the broker reported it at once."""
 
 
 class Refused(Broken):
-    """The broker did not take the message and will not take it the next time: its queue is full, or we may not."""
+    """The broker did not take the message, and another try would not help: its queue is full, or we lack permission."""
 
 
 class NotTaken(ConnectionError):
-    """The broker has not got the message, that is certain, and may take it the next time."""
+    """The broker certainly has not got the message, and may take it at the next try."""
 
 
 class BrokerAdapter(Protocol):
-    """What a broker's library can do. Once it is open it reconnects by itself, with growing, jittered pauses of some
-    seconds at most, and renews what it consumes. It calls back on the loop."""
+    """What an engine implements. Once open it reconnects by itself, with growing, jittered pauses of at most some
+    seconds, and restores its consumers. It calls back on the loop."""
 
     name: str
-    """For words: "RabbitMQ", "NATS", ..."""
+    """The name for messages: "RabbitMQ", "NATS", ..."""
     limit: int
-    """The longest message the broker takes, in bytes."""
+    """The longest message that the broker takes, in bytes."""
     durable: bool
-    """Whether the broker keeps requests and answers while we are away. Where not, the calls that are out when it is
-    lost fail at once."""
+    """Whether the broker keeps requests and answers while we are disconnected. If not, the calls in flight fail at once
+    when it is lost."""
     on_state: Callable[[bool, str], None] | None
-    """Set by the channel or listener: called with False and why when the broker is lost, and again with each attempt to
-    come back that failed; with True when it is back."""
+    """Set by the channel or listener: called with False and the reason when the broker is lost and after each failed
+    try to reconnect, and with True when it is back."""
 
     async def open(self) -> None:
-        """Connect for the first time. Raises OSError, in words where the library has good ones."""
+        """Connect for the first time. Raises OSError, with a readable text if the library has one."""
 
     async def work(self, take: Take, prefetch: int) -> None:
-        """Take requests of the URL's address, in competition with other workers, `prefetch` unsettled at most."""
+        """Take requests from the URL's address, in competition with other workers, at most `prefetch` unsettled."""
 
     async def pause(self) -> None:
-        """Take no more requests (what is unsettled stays ours)."""
+        """Take no more requests; unsettled ones stay ours."""
 
     async def hear(self, take: Take) -> None:
-        """Take what everyone who serves this address gets: cancels and broadcasts. At most once."""
+        """Receive cancels and broadcasts, which go to all workers of the address. At most once."""
 
     async def mailbox(self, take: Take) -> str:
-        """Make an address of our own for answers, and take them (they are settled once they are read)."""
+        """Make an address of our own for answers, and receive them (they are settled once they are read)."""
 
     async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
         """Send a request to the URL's address; returns when the broker has it. `ttl`: seconds after which the caller
-        does not wait for it. Raises Unroutable, Refused, and ConnectionError when the broker is lost: NotTaken where it
-        has not got it, else it may or may not have it."""
+        does not wait for it. Raises Unroutable, Refused, and ConnectionError when the broker is lost: NotTaken if it
+        certainly has not got it, otherwise it may have it."""
 
     async def tell(self, letter: BrokerMessage) -> None:
-        """Send to everyone who serves the URL's address. Raises ConnectionError."""
+        """Send to all workers of the URL's address. Raises ConnectionError."""
 
     def answerable(self, letter: BrokerMessage) -> bool:
         """Whether the answer to this request would go to one of the `Mailboxes`."""
 
     async def answer(self, to: str, letter: BrokerMessage) -> None:
-        """Send to the mailbox at `to`; returns when the broker has it. A mailbox that is gone is no error. Raises
-        ConnectionError, Refused for what the broker will never take."""
+        """Send to the mailbox at `to`; returns when the broker has it. A mailbox that is gone is not an error. Raises
+        ConnectionError, and Refused for a message that the broker will never take."""
 
     async def close(self) -> None:
-        """Leave. What is unsettled goes back to the others."""
+        """Disconnect. Unsettled requests go back to the other workers."""

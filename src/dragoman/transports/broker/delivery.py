@@ -1,6 +1,6 @@
-"""One delivery of a broker as an `Exchange`: what is answered, streamed, joined and dropped of it.
+"""One delivery of a broker as an `Exchange`.
 
-It decides nothing about the queue: what is to be answered or put off it gives to its `Worker`, the listener.
+It decides nothing about the queue: it asks its `Worker`, the listener, to answer it or to put it off.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .contract import AGAIN, AHEAD, KEY, KIND, BrokerAdapter, BrokerMessage, Out
 log = logging.getLogger("dragoman.wire")
 
 AHEAD_QUEUE = 1_000
-"""Messages of one exchange that wait to be sent ahead of its answer; what is beyond that is dropped."""
+"""Messages of one exchange that wait to be sent ahead of its answer; further ones are dropped."""
 
 
 class Worker(Protocol):
-    """The listener, as its deliveries see it."""
+    """The listener, as its deliveries use it."""
 
     scheme: str
     tls: bool
@@ -33,20 +33,20 @@ class Worker(Protocol):
     asides: BackgroundTasks
 
     def put_off(self, delivery: Delivery, kind: str) -> None:
-        """There is no place for it now."""
+        """There is no slot for it now."""
 
     def answer(self, delivery: Delivery, answer: bytes | None) -> None:
-        """The exchange is over: answer, then settle."""
+        """The exchange has ended: answer, then settle."""
 
     async def deliver(self, to: str, letter: BrokerMessage) -> None:
-        """Send to a mailbox, until the broker has it. Broken when it will never take it."""
+        """Send to a mailbox, until the broker has it. Raises Broken when it will never take it."""
 
     def settle(self, delivery: Delivery, outcome: Outcome) -> None:
         """The end of a delivery."""
 
 
 class Delivery:
-    """An `Exchange`: one letter and its answer."""
+    """An `Exchange`: one broker message and its answer."""
 
     __slots__ = (
         "_ahead",
@@ -77,7 +77,7 @@ class Delivery:
         )
         self.gone: Callable[[], None] | None = None
         self.key = key
-        """The `bound_key` of the request; "" where it has no idempotency key."""
+        """The `bound_key` of the request; "" if it has no idempotency key."""
         self.name = key or f" {id(self)}"
         self.letter = letter
         self._worker = worker
@@ -100,8 +100,8 @@ class Delivery:
         return not self._over and self.tell(message)
 
     def tell(self, message: bytes) -> bool:
-        """Send a message to the caller's mailbox, at any time, after the answer too. False: it has none, or too many
-        wait already."""
+        """Send a message to the caller's mailbox, at any time, even after the answer. False: the caller has none, or
+        too many messages already wait."""
         if not self.letter.reply_to or len(self._ahead) >= AHEAD_QUEUE or len(message) > self._worker.post.limit:
             return False
         self._ahead.append(message)
@@ -119,26 +119,27 @@ class Delivery:
                 log.debug("%s: a message ahead of an answer is dropped: %s", self._worker.url, why)
 
     async def sent_ahead(self) -> None:
-        """Wait until what goes ahead of the answer is out."""
+        """Wait until the messages ahead of the answer are sent."""
         while self._pump is not None and not self._pump.done():
             await asyncio.wait([self._pump])
 
     def anew(self) -> Delivery:
-        """The same, as an exchange that was not handed on yet."""
+        """The same delivery as a new exchange."""
         again = Delivery(self._worker, self.letter, self.key, self.caller.identity)
         again.name, again._letters, again.followers = self.name, self._letters, self.followers
         self._over = True
         return again
 
     def join(self, letter: BrokerMessage) -> None:
-        """The same request came again while it runs here: the broker has lost us meanwhile, or the caller asks anew."""
+        """The same request has come again while it runs here: the broker lost our connection, or the caller sent it
+        again."""
         if letter.correlation == self.letter.correlation:
             self._letters.append(letter)
         else:
             self.followers.append(letter)
 
     def drop(self) -> None:
-        """The caller is gone."""
+        """The caller does not wait any more."""
         if self._over:
             return
         self._over = True
@@ -147,14 +148,14 @@ class Delivery:
         self._worker.settle(self, "nothing_owed")
 
     def settled(self, outcome: Outcome) -> None:
-        """Tell the broker."""
+        """Settle the delivery at the broker."""
         for letter in self._letters:
             letter.settle(outcome)
         self._letters.clear()
 
 
 class Broadcast:
-    """An `Exchange` for what everyone hears: nothing is owed."""
+    """An `Exchange` for a broadcast: no answer is owed."""
 
     __slots__ = ("caller", "gone", "request")
 
@@ -164,14 +165,14 @@ class Broadcast:
         self.gone: Callable[[], None] | None = None
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        """It is not waited for."""
+        """The caller does not wait for it."""
 
     def stream(self, message: bytes) -> bool:
-        """It is not heard."""
+        """The caller would not receive it."""
         return False
 
 
 def _sent_before(letter: BrokerMessage) -> int:
-    """How often its caller had sent it before."""
+    """How often the caller had sent it before."""
     text = letter.headers.get(AGAIN, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0

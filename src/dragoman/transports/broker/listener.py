@@ -1,22 +1,23 @@
-"""Who serves over a broker: a `Listener` that makes of every letter an `Exchange`.
+"""The serving end of a broker's wire: a `Listener` that makes every broker message an `Exchange`.
 
 Rules:
 
-- A delivery is settled once: after the broker has confirmed its answer, or at once where none is owed. An answer that
+- A delivery is settled once: after the broker has confirmed its answer, or at once if none is owed. An answer that
   the broker did not confirm is sent again when it is back.
-- Every delivery is settled, whatever is in it. A letter that is no JSON-RPC is answered where it says whom to answer,
-  else rejected (dead-letter). A request that was delivered `deliveries` times, and whose workers all died, is answered
-  with an error and rejected. One that asks for its answer elsewhere than in a mailbox (`contract.Mailboxes`), or has a
-  correlation above `limits.id_length`, is not run but counted (`refused`) and rejected.
-- Where a guard stands it sees the headers of every request, before anything of it is decoded or answered from memory, and
-  of every broadcast. What it denies is answered where that is possible, and counted (`refused`). A cancel needs no
-  guard: it names a call by a correlation that its caller alone knows.
+- Every delivery is settled, whatever it contains. A message that is not JSON-RPC is answered if it has a reply address,
+  otherwise rejected (dead-letter). A request that was delivered `deliveries` times to workers that died is answered
+  with an error and rejected. A request whose reply address is not a mailbox (`contract.Mailboxes`), or whose
+  correlation id is longer than `limits.id_length`, is not run but counted (`refused`) and rejected.
+- A guard sees the headers of every request, before anything of it is decoded or answered from recent answers, and
+  of every broadcast. A denied request is answered if that is possible, and counted (`refused`). A cancel is not
+  checked: it names a call by a correlation id that only its caller knows.
 - A request whose deadline has passed, or whose cancel came before it, is not run. Deadlines are times of day, so the
   clocks of the machines must agree.
-- What was answered lately is answered again from memory (or `Options.store`), not run again; what comes again and
-  is not found there runs with `Caller.redelivered`. A second copy of what runs here joins the first.
-- While there is no place for it a letter is kept, and offered again as a new exchange when another of ours has ended, or
-  after a pause; while draining it goes back to the others.
+- A request with a recent answer (here or in `Options.store`) gets that answer and is not run again; a redelivered
+  request
+  without one runs with `Caller.redelivered`. A second copy of a request that runs here joins the first.
+- A request for which there is no slot is kept, and offered again as a new exchange when another exchange has ended, or
+  after a pause; while draining it goes back to the other workers.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ log = logging.getLogger("dragoman.wire")
 PAUSES = (0.02, 1.0)
 """The first and the longest pause before an answer is sent again to a broker that has not said that it is lost."""
 OFFERS = (0.1, 1.0)
-"""The first and the longest pause before requests for which there was no place are offered again, though none of ours
-ended meanwhile: other wires share the place."""
+"""The first and the longest pause before requests for which there was no slot are offered again even if no exchange of
+this listener has ended: other wires share the slots."""
 
 
 async def begin(post: BrokerAdapter, where: Url, served: Servable, options: Options, *, name: str) -> BrokerListener:
-    """Open a post and serve at it. `name`: the address as it is shown. CannotListen; then the post is closed."""
+    """Open an adapter and serve at it. `name`: the address as it is shown. Raises CannotListen; then the adapter is
+    closed."""
     try:
         listener = BrokerListener(post, where, served, options, name)
         await post.open()
@@ -64,7 +66,7 @@ async def begin(post: BrokerAdapter, where: Url, served: Servable, options: Opti
 
 
 class BrokerListener:
-    """See the module's rules."""
+    """The serving end of a broker's wire."""
 
     def __init__(self, post: BrokerAdapter, where: Url, served: Servable, options: Options, name: str) -> None:
         self.post = post
@@ -83,11 +85,11 @@ class BrokerListener:
         default = min(options.limits.calls, options.limits.calls_per_channel)
         self._prefetch = number(where, "prefetch", default)
         self.refused = 0
-        """Requests that were rejected unread, because of their reply address or their correlation."""
+        """Requests that were rejected unread because of their reply address or their correlation id."""
         self._rejecting = OutageLog(self.url)
         self._recent = AnswerCache(options.limits, options.store)
         self._running: dict[str, Delivery] = {}
-        self._waiting: deque[Delivery] = deque()  # those of them for which there was no place
+        self._waiting: deque[Delivery] = deque()  # those of them for which there was no slot
         self._offering: asyncio.TimerHandle | None = None
         self._offers = backoff(*OFFERS)
         self._cancelled: OrderedDict[str, None] = OrderedDict()
@@ -100,7 +102,7 @@ class BrokerListener:
         self._ended: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Take letters from now on."""
+        """Take broker messages from now on."""
         self.post.on_state = self._state
         await self.post.hear(self._heard)
         await self.post.work(self._take, self._prefetch)
@@ -124,7 +126,7 @@ class BrokerListener:
 
     async def _end(self) -> None:
         until = self._loop.time() + (self._limits.write_timeout or 30.0)
-        if self._running:  # what is served was drained: only answers are on their way still
+        if self._running:  # the served object has drained: only answers are still being sent
             self._idle = self._loop.create_future()
             await asyncio.wait([self._idle], timeout=until - self._loop.time() if self.online else PAUSES[0])
         while self.asides and self._loop.time() < until and self.online:
@@ -154,7 +156,7 @@ class BrokerListener:
         self._rejecting.tell(f"{self.refused} requests rejected unread; the last one {words}")
 
     async def _admit(self, letter: BrokerMessage, guard: Guard) -> None:
-        """Ask the guard, and do what it says."""
+        """Ask the guard, and act on its decision."""
         try:
             verdict = await decide(guard, self._handshake(letter), self._limits.guard_timeout, self.url)
             if self._closing:
@@ -206,7 +208,7 @@ class BrokerListener:
             exchanged(self._served, delivery)
 
     def _wrong(self, letter: BrokerMessage) -> str | None:
-        """Why a request is rejected unread."""
+        """Why a request is rejected unread, or None."""
         if letter.reply_to and not self.post.answerable(letter):
             return f"wants its answer at {printable(letter.reply_to)!r}, which is no mailbox (see ?reply_to=)"
         if len(letter.correlation) > self._limits.id_length:
@@ -226,7 +228,7 @@ class BrokerListener:
         )
 
     def _again(self, delivery: Delivery, answer: object) -> bool:
-        """Answer with what was answered before, if that can be."""
+        """Answer with a recent answer, if there is one."""
         body = fitting(answer, delivery.letter.correlation, delivery.request)  # type: ignore[arg-type]
         if body is None:
             return False
@@ -239,7 +241,7 @@ class BrokerListener:
             exchanged(self._served, delivery)
 
     def _give_up(self, delivery: Delivery) -> None:
-        """No worker lived to answer it: say so, and set it aside."""
+        """Every worker died before it answered: answer with an error and dead-letter the request."""
         count = delivery.letter.count
         words = f"Internal error: given up after {count} deliveries, none of which was answered"
         log.error("%s: a request was delivered %d times and never answered; it is set aside", self.url, count)
@@ -251,7 +253,7 @@ class BrokerListener:
         self._aside(delivery, self._finish(delivery, failure(id, error) if owed else None, "reject"))
 
     def _heard(self, letter: BrokerMessage) -> None:
-        """The control address."""
+        """A message has come to the control address."""
         kind, correlation = letter.headers.get(KIND), letter.correlation
         if kind == CANCEL and correlation and len(correlation) <= self._limits.id_length:
             self._cancelled[correlation] = None
@@ -286,7 +288,7 @@ class BrokerListener:
     # -- answers out ------------------------------------------------------------------------------
 
     def put_off(self, delivery: Delivery, kind: str) -> None:
-        """There is no place for it now. (A requeue would come back at once, here, and count as a delivery.)"""
+        """There is no slot for it now. (A requeued request would come back here at once, and count as a delivery.)"""
         if kind == "draining" or self._closing:
             delivery._over = True
             self.settle(delivery, "retry")
@@ -297,7 +299,7 @@ class BrokerListener:
             self._offering = self._loop.call_later(next(self._offers), self._offer)
 
     def _offer(self) -> None:
-        """Those that wait, until there is no place for one."""
+        """Offer the waiting requests again, until there is no slot for one."""
         if self._offering is not None:
             self._offering.cancel()
             self._offering = None
@@ -321,7 +323,7 @@ class BrokerListener:
             self._offering = self._loop.call_later(next(self._offers), self._offer)
 
     def answer(self, delivery: Delivery, answer: bytes | None) -> None:
-        """The exchange is over: answer, then settle."""
+        """The exchange has ended: answer, then settle."""
         key, letter = delivery.key, delivery.letter
         if key:
             self._recent.keep(key, letter.correlation, answer or b"")
@@ -340,7 +342,7 @@ class BrokerListener:
             self._aside(delivery, self._finish(delivery, answer, "answered"))
 
     def _store(self, delivery: Delivery, answer: bytes | None, outcome: Outcome) -> None:
-        """Settle where nothing is sent; where workers share their answers, after it is shared."""
+        """Settle a delivery without an answer; if workers share their answers, after it is shared."""
         if self._recent.store is None or not delivery.key:
             self.settle(delivery, outcome)
         else:
@@ -350,7 +352,7 @@ class BrokerListener:
         self.asides.begin(self._surely(delivery, work))
 
     async def _surely(self, delivery: Delivery, work: Coroutine[Any, Any, None]) -> None:
-        """Whatever goes wrong in it, the delivery is settled."""
+        """Settle the delivery even if `work` fails."""
         try:
             await work
         except Exception:
@@ -366,13 +368,13 @@ class BrokerListener:
         if answer is not None:
             try:
                 await self.deliver(letter.reply_to, BrokerMessage(body=answer, correlation=letter.correlation))
-            except Broken as why:  # it would be refused the next time as well
+            except Broken as why:  # another try would be refused as well
                 log.error("%s: an answer cannot be sent, the request is set aside: %s", self.url, why)
                 outcome = "reject"
         self.settle(delivery, outcome)
 
     async def deliver(self, to: str, letter: BrokerMessage) -> None:
-        """Send to a mailbox, until the broker has it. Broken when it will never take it."""
+        """Send to a mailbox, until the broker has it. Raises Broken when it will never take it."""
         waits = None
         while True:
             try:

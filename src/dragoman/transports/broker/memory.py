@@ -1,7 +1,7 @@
-"""A broker within this process: `memory+broker:calculator`, on the contract that RabbitMQ, MQTT, NATS and Redis are on.
+"""A broker within this process: `memory+broker:calculator`, on the same contract as RabbitMQ, MQTT, NATS and Redis.
 
 For tests of what a service does over a broker, without one that runs: redeliveries, lost workers, dead letters, an
-outage (`broker().stop()`), all in the time that a few callbacks take. Grade of promise: at least once, while the process
+outage (`broker().stop()`), without delays. Delivery guarantee: at least once, while the process
 lives.
 
 Rules:
@@ -14,7 +14,7 @@ Rules:
   `Queue.dead`, the newest of it.
 - An answer goes to whatever is at its address, as with RabbitMQ's default exchange: a mailbox, or another queue. So the
   listener alone decides where answers may go.
-- Nothing is delivered from within a call of the post's: the loop delivers.
+- Nothing is delivered from within a call of the adapter's: the loop delivers.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from . import listener
 from .contract import BrokerMessage, Mailboxes, NotTaken, Outcome, Refused, Take, Unroutable
 
 LIMIT = 16 * 1024 * 1024
-"""The longest message, in bytes: RabbitMQ's default, so that what fits here fits there."""
+"""The longest message, in bytes: RabbitMQ's default, so that a message that fits here fits there."""
 MAX = 10_000
 """Requests that wait for one queue's workers."""
 BYTES = 64 * 1024 * 1024
 """The same in bytes: they are held in this process's memory."""
 DEAD = 1_000
-"""Dead letters of one queue; the oldest goes."""
+"""Dead letters kept for one queue; beyond that the oldest is dropped."""
 _QUERY = ("queue", "prefetch", "deliveries", "reply_to", "max", "bytes", "limit")
 
 
@@ -68,7 +68,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
 
 
 class _Entry(Struct, eq=False):
-    """A request in a queue: until when somebody waits for it, on the loop's clock."""
+    """A request in a queue, with the time until which its caller waits, on the loop's clock."""
 
     letter: BrokerMessage
     until: float
@@ -87,7 +87,7 @@ class _Worker:
 
 
 class Queue:
-    """One queue: what waits, who works, and what was set aside (`dead`)."""
+    """One queue: waiting requests, workers, and dead letters (`dead`)."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.dead: deque[BrokerMessage] = deque(maxlen=DEAD)
@@ -103,11 +103,11 @@ class Queue:
         return len(self._ready)
 
     def full(self, size: int, most: int, most_bytes: int) -> bool:
-        """Whether a request of so many bytes is one too many."""
+        """Whether a request of that many bytes is too much."""
         return len(self._ready) >= most or self._size + size > most_bytes
 
     def put(self, entry: _Entry, *, first: bool = False) -> None:
-        """Have it delivered; `first`: it was before the others."""
+        """Queue a request; `first`: before the others."""
         (self._ready.appendleft if first else self._ready.append)(entry)
         self._size += len(entry.letter.body)
         self.wake()
@@ -124,7 +124,7 @@ class Queue:
             worker = next((one for one in self.workers if one.taking and len(one.held) < one.prefetch), None)
             if worker is None:
                 return
-            self.workers.remove(worker)  # its turn comes again when the others had theirs
+            self.workers.remove(worker)  # its turn comes again after the others
             self.workers.append(worker)
             entry = self._ready.popleft()
             self._size -= len(entry.letter.body)
@@ -142,7 +142,7 @@ class Queue:
         self.wake()
 
     def give_back(self, worker: _Worker) -> None:
-        """What a worker held and did not settle goes to the others."""
+        """The requests that a worker held and did not settle go to the others."""
         held = list(worker.held.values())
         worker.held.clear()
         for entry in reversed(held):
@@ -151,7 +151,7 @@ class Queue:
 
 
 class MemoryBroker:
-    """What the posts of one event loop share. `stop` and `start` make an outage: what was confirmed is kept."""
+    """The broker of one event loop. `stop` and `start` simulate an outage: confirmed requests are kept."""
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
@@ -161,21 +161,21 @@ class MemoryBroker:
         self.online = True
 
     def queue(self, name: str) -> Queue:
-        """The queue of that name, made where it is not there."""
+        """The queue of that name, made if there is none."""
         if name not in self.queues:
             self.queues[name] = queue = Queue(asyncio.get_running_loop())
             queue.online = self.online
         return self.queues[name]
 
     def publish(self, to: str, letter: BrokerMessage) -> None:
-        """To the mailbox or the queue at an address; to nowhere where there is none."""
+        """Publish to the mailbox or the queue at an address; drop the message if there is none."""
         if (take := self.mailboxes.get(to)) is not None:
             asyncio.get_running_loop().call_soon(take, letter)
         elif (queue := self.queues.get(to)) is not None and not queue.full(len(letter.body), MAX, BYTES):
             queue.put(_Entry(letter, math.inf))
 
     def stop(self, why: str = "it was stopped") -> None:
-        """Be away: every post loses it, and what is unsettled will be delivered again."""
+        """Begin an outage: every adapter loses the broker, and unsettled requests will be delivered again."""
         self.online = False
         for queue in self.queues.values():
             queue.online = False
@@ -184,7 +184,7 @@ class MemoryBroker:
         self._say(why)
 
     def start(self) -> None:
-        """Be back, with everything that was confirmed."""
+        """End the outage; everything that was confirmed is still there."""
         self.online = True
         for queue in self.queues.values():
             queue.online = True
@@ -206,7 +206,7 @@ def broker() -> MemoryBroker:
 
 
 class MemoryPost:
-    """A `contract.BrokerAdapter` on it."""
+    """The `contract.BrokerAdapter` of this broker."""
 
     name = "The broker in memory"
     durable = True
