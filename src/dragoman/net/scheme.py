@@ -37,13 +37,13 @@ class Scheme(Struct, frozen=True, kw_only=True):
     open_bus: str = ""
     """`async (url, tls) -> Bus`: opens a bus; "" if the scheme has none."""
     unguarded: str = ""
-    """Why no guard (`Options.guard`) stands at its door, so that one that is given is refused; "" where one does."""
+    """Why it cannot ask a guard (`Options.guard`), so that `guard=` is refused; "" if it can."""
     socket: Literal["stream", "datagram", "unix", ""] = ""
     """The kind of socket from which several processes can accept, once it is bound."""
     alone: str = ""
-    """Why several processes cannot serve it; "" where they can."""
+    """Why several processes cannot serve it; "" if they can."""
     standard: bool = False
-    """It is the process's own standard input and output: nothing else may be written there, and it has one caller."""
+    """It is the standard input and output of this process: nothing else may be written there, and it has one caller."""
     packages: Mapping[str, str] = MappingProxyType({})
     """Third-party packages that it needs, with the extra of ours that installs each."""
 
