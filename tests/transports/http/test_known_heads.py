@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from dragoman.channel import Options
 from dragoman.jsonrpc.limits import Limits
 from dragoman.rpc.servable import ServableService
-from dragoman.transports.http.known_heads import _left, shaped
+from dragoman.transports.http.app import App
+from dragoman.transports.http.known_heads import KNOWN_HEADS, _left, shaped
 from tests.calculator import calculator
 
 from ..http_cases import answer
@@ -194,3 +196,65 @@ def test_what_is_left_out_of_an_essence_is_whole_lines_that_decide_nothing(
         assert mark
         assert name in (b"X-A", b"traceparent")
         assert not any(byte < 32 and byte != 9 for byte in value)
+
+
+# -- the ASGI face --------------------------------------------------------------------------------
+
+
+async def asgi_call(app: App, body: bytes, *more: tuple[bytes, bytes], **scope: Any) -> int:
+    """The status of one POST; the server has the body already."""
+    sent: list[Any] = []
+    fields = [
+        (b"host", b"127.0.0.1"),
+        (b"content-type", b"application/json"),
+        *more,
+        (b"content-length", b"%d" % len(body)),
+    ]
+    base = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": fields}
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body}
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    await app({**base, **scope}, receive, send)
+    status: int = sent[0]["status"]
+    return status
+
+
+async def test_an_asgi_head_that_is_new_with_every_request_is_known_by_what_matters() -> None:
+    scripted = Scripted(lambda x: x.respond(x.request))
+    app = App({"": scripted}, Options(limits=Limits(message_size=1000)))
+    for number in range(1, 200):
+        own = ((b"traceparent", b"%d" % number), (b"x-two", b"a"), (b"x-two", b"%d" % number))
+        more = own if number % 2 else (*own, (b"authorization", b"Bearer %d" % number))
+        assert await asgi_call(app, b" " * number, *more) == 200
+        x = await scripted.next()
+        told = {
+            "host": "127.0.0.1",
+            "content-type": "application/json",
+            "traceparent": str(number),
+            "x-two": f"a, {number}",
+            "content-length": str(number),
+        }
+        assert x.caller.headers == told | ({} if number % 2 else {"authorization": f"Bearer {number}"})
+        assert len(app.known.heads) == 1
+    assert await asgi_call(app, b" " * 1001) == 413  # the length is looked at with each request
+    for field, status in (
+        ((b"content-type", b"text/plain"), 415),
+        ((b"content-encoding", b"gzip"), 415),
+        ((b"origin", b"https://example.com"), 403),
+    ):
+        assert await asgi_call(app, b"1", field) == status
+    assert await asgi_call(app, b"1", path="/elsewhere") == 404
+    assert len(app.known.heads) == 1
+
+
+async def test_what_an_asgi_application_keeps_of_heads_is_bounded() -> None:
+    app = App({"": Scripted(lambda x: x.respond(x.request))})
+    for number in range(3000):
+        await asgi_call(app, b"1", (b"mcp-name", b"%d" % number), (b"x-%d" % number, b""), (b"x" * 70, b""))
+        assert len(app.known.heads) <= KNOWN_HEADS
+    await asgi_call(app, b"1", (b"mcp-name", b"x" * 5000))
+    assert all(len(head.headers.get(b"mcp-name", b"")) < 5000 for head in app.known.heads.values())

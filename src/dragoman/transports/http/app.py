@@ -30,6 +30,7 @@ from . import asgi_socket
 from .admission import admitted, handshake
 from .asgi import Event, Receive, ResponseWriter, RpcExchange, Scope, Send, answered, begin, remote, who
 from .documents import document_endpoint
+from .known_heads import KnownFields
 from .messages import JSON, JSON_LINES, Answer, Endpoint, Head, HttpRequest, Reply, collect
 from .policy import OriginPolicy, is_json, is_loopback
 from .refusals import failure, oversized, refusal, to_endpoint, turned_away, uncoded, unsupported
@@ -41,8 +42,6 @@ log = logging.getLogger("dragoman.http")
 NOTHING = {204: b"HTTP/1.1 204 No Content\r\n\r\n", 200: b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"}
 """The whole answer where none is owed, by its status."""
 HEALTH = ("/health", "/ready")
-_KNOWN = 256
-"""Heads that the ASGI face keeps; when there are more, all are forgotten."""
 
 
 @runtime_checkable
@@ -97,8 +96,8 @@ class App:
         self.described: dict[str, Endpoint] = {}
         """Documents that are the result of a method."""
         self.sockets: dict[str, Servable] = {}
-        self.known: dict[object, Head] = {}
-        """The ASGI face's: heads that were judged to be somebody's."""
+        self.known = KnownFields()
+        """The ASGI face's: heads of requests that something is served for."""
         for below, one in served.items():
             at = prefix.rstrip("/") + below.rstrip("/") if below else prefix or "/"
             self.sockets[at] = one
@@ -228,7 +227,7 @@ async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
             told = structs.replace(head, extra=(*head.extra, *verdict.headers))
     identity = None if verdict is None else verdict.identity
     if answer is None:
-        found = await _body(app, head, receive)
+        found = await _body(app, head, scope, receive)
         if found is None:
             return
         body, answer = found
@@ -263,21 +262,19 @@ async def _admitted(app: App, head: Head, scope: Scope) -> Admitted | Answer:
 
 
 def _head(app: App, scope: Scope) -> Head:
-    """What the head decides. Callers send the same one again and again, so what is a call is kept by its parts."""
+    """What the head decides. Callers send the same one again and again, so that of a call is kept by what matters of it."""
+    method, fields = scope["method"], scope["headers"]
+    place = (scope["path"], scope.get("raw_path"), scope.get("query_string"), scope.get("root_path"))
+    asked = (method, place, scope.get("server"))
     try:
-        place = (scope["path"], scope.get("query_string"), scope.get("root_path"), scope.get("server"))
-        key = (scope["method"], place, tuple(scope["headers"]))
-        known = app.known.get(key)
+        known = app.known.find(asked, fields)
     except TypeError:  # a server that gives lists
-        return _route(app, scope["method"], scope, upgrade=False)
-    if known is not None:
-        return known
-    head = _route(app, scope["method"], scope, upgrade=False)
-    if head.answer is None and (head.served is not None or head.endpoint is not None):
-        if len(app.known) >= _KNOWN:
-            app.known.clear()
-        app.known[key] = head
-    return head
+        return _route(app, method, scope, upgrade=False)
+    if known is None:
+        known = _route(app, method, scope, upgrade=False)
+        if known.served is not None or known.endpoint is not None:
+            app.known.learn(asked, fields, known)
+    return known
 
 
 def _route(app: App, method: str, scope: Scope, *, upgrade: bool) -> Head:
@@ -299,12 +296,12 @@ def _route(app: App, method: str, scope: Scope, *, upgrade: bool) -> Head:
     return head
 
 
-async def _body(app: App, head: Head, receive: Receive) -> tuple[bytes, Answer | None] | None:
+async def _body(app: App, head: Head, scope: Scope, receive: Receive) -> tuple[bytes, Answer | None] | None:
     """The body, or the answer to one that is too large or too slow; None when the caller went away."""
     allowed = app.limits.message_size
-    length = head.headers.get(b"content-length", b"0")
-    if length.isdigit() and int(length) > allowed:
-        return b"", oversized(head, allowed, int(length))
+    for name, length in scope["headers"]:
+        if name == b"content-length" and length.isdigit() and int(length) > allowed:
+            return b"", oversized(head, allowed, int(length))
     steps = receive().__await__()
     try:
         first = next(steps)

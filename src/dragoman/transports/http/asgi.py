@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from ...channel import Caller, Identity
 from ...jsonrpc.errors import Refusal
 from ...net.scheme import is_tls
+from .known_heads import with_own
 from .messages import JSON, JSON_LINES, Answer, Head, Lines
 from .refusals import failure, rpc_answer
 
@@ -256,7 +257,7 @@ def who(head: Head, scope: Scope, identity: Identity | None = None) -> Caller:
         scheme=scheme,
         remote=remote(scope),
         path=head.path,
-        headers=head.told(),
+        headers=head.told() if head.settled is None else with_own(head, scope["headers"]),
         tls=is_tls(scheme),
         identity=identity,
     )

@@ -5,6 +5,8 @@ decide nothing: a `traceparent`, a date, an id. So a head is known by its bytes;
 without the `Content-Length` line; and by its lines without that one and those that do not matter. A known head costs one
 look-up, two, or those and a look at each such line.
 
+An ASGI server has read the head already: there it is known by its fields that matter (`KnownFields`).
+
 Rules:
 
 - Nothing that is kept depends on the moment: what is served decides about being busy or draining.
@@ -17,7 +19,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -42,6 +44,14 @@ _LENGTH_LINE = re.compile(rb"[Cc]ontent-[Ll]ength: ([0-9]{1,15})")
 _INDIFFERENT = re.compile(
     rb"(?!(?:%b)[ \t]*:)[A-Za-z0-9!#$%%&'*+.^_`|~-]+:[^\x00-\x08\x0a-\x1f\x7f]*" % MATTERS.encode(), re.IGNORECASE
 )
+
+_DECIDES = re.compile(
+    rb"(?:%b)" % MATTERS.replace("content-[a-z]+", "content-(?!length$)[a-z]+").encode(), re.IGNORECASE
+)
+_NAMES = 1024
+"""Field names of which it is kept whether they matter; when there are more, all are forgotten."""
+_NAME_SIZE = 64
+"""Longest one of them: others count as fields that matter, so a head with one is read anew each time."""
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Kept: TypeAlias = tuple[tuple[int, ...], tuple[bytes, ...]]
@@ -148,6 +158,48 @@ class KnownHeads:
         self.kept.clear()
         self._layouts.clear()
         self._harmless.clear()
+
+
+class KnownFields:
+    """The heads that an ASGI application knows, by their fields that decide something. Content-Length is none of those:
+    it is looked at with each request."""
+
+    __slots__ = ("_decide", "heads")
+
+    def __init__(self) -> None:
+        self.heads: dict[Hashable, Head] = {}
+        self._decide: dict[bytes, bool] = {}
+
+    def find(self, asked: Hashable, fields: Sequence[tuple[bytes, bytes]]) -> Head | None:
+        """The head that was kept for what is asked for, with these fields. TypeError where they are not hashable."""
+        decide = self._decide
+        return self.heads.get((asked, tuple([field for field in fields if decide.get(field[0], True)])))
+
+    def learn(self, asked: Hashable, fields: Sequence[tuple[bytes, bytes]], head: Head) -> None:
+        """Keep it, without the fields that do not matter: those are the request's own."""
+        kept = tuple([field for field in fields if _DECIDES.fullmatch(field[0]) is not None])
+        if sum(len(name) + len(value) for name, value in kept) > KNOWN_HEAD_SIZE:
+            return
+        for name, _ in fields:
+            if len(name) <= _NAME_SIZE:
+                if len(self._decide) >= _NAMES:
+                    self._decide.clear()
+                self._decide[name] = _DECIDES.fullmatch(name) is not None
+        head.headers = {name: value for name, value in head.headers.items() if _DECIDES.fullmatch(name) is not None}
+        head.settled = head.told()
+        if len(self.heads) >= KNOWN_HEADS:
+            self.heads.clear()
+        self.heads[asked, kept] = head
+
+
+def with_own(head: Head, fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers of a request whose head is known by some of its fields, as `Caller.headers` has them."""
+    texts = {} if head.settled is None else head.settled.copy()
+    for raw, value in fields:
+        if raw not in head.headers:
+            name, text = raw.decode("latin-1"), value.decode("latin-1").strip()
+            texts[name] = f"{texts[name]}, {text}" if name in texts else text
+    return texts
 
 
 def _keep(kept: dict[_Key, Head], key: _Key, head: Head) -> None:
