@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman import Broken, CallTimeout, Closed, Context, Limits, LocalError, Service, connect, serve
+from dragoman import Broken, CallTimeout, Closed, Context, Limits, LocalError, RpcError, Service, connect, serve
 from dragoman.channel import Channel, ChannelError, Receiver
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.call import STEPS
@@ -345,3 +345,27 @@ async def test_a_batch_whose_answers_cannot_be_put_together_is_answered_element_
     assert [(answer["id"], answer["error"]["code"]) for answer in failed] == [(1, -32603), (2, -32603)]
     assert [(answer["id"], answer["result"]) for answer in done] == [(1, 1), (2, 2)]
     assert sizes == [0, 0]  # what it was told they take is what they take
+
+
+async def test_middleware_may_try_a_call_of_a_batch_again_when_the_batch_is_gone() -> None:
+    tried: list[int] = []
+    api = Service("api")
+
+    @api.method
+    async def flaky() -> int:
+        tried.append(len(tried))
+        if len(tried) == 1:
+            raise RpcError("not yet", code=7)
+        return len(tried)
+
+    async def again(call: Call, next: Next) -> Any:
+        try:
+            return await next(call)
+        except RpcError:
+            return await next(call)
+
+    url = "memory:again"
+    async with serve(api, urls=[url]), connect(url, middleware=[again]) as peer, asyncio.timeout(30):
+        async with peer.batch() as batch:
+            found = batch.call("flaky")
+        assert (found.result(), tried) == (2, [0, 1])

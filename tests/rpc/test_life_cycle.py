@@ -205,6 +205,8 @@ async def test_awaiting_a_call_inside_its_batch_says_why_that_would_never_end() 
                 return await total
 
             waiting = asyncio.create_task(later())  # another task may wait: the block goes on without it
+            await asyncio.sleep(0)
+            assert not waiting.done()
         assert (await waiting, await total, total.result()) == (19, 19, 19)
 
 

@@ -14,7 +14,7 @@ from dragoman.rpc.dispatch import Dispatcher
 from dragoman.rpc.runner import Runner
 from dragoman.rpc.servable import ServableService
 
-SMALL = SERVER.but(message_size=300, calls=1)
+SMALL = SERVER.but(message_size=300, response_size=300, calls=1)
 
 
 def holding(limits: Limits = SERVER) -> tuple[Service, asyncio.Event]:
@@ -24,6 +24,10 @@ def holding(limits: Limits = SERVER) -> tuple[Service, asyncio.Event]:
     async def hold(text: str = "") -> int:
         await gate.wait()
         return len(text)
+
+    @api.method
+    async def big() -> str:
+        return "x" * 400
 
     return api, gate
 
@@ -41,6 +45,9 @@ async def test_limits_hold_for_what_is_wrapped_already(url: str, its_own: bool) 
         with pytest.raises(RpcError) as caught:
             await peer.call("hold", ["x" * 400])
         assert (caught.value.data["limit"], caught.value.data["allowed"]) == ("message_size", 300)
+        with pytest.raises(RpcError) as caught:
+            await peer.call("big")
+        assert (caught.value.data["limit"], caught.value.data["allowed"]) == ("response_size", 300)
         first = asyncio.create_task(peer.call("hold", ["xyz"]))
         while not served.gate.in_flight:  # noqa: ASYNC110  (for what no event tells)
             await asyncio.sleep(0)

@@ -157,6 +157,7 @@ def test_ping_may_come_before_initialize_on_a_channel() -> None:
     """basic/lifecycle: no requests "other than pings before the server has responded to the `initialize` request"."""
     assert admit(request("ping"), None, EVERYTHING) is not None
     assert refused(request("ping"), channel=False).code == -32602
+    assert refused(request("ping"), offer([r.R2026_07])).code == -32602
 
 
 def test_every_fault_of_the_params_is_told() -> None:

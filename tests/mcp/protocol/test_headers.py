@@ -78,11 +78,16 @@ def test_marked_wrongly(bad: dict[str, Any]) -> None:
 
 
 def test_a_schema_without_end() -> None:
-    deep: dict[str, Any] = {}
-    for _ in range(10_000):
-        deep = {"properties": {"a": deep}}
-    with pytest.raises(ValueError, match="deep"):
-        marked(deep)
+    def deep(levels: int) -> dict[str, Any]:
+        found: dict[str, Any] = {"type": "string", "x-mcp-header": "Deepest"}
+        for _ in range(levels):
+            found = {"properties": {"a": found}}
+        return found
+
+    assert [one.path for one in marked(deep(64))] == [("a",) * 64]
+    for levels in (65, 10_000):
+        with pytest.raises(ValueError, match="more than 64 levels deep"):
+            marked(deep(levels))
 
 
 @pytest.mark.parametrize(
@@ -171,6 +176,7 @@ GOOD = {"Mcp-Method": "tools/call", "Mcp-Name": "deploy"}
         ({"count": 42}, {"Mcp-Param-Count": "42.0"}),
         ({"count": 42.0}, {"Mcp-Param-Count": "42"}),
         ({"count": -7}, {"Mcp-Param-Count": "-7"}),
+        ({"count": 2**53 - 1}, {"Mcp-Param-Count": "9007199254740991"}),
         ({"dry": True}, {"Mcp-Param-Dry": "true"}),
         ({"place": {"town": "A"}}, {"Mcp-Param-Town": "A"}),
         ({"place": "A"}, {}),
