@@ -1,4 +1,4 @@
-"""The guard at HTTP's door: asked about each request by its head, before its body is read or a WebSocket accepted."""
+"""Asks the guard about an HTTP request by its head, before its body is read or a WebSocket accepted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .refusals import refusal
 
 
 async def admitted(guard: Guard, handshake: Handshake, head: Head, timeout: float | None) -> Admitted | Answer:
-    """What a guard says of a request; where it does not let it in, the answer to it."""
+    """The guard's decision about a request; if it denies, the answer."""
     verdict = await decide(guard, handshake, timeout, head.path)
     if isinstance(verdict, Denied):
         return refusal(head, verdict.status, verdict.reason, tuple(verdict.headers))
@@ -27,7 +27,7 @@ def handshake(
     remote: str,
     certificate: object = None,
 ) -> Handshake:
-    """What the guard sees of a request. `authority`: the Host, or what the target has in its place."""
+    """What the guard sees of a request. `authority`: the Host, or the authority in the target."""
     target = head.target if head.target.startswith(b"/") else b"/" + head.target.partition(b"://")[2].partition(b"/")[2]
     return Handshake(
         scheme=scheme,
@@ -40,7 +40,7 @@ def handshake(
 
 
 class Admission:
-    """A guard at work on one request; `decided` is called once `verdict` is there."""
+    """A guard that is deciding about one request; `decided` is called once `verdict` is set."""
 
     __slots__ = ("_task", "verdict")
 
@@ -58,5 +58,5 @@ class Admission:
         self._task.add_done_callback(done)
 
     def cancel(self) -> None:
-        """It is not waited for any more."""
+        """The decision is not needed any more."""
         self._task.cancel()

@@ -1,12 +1,12 @@
-"""The HTTP app: endpoints by path, and the ASGI face.
+"""The HTTP application: endpoints by path, and the ASGI interface.
 
-One `App` has two faces: it is an ASGI application (`await app(scope, receive, send)`), and
+One `App` has two interfaces: it is an ASGI application (`await app(scope, receive, send)`), and
 `http_server` serves the same object on the native front. Rules of both:
 
-- `route` looks at the head alone and says who the request goes to, or what turns it away.
-- The path is the endpoint, to the letter ("/a" is not "/a/"); other paths are 404. A JSON-RPC
+- `route` examines only the head and decides which endpoint gets the request, or which answer refuses it.
+- The path must match exactly ("/a" is not "/a/"); other paths are 404. A JSON-RPC
   endpoint takes POST (405 else) of JSON that is not compressed (415 else) up to `limits.message_size` (413 else).
-- Beside it stand what `Servable.routes()` offers, `/health` and `/ready`, by GET and HEAD. `/health` is 503 while
+- In addition there are the documents of `Servable.routes()`, `/health` and `/ready`, by GET and HEAD. `/health` is 503 while
   draining; `/ready` also while `Options.unready` has a reason, so that new work goes elsewhere. These two answer for
   any Host.
 - What is served may be `HttpEndpoints`: endpoints of its own by their paths, given the one it is
@@ -46,14 +46,14 @@ HEALTH = ("/health", "/ready")
 
 @runtime_checkable
 class HttpEndpoints(Protocol):
-    """Something served with endpoints of its own on HTTP, in place of POSTs of single messages."""
+    """A served object with HTTP endpoints of its own, instead of one for POSTs of single messages."""
 
     def http_endpoints(self, at: str) -> Mapping[str, Endpoint]:
-        """By path; `at` is the path at which it is served."""
+        """The endpoints by path; `at` is the path at which the object is served."""
 
 
 class Life(Protocol):
-    """What starts before all that is served, and stops after it."""
+    """Something that starts before the served objects and stops after them."""
 
     async def start(self) -> None:
         """Begin."""
@@ -67,7 +67,7 @@ class App:
 
     `served` maps the path below `prefix` ("" for the one at the prefix itself) to what is served
     there. `methods=False` leaves WebSocket upgrades alone; `upgrade=False` leaves them out. `before`
-    starts before what is served and stops after it, with an ASGI server's lifespan. `names`: see `OriginPolicy`.
+    starts before the served objects and stops after them, with an ASGI server's lifespan. `names`: see `OriginPolicy`.
     """
 
     def __init__(
@@ -116,11 +116,12 @@ class App:
     def route(
         self, method: str, path: str, query: str, headers: dict[bytes, bytes], *, loopback: bool, upgrade: bool = False
     ) -> Head:
-        """Where a request goes, by its head. `loopback`: it came to a loopback address; `upgrade`: it is a WebSocket's."""
+        """The route of a request, from its head. `loopback`: it came to a loopback address; `upgrade`: it is a
+        WebSocket's."""
         head = Head(method=method, path=path, query=query, headers=headers)
         head.answer, head.extra = self.guard.check(headers, loopback)
         if head.answer is not None and head.answer.status == 421 and path in HEALTH and self.methods:
-            head.answer = None  # who looks after a server calls it by any name
+            head.answer = None  # monitoring may use any name for the server
         if method == "OPTIONS" and head.answer is None:
             head.answer = self.guard.preflight(headers, head.extra)
         if head.answer is not None:
@@ -153,14 +154,14 @@ class App:
         return head
 
     def _has_a_guard(self, head: Head) -> bool:
-        """Does the guard decide about it? About whatever is served; not about a refusal, nor about who asks whether we
-        live."""
+        """Whether the guard decides about a request: if it goes to a served object. Not if it is refused anyway, nor for
+        health checks."""
         if head.answer is None:
             return True
         return head.answer.status == 200 and head.path not in HEALTH
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
-        """What is served starts and stops with the server."""
+        """The served objects start and stop with the ASGI server."""
         for moment, name in (("startup", "start"), ("shutdown", "stop")):
             await receive()
             parts: Sequence[Life] = (*((self._before,) if self._before is not None else ()), *self.served)
@@ -254,7 +255,7 @@ async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _admitted(app: App, head: Head, scope: Scope) -> Admitted | Answer:
-    """What the guard says of a request; where it does not let it in, the answer to it."""
+    """The guard's decision about a request; if it denies, the answer."""
     guard = app.options.guard
     assert guard is not None  # it is guarded
     seen = handshake(head, scope.get("scheme", "http"), head.headers.get(b"host", b""), scope["headers"], remote(scope))
@@ -280,7 +281,7 @@ def _head(app: App, scope: Scope) -> Head:
 def _route(app: App, method: str, scope: Scope, *, upgrade: bool) -> Head:
     path: str = scope["path"]
     root: str = scope.get("root_path", "").rstrip("/")
-    if root and (path == root or path.startswith(root + "/")):  # it begins with where the app is mounted
+    if root and (path == root or path.startswith(root + "/")):  # the path begins with the mount point
         path = path[len(root) :]
     server = scope.get("server")
     loopback = server is not None and is_loopback(server[0])
@@ -305,7 +306,7 @@ async def _body(app: App, head: Head, scope: Scope, receive: Receive) -> tuple[b
     steps = receive().__await__()
     try:
         first = next(steps)
-    except StopIteration as there:  # servers that have the body already: no clock is needed
+    except StopIteration as there:  # the server already has the body: no time-out is needed
         event: Event = there.value
         if event["type"] == "http.disconnect":
             return None
@@ -334,7 +335,7 @@ async def _body(app: App, head: Head, scope: Scope, receive: Receive) -> tuple[b
 
 
 class _Begun:
-    """An awaitable whose first step has been taken."""
+    """An awaitable whose first step was already taken."""
 
     __slots__ = ("_first", "_steps")
 

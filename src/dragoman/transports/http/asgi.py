@@ -1,7 +1,7 @@
-"""The turns of the ASGI face: what goes out for one request, and who is there to take it.
+"""The answers of the ASGI interface: what is sent for one request, and whether its caller is still there.
 
-An answer that is whole goes out as two events; an answer that goes on waits in a list until the
-server in front has taken it, while somebody watches whether the caller leaves.
+A complete answer is sent as two events. A streamed answer waits in a list until the server in front has
+taken it, while a watch notices whether the caller leaves.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ async def answered(head: Head, answer: Answer, send: Send) -> None:
 
 
 class Watch:
-    """Sees a caller leave while it is being answered.
+    """Notices that a caller leaves while it is being answered.
 
-    The server is asked once. After the end of the body it has nothing to say but `app.disconnect`; one that says
-    anything else at once would say it again and again, and a loop of such answers starves everything beside it.
+    The server is asked once. After the end of the body it may only send `http.disconnect`; a server that sends
+    another event at once would send it again and again, and a loop reading these would starve everything else.
     """
 
     __slots__ = ("_receive", "_task")
@@ -71,7 +71,7 @@ class Watch:
 
     @staticmethod
     def _stays(task: asyncio.Task[bool]) -> bool:
-        """Was the watch ended by something else than the caller's leaving?"""
+        """Whether the watch ended for another reason than the caller's leaving."""
         return not task.cancelled() and task.exception() is None and not task.result()
 
     async def _watch(self) -> bool:
@@ -105,7 +105,7 @@ class RpcExchange:
 
     @property
     def caller(self) -> Caller:
-        """Made when someone asks: most handlers never do."""
+        """Made on first use: most handlers never use it."""
         if self._caller is None:
             self._caller = who(self.head, self._scope, self._identity)
         return self._caller
@@ -120,11 +120,11 @@ class RpcExchange:
             self._waiter.set_result(None)
 
     def stream(self, message: bytes) -> bool:
-        """False: an answer in JSON has nothing ahead of it."""
+        """False: an answer in JSON cannot have messages ahead of it."""
         return False
 
     async def wait(self, receive: Receive) -> Answer | None:
-        """The answer; None when the caller went away before."""
+        """The answer; None if the caller went away before."""
         self._waiter = asyncio.get_running_loop().create_future()
         watch = Watch(receive)
         try:
@@ -137,7 +137,7 @@ class RpcExchange:
 
 
 class ResponseWriter:
-    """The reply of an endpoint on the ASGI face."""
+    """The reply of an endpoint on the ASGI interface."""
 
     __slots__ = (
         "_events",
@@ -157,10 +157,10 @@ class ResponseWriter:
     def __init__(self, head: Head, high: int) -> None:
         self._head, self._high = head, high
         self.answer: Answer | None = None
-        """The whole of it, where nothing of it was sent before."""
+        """The complete answer, if nothing of it was sent before."""
         self.gone: Callable[[], None] | None = None
         self.resumed: Callable[[], None] | None = None
-        self.doubted: Callable[[], None] | None = None  # the server in front sees by itself who has gone
+        self.doubted: Callable[[], None] | None = None  # the server in front notices it by itself
         self._events: list[Event] = []
         self._size = 0
         self._started = self._over = self._left = False
@@ -200,7 +200,7 @@ class ResponseWriter:
             answer = failure()
             self.respond(answer.status, answer.headers, answer.body)
         elif not self._over:
-            self._over = self._left = True  # the server in front sees an answer without an end, and cuts it off
+            self._over = self._left = True  # the server in front aborts an answer without an end
 
     def _put(self, event: Event) -> None:
         if not self._over and not self._left:
@@ -228,7 +228,7 @@ class ResponseWriter:
                 self._waiter = asyncio.get_running_loop().create_future()
                 if not await watch.wait(self._waiter):
                     return
-        except OSError as why:  # how a server may tell that the caller is gone (ASGI 2.4)
+        except OSError as why:  # a server may report in this way that the caller is gone (ASGI 2.4)
             log.debug("%s: %.200r", self._head.path, str(why))
         finally:
             self._events.clear()
@@ -245,13 +245,13 @@ class ResponseWriter:
 
 
 def remote(scope: Scope) -> str:
-    """The far end's address in words."""
+    """The far end's address as text."""
     client = scope.get("client")
     return "" if client is None else f"{client[0]}:{client[1]}"
 
 
 def who(head: Head, scope: Scope, identity: Identity | None = None) -> Caller:
-    """Who sent a request."""
+    """The caller of a request."""
     scheme: str = scope.get("scheme", "http")
     return Caller(
         scheme=scheme,

@@ -1,9 +1,9 @@
 """The ASGI `websocket` scope as a channel.
 
-The server in front speaks the protocol (frames, pings, close handshakes); this carries whole
-messages. What leaves is what the server takes: nothing of it for `limits.write_timeout` breaks the
-channel. A message above `limits.message_size` is refused and the channel lives on, because the
-server has taken it whole; its own limit may close the wire before (uvicorn's is 16 MiB).
+The server in front speaks the protocol (frames, pings, close handshakes); this class carries complete
+messages. If the server takes nothing for `limits.write_timeout`, the
+channel breaks. A message above `limits.message_size` is refused and the channel goes on, because the
+server has read all of it; the server's own limit may close the wire before (uvicorn's is 16 MiB).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def run(
     send: Send,
     admitted: Admitted,
 ) -> None:
-    """Accept the WebSocket and serve it until it ends, at the latest when its admission does."""
+    """Accept the WebSocket and serve it until it ends, at the latest when its admission expires."""
     accepted: Event = {"type": "websocket.accept"}
     offer = options.subprotocol or served.subprotocol
     if offer is not None and offer in scope.get("subprotocols", ()):
@@ -79,7 +79,7 @@ class AsgiSocket:
         self._receiver: Receiver | None = None
         self._opened = asyncio.Event()
         self._queue: deque[bytes | None] = deque()
-        """What is to be sent; None: close."""
+        """Messages to be sent; None: close."""
         self._size = 0
         self._wake = asyncio.Event()
         self._waiters = Waiters()

@@ -1,19 +1,19 @@
-"""One wire of the native HTTP front: HTTP/1.1 and 1.0 on `asyncio.Protocol`.
+"""One connection of the native HTTP server: HTTP/1.1 and 1.0 on `asyncio.Protocol`.
 
 Rules:
 
 - Requests are parsed on and started while earlier ones run; answers leave in the order of the
-  requests, all of one wake-up in one write. At most `PIPELINE` run at once; then nothing more is
-  read. Nothing is read either while the far end does not read.
+  requests, all of one wake-up in one write. At most `PIPELINE` run at once; then reading stops.
+  It also stops while the far end does not read.
 - Heads that are too long (431) or too slow (408), bodies that are too long (413) or too slow (408)
-  end the wire. What still comes in is read and dropped for a moment, lest a reset eat the answer.
-- Heads repeat, so what llhttp and `App.route` found out about one is kept: see `known_heads`.
-- Where a guard stands, requests are started one behind the other as it admits them. While it decides nothing is read, so
-  a body that has not come by then is only asked for ("100 Continue") and read once its request is admitted.
-- What the connection waits for is its stage: one of `STAGES`, the table of what ends the waiting.
-- A far end that closes its sending side still gets its answers. Whether it has gone altogether
-  only shows when something is sent, so up to two interim responses ("100 Continue", which every
-  client skips; RFC 9110, 15.2) ask, or in a begun answer what its endpoint has for that; then
+  end the connection. Incoming bytes are read and dropped for a moment, because a reset could destroy the answer.
+- Heads repeat, so what llhttp and `App.route` found out about a head is cached: see `known_heads`.
+- With a guard, requests are started one after another as it admits them. While it decides nothing is read, so
+  a body that has not come by then is only requested ("100 Continue") and read once its request is admitted.
+- The state of waiting is a stage: one of `STAGES`, the table of time-outs.
+- A far end that closes its sending side still gets its answers. Whether it has closed the other side as well
+  only shows when something is sent. So up to two interim responses ("100 Continue", which every
+  client skips; RFC 9110, 15.2) are sent as probes, or in a begun answer what its endpoint has for that; then
   `gone` is called.
 - What a far end can cause at will is logged in one line at debug level.
 """
@@ -39,13 +39,13 @@ from .responses import PipelinedResponse, ResponseWriter, RpcExchange, joining
 from .stages import CONTINUE, FLUSHING, IDLE, LINGERING, NEVER, NO_LOOK_YET, NOTHING, PROBING, STAGES, probe, stage_of
 
 PIPELINE = 64
-"""Requests of one wire that run at once."""
+"""Requests of one connection that run at once."""
 _BATCH = 256 * 1024
 """Bytes of answers that are written at once rather than at the end of the wake-up."""
 
 
 class ServerConnection(asyncio.BufferedProtocol):
-    """One wire of the listener."""
+    """One connection of the listener."""
 
     __slots__ = (
         "_busy",
@@ -84,31 +84,31 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.full = False
         """The far end does not read."""
         self.last = False
-        """No further request is taken."""
+        """No further request is accepted."""
         self.eof = False
         self.retiring = False
-        """The listener is closing: idle connections go at once, the others after their answers."""
+        """The listener is closing: idle connections close at once, the others after their answers."""
         self.grace = False
-        """While retiring: a request that may be on its way is waited for."""
+        """While retiring: wait for a request that may be on its way."""
         self.stage = NOTHING
         self._busy = self._paused = self._fault = self._over = False
         self.owed: list[PipelinedResponse] = []
-        """The turns in the order of their requests."""
+        """The responses in the order of their requests."""
         self.waiting: RequestQueue | None = None
         self._out: list[bytes] = []
         self._out_size = self.unsent = self.probes = self._held = 0
         self._room = self.app.limits.message_size
-        """How much more is read and dropped while lingering."""
+        """How many more bytes are read and dropped while lingering."""
         self.parser: RequestParser | None = None
         self._into = read_buffer()
 
     @property
     def state(self) -> int:
-        """Where in a request it is."""
+        """The position within a request."""
         return OVER if self._over else BETWEEN if self.parser is None else self.parser.state
 
     def caller(self, head: Head, asked: Request | None = None, scheme: str = "http") -> Caller:
-        """Who sent a request."""
+        """The caller of the requests."""
         secure = self.door.tls
         texts, identity = head.texts, None
         if asked is not None:
@@ -127,7 +127,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     # -- the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
+        transport = cast(asyncio.Transport, transport)  # uvloop's transports are not a subclass
         self.transport = transport
         peer = transport.get_extra_info("peername")
         self.remote = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else ""
@@ -157,7 +157,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._settle()
 
     def _happened(self, parser: RequestParser, data: bytes) -> None:
-        """Take what these bytes brought to an end."""
+        """Handle what these bytes completed."""
         for event in parser.feed(data):
             if self.last or self._over:
                 break
@@ -176,7 +176,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.door.partial.kept(self, self._held, None)
 
     def _surplus(self, data: bytes) -> None:
-        """What comes behind the last request: a WebSocket's that is not admitted yet, or to be dropped."""
+        """Bytes behind the last request: those of a WebSocket that is not admitted yet, or to be dropped."""
         if self.waiting and self.waiting.surplus(data):
             return
         self._room -= len(data)
@@ -189,7 +189,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.waiting.drop_part()
         if self.door.tls or self.transport is None or not (self.owed or self.waiting):
             return False
-        self.last = self._over = True  # what came in part will never be whole
+        self.last = self._over = True  # an incomplete request will never be completed
         self._settle()
         return True
 
@@ -219,13 +219,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._settle()
 
     def _resume(self) -> None:
-        """Tell the endpoint whose turn it is that it may go on."""
+        """Tell the endpoint of the first response that it may go on."""
         turn = self.owed[0] if self.owed else None
         if isinstance(turn, ResponseWriter) and turn.resumed is not None and not self.full:
             turn.resumed()
 
     def _known(self, data: bytes) -> bytes:
-        """Take the requests at the beginning of `data` whose heads are known; what is left is for the parser."""
+        """Take the requests at the beginning of `data` whose heads are cached; the parser takes the rest."""
         known = self.door.heads
         at, end = 0, data.find(b"\r\n\r\n")
         while end > at:
@@ -252,7 +252,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return data[at:] if at else data
 
     def _upgrade(self, asked: Request, raw: bytes, rest: bytes) -> None:
-        """Hand the transport over to a WebSocket; `raw` is its handshake, `rest` what came after it."""
+        """Hand the transport over to a WebSocket; `raw` is its handshake, `rest` the bytes after it."""
         transport, head = self.transport, asked.head
         if transport is None or head.socket is None:
             return
@@ -287,7 +287,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     # -- requests
 
     def refuse(self, answer: Answer, head: Head | None = None) -> None:
-        """Answer what cannot be served, after the answers to what came before, and take nothing more."""
+        """Answer a request that cannot be served, after the answers to the requests before it, and accept no further
+        request."""
         if answer.reason and head is not None and head.endpoint is not None:
             answer = to_endpoint(answer)
         log.debug("%s refused with %d: %s", self.remote, answer.status, printable(answer.body.decode("latin-1")))
@@ -303,7 +304,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._settle()
 
     def take(self, head: Head, body: bytes, asked: Request | None = None) -> None:
-        """A whole request. `asked`: itself, where it is more than head and body."""
+        """A complete request has come. `asked`: the request itself, if it is more than head and body."""
         if not head.keep:
             self.last = True
         if self.waiting or self.full or len(self.owed) >= PIPELINE or head.guarded:
@@ -317,7 +318,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.waiting.add(request)
 
     def _start(self, head: Head, body: bytes, asked: Request | None) -> None:
-        self.stage = NOTHING  # whatever it waited for has come
+        self.stage = NOTHING  # the stage's event has come
         if head.served is not None:
             post = RpcExchange(self, head, body, asked)
             self.owed.append(post)
@@ -336,7 +337,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 told.fail()
 
     def _start_waiting(self, waiting: RequestQueue) -> None:
-        """Start the requests whose turn it is, as far as their guard has admitted them."""
+        """Start the waiting requests that may start and that the guard has admitted."""
         while not self.full and len(self.owed) < PIPELINE and (found := waiting.next()) is not None:
             request, denied = found
             if denied is not None:
@@ -357,7 +358,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return Admission(guard, seen, head, limits.guard_timeout, self._settle)
 
     def _deny(self, request: Request, answer: Answer) -> None:
-        """The guard does not let a request in: its body, where it has not come, is not read."""
+        """The guard denies a request; its body is not read if it has not come."""
         if request.body is None or request.upgrade is not None:
             self.refuse(answer, request.head)
             return
@@ -366,7 +367,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         told.respond(answer.status, answer.headers, answer.body)
 
     def keeps(self, turn: PipelinedResponse) -> bool:
-        """May another request follow the answer to this one?"""
+        """Whether another request may follow this response."""
         if not turn.head.keep:
             return False
         if self.retiring and self.state in (BETWEEN, OVER) and not self.waiting and self.owed[-1] is turn:
@@ -374,7 +375,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return not (self.last and self.owed[-1] is turn and not self.waiting)
 
     def answered(self, turn: PipelinedResponse) -> None:
-        """A turn has something to say."""
+        """A response has bytes to send."""
         owed = self.owed
         if not owed or owed[0] is not turn:
             return
@@ -383,7 +384,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if turn.out:
                 self._out.append(turn.out)
                 self._out_size += len(turn.out)
-                if len(turn.out) > self.app.limits.send_queue and not turn.over:  # it waited for its turn, held back
+                if len(turn.out) > self.app.limits.send_queue and not turn.over:  # it had to wait for earlier responses
                     asyncio.get_running_loop().call_soon(self._resume)
                 turn.out = b""
             if not turn.over:
@@ -397,7 +398,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     # -- what comes next
 
     def _flush(self) -> None:
-        """Hand the answers to the transport, unless it has too much already."""
+        """Write the responses to the transport, unless its buffer is full."""
         if self._out and not self.full and self.transport is not None:
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
@@ -405,14 +406,14 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.transport.write(data)
 
     def _settle(self) -> None:
-        """The end of a wake-up: start what has been waiting, send the answers, see what to wait for."""
+        """The end of a wake-up: start waiting requests, send responses, choose the next stage."""
         if self.transport is None:
             return
         if self.waiting:
             self._busy = True
             self._start_waiting(self.waiting)
             self._busy = False
-            if self.transport is None:  # it is a WebSocket's now
+            if self.transport is None:  # it belongs to a WebSocket now
                 return
         parser = self.parser
         if (
@@ -432,7 +433,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._finish()
             return
         if idle and not self.full and (parser is None or parser.state == BETWEEN):
-            if self.stage != IDLE:  # as nearly every wake-up ends
+            if self.stage != IDLE:  # nearly every wake-up ends so
                 self.stage = IDLE
                 self.deadline = self.door.now + self.door.waits[IDLE]
         elif (stage := stage_of(self)) != self.stage:
@@ -444,14 +445,14 @@ class ServerConnection(asyncio.BufferedProtocol):
             (self.transport.pause_reading if held_back else self.transport.resume_reading)()
 
     def enter(self, stage: int) -> None:
-        """Wait for this from now on."""
+        """Enter a stage."""
         if stage == PROBING:
             probe(self)
         self.stage = stage
         self.deadline = self.door.now + self.door.waits[stage]
 
     def _finish(self) -> None:
-        """Everything is said: close, with patience for a far end that is still sending."""
+        """All is sent: close, but first wait a moment for a far end that is still sending."""
         assert self.transport is not None
         self._over = True
         if self.stage in (LINGERING, FLUSHING):
@@ -463,7 +464,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._paused = False
             self.transport.resume_reading()
         if self.transport.can_write_eof():
-            with contextlib.suppress(OSError):  # it was reset meanwhile, which is not seen of one that is held back
+            with contextlib.suppress(OSError):  # it was reset, which does not show while reading is paused
                 self.transport.write_eof()
         self.enter(LINGERING)
 
@@ -474,7 +475,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.transport.close()
 
     def abort(self) -> None:
-        """Cut it off."""
+        """Close at once."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -487,11 +488,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._settle()
 
     def dismiss(self) -> None:
-        """The listener waits for the end: what came in part is not waited for."""
+        """The listener waits for the end: incomplete requests are not waited for."""
         if self.state in (HEAD, BODY):
             self.refuse(turned_away(503, "Draining: this server is closing", (("Retry-After", "1"),)))
 
     def expired(self) -> None:
-        """The deadline is past."""
+        """The deadline has passed."""
         if self.transport is not None:
             STAGES[self.stage].expired(self)

@@ -1,4 +1,4 @@
-"""A document over HTTP that is the result of a JSON-RPC method: GET is a call like any other, middleware and all."""
+"""Documents over HTTP that are the result of a JSON-RPC method: a GET is a call like any other, with middleware."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class _Answer(Struct):
 
 
 def document_endpoint(served: Servable, document: Document) -> Endpoint:
-    """The endpoint of a document with a `method`: 200 with its result; else the error as JSON, with 404 where there is
-    no such method, 503 where calls are refused, 500 where it failed, and 403 where it was denied."""
+    """The endpoint of a document with a `method`: 200 with its result; otherwise the error as JSON, with 404 if there
+    is no such method, 503 if calls are refused, 500 if it failed, and 403 if it was denied."""
     request = msgspec.json.encode({"jsonrpc": "2.0", "method": document.method, "id": 1})
 
     def get(asked: HttpRequest, reply: Reply) -> None:

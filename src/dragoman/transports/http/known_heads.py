@@ -1,19 +1,22 @@
-"""What was found out about the heads of requests, kept by their bytes. Pure.
+"""A cache of what was found out about the heads of requests, by their bytes. Pure.
 
-Clients send the same head before each body, but for the body's length and for lines that change with every request and
-decide nothing: a `traceparent`, a date, an id. So a head is known by its bytes; by its *shape*, which is its bytes
-without the `Content-Length` line; and by its lines without that one and those that do not matter. A known head costs one
-look-up, two, or those and a look at each such line.
+Clients send the same head before each body, except for the body's length and for lines that change with every request
+and
+are not used here: a `traceparent`, a date, an id. So a head is found by its bytes; by its *shape*, its bytes
+without the `Content-Length` line; or by its lines without that one and those that do not matter. A cached head costs
+one
+look-up, two, or two and a check of each such line.
 
 An ASGI server has read the head already: there it is known by its fields that matter (`KnownFields`).
 
 Rules:
 
-- Nothing that is kept depends on the moment: what is served decides about being busy or draining.
-- Only a line that is whole, usual and on no account read here is left out: a name of the letters that names have, a value
-  without control characters, and a name that is none of `MATTERS`. All other lines of a head are compared, so that of two
-  heads of which the same is left one is fit to be served when the other is.
-- What an endpoint keeps in `Head.memo` depends on the lines that matter alone.
+- Nothing is cached that changes with time: the served object decides about being busy or draining.
+- A line is left out only if it is complete and usual and nothing here reads it: its name has only letters of names, its
+  value
+  no control characters, and the name is not one of `MATTERS`. All other lines of a head are compared, so if one of two
+  heads with the same remaining lines is acceptable, so is the other.
+- What an endpoint keeps in `Head.memo` depends only on the lines that matter.
 """
 
 from __future__ import annotations
@@ -27,9 +30,9 @@ from msgspec import Struct
 from .messages import Head
 
 KNOWN_HEADS = 1024
-"""Heads kept per listener; when there are more, all are forgotten."""
+"""Heads cached per listener; when there are more, all are dropped."""
 KNOWN_HEAD_SIZE = 2048
-"""Longest head that is kept with what was found out about it."""
+"""Longest head that is cached."""
 _LAYOUTS = 4
 """Orders of lines kept for one request line and number of lines: clients differ."""
 
@@ -58,16 +61,16 @@ _Kept: TypeAlias = tuple[tuple[int, ...], tuple[bytes, ...]]
 
 
 class Similar(Struct, frozen=True, gc=False):
-    """A head that is known but for the length of its body and for lines that do not matter."""
+    """A head that differs from a cached one only in the length of its body and in lines that do not matter."""
 
     head: Head
     length: int
     varied: list[bytes] | None = None
-    """Those lines, and that with the length; None: only that differs."""
+    """Those lines and the length; None: only the length differs."""
 
 
 class KnownHeads:
-    """The heads that one listener knows."""
+    """The cached heads of one listener."""
 
     __slots__ = ("_harmless", "_largest", "_layouts", "_most", "_seen", "_shapes", "_varies", "exact", "kept")
 
@@ -76,19 +79,20 @@ class KnownHeads:
         """By all their bytes, without the blank line."""
         self._shapes: dict[bytes, Head] = {}
         self.kept: dict[_Kept, Head] = {}
-        """By the lines that are left, and where the others stood."""
+        """By the remaining lines and the positions of the others."""
         self._layouts: dict[tuple[bytes, int], tuple[tuple[int, ...], ...]] = {}
-        """Where the lines that do not matter stand, the last first; by the request line and the number of lines."""
+        """The positions of the lines that do not matter, the last first; by the request line and the number of
+        lines."""
         self._harmless: set[bytes] = set()
         """Lines that do not matter and came more than once."""
         self._varies = False
-        """The last head that was similar differed in more than its length."""
+        """The last similar head differed in more than its length."""
         self._seen: set[int] = set()
         self._largest = min(KNOWN_HEAD_SIZE, header_size)
         self._most = message_size
 
     def similar(self, raw: bytes) -> Similar | None:
-        """What is known about a head that differs from a known one in what does not matter."""
+        """The cached entry for a head that differs from a cached one only in what does not matter."""
         if self._varies:  # so did the last one
             return self._by_lines(raw) or self._by_shape(raw)
         return self._by_shape(raw) or self._by_lines(raw)
@@ -121,7 +125,7 @@ class KnownHeads:
         return None
 
     def worth(self, raw: bytes) -> bool:
-        """Has one like it come before? Many never come again, and are not worth keeping."""
+        """Whether a similar head has come before. Many never come again and are not worth keeping."""
         if len(raw) > self._largest:
             return False
         mark = hash(_left(raw)[1])
@@ -133,7 +137,7 @@ class KnownHeads:
         return False
 
     def learn(self, raw: bytes, head: Head) -> None:
-        """Keep what was found out about a head."""
+        """Cache what was found out about a head."""
         _keep(self.exact, raw, head)
         if (shape := shaped(raw)) is None:
             return
@@ -152,7 +156,7 @@ class KnownHeads:
         self._layouts[place] = (layout, *others[: _LAYOUTS - 1])
 
     def forget(self) -> None:
-        """The listener is over."""
+        """The listener is closed."""
         self.exact.clear()
         self._shapes.clear()
         self.kept.clear()
@@ -209,7 +213,7 @@ def _keep(kept: dict[_Key, Head], key: _Key, head: Head) -> None:
 
 
 def _left(raw: bytes) -> _Kept:
-    """Where the lines of a head stand that do not matter, the last first, and the lines that are left."""
+    """The positions of the lines that do not matter, the last first, and the remaining lines of a head."""
     lines = raw.split(b"\r\n")
     layout = tuple(
         at
@@ -222,10 +226,10 @@ def _left(raw: bytes) -> _Kept:
 
 
 def shaped(head: bytes) -> tuple[bytes, int] | None:
-    """A head without its `Content-Length` line, and the number in that; None where the line is not of the usual form.
+    """A head without its `Content-Length` line, and the number in that; None if the line does not have the usual form.
 
-    Of two heads with the same shape one is fit to be served when the other is: a second such line, or another that
-    bears on the length, stays in the shape.
+    If one of two heads with the same shape is acceptable, so is the other: a second such line, or another that
+    affects the length, stays in the shape.
     """
     for name in _LENGTHS:
         at = head.find(name)
@@ -239,7 +243,7 @@ def shaped(head: bytes) -> tuple[bytes, int] | None:
 
 
 def texts_of(lines: Iterable[bytes], found: dict[str, str] | None = None) -> dict[str, str]:
-    """Header lines as `Caller.headers` tells them, joined to those that were found."""
+    """Header lines as in `Caller.headers`, added to those already found."""
     texts = {} if found is None else found.copy()
     for line in lines:
         name, _, value = line.decode("latin-1").partition(":")
@@ -249,6 +253,6 @@ def texts_of(lines: Iterable[bytes], found: dict[str, str] | None = None) -> dic
 
 
 def fields_of(raw: bytes) -> list[tuple[bytes, bytes]]:
-    """The header fields of a head that is similar to a known one."""
+    """The header fields of a head that is similar to a cached one."""
     pairs = (line.partition(b":") for line in raw.split(b"\r\n")[1:])
     return [(name.lower(), value.strip()) for name, _, value in pairs]

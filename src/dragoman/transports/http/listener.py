@@ -1,7 +1,7 @@
-"""The native HTTP listener: a door, the wires behind it, and the clock of them all.
+"""The native HTTP listener: a listening socket, its connections, and their deadlines.
 
-It serves an `App` on `asyncio.Protocol` and httptools; the rules of a wire stand in `http_front`.
-`http://` and `https://` take calls and WebSocket upgrades, `ws://` and `wss://` upgrades alone.
+It serves an `App` on `asyncio.Protocol` and httptools; the rules of a connection are in `connection`.
+`http://` and `https://` take calls and WebSocket upgrades, `ws://` and `wss://` only upgrades.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 ON_ITS_WAY = 0.5
-"""Seconds in which a request that was sent before its sender could know of our closing has come."""
+"""Seconds in which a request arrives that was sent before its sender could know that we are closing."""
 
 
 class HttpListener:
-    """An open door for HTTP and WebSocket."""
+    """A listener for HTTP and WebSocket."""
 
     def __init__(self, app: App, url: str, *, tls: bool, loopback: bool, shared: bool = False) -> None:
         self.app = app
@@ -48,7 +48,7 @@ class HttpListener:
         self._tick = min([1.0, *(one / 4 for one in times)])
         times_of = [stage.seconds(limits) for stage in STAGES]
         self.waits: Sequence[float] = [NEVER if time is None else time + self._tick for time in times_of]
-        """Time for each stage of a wire. A tick more, because `now` may be a tick old."""
+        """Time for each stage of a connection, plus one tick because `now` may be a tick old."""
         self.partial = PartialMessages(limits)
         self._fronts: set[ServerConnection] = set()
         self._sockets: set[WebSocket] = set()
@@ -60,26 +60,26 @@ class HttpListener:
 
     @property
     def wires(self) -> frozenset[ServerConnection | WebSocket]:
-        """What it carries now."""
+        """Its open connections."""
         return frozenset((*self._fronts, *self._sockets))
 
     def carried(self) -> int:
-        """How many that are."""
+        """The number of open connections."""
         return len(self._fronts) + len(self._sockets)
 
     def full(self) -> bool:
-        """As many wires, TLS handshakes among them, as the limit allows are there."""
+        """Whether the limit of connections, TLS handshakes included, is reached."""
         arriving = sum(len(door.arriving) for door in self.doors if isinstance(door, SharedDoor))
         return self.carried() + arriving >= self.app.limits.channels
 
     def accept(self, door: socket.socket, options: Options) -> None:
-        """Take callers from this socket: one that is shared, or one for TLS."""
+        """Accept connections from this socket: a shared one, or one for TLS."""
         shared = SharedDoor(
             door,
             lambda: ServerConnection(self),
             self.carried,
             options.crowd,
-            full=self.full if self.tls else lambda: False,  # without TLS it is told, by 503
+            full=self.full if self.tls else lambda: False,  # without TLS the caller gets 503
             url=self.url,
             tls=options.server_tls if self.tls else None,
             handshake=options.limits.header_timeout,
@@ -90,20 +90,20 @@ class HttpListener:
     # -- for its wires
 
     def admit(self, front: ServerConnection) -> bool:
-        """A wire has come; False when there are too many."""
-        front.retiring = self._closing  # it was in the queue of the door
+        """A connection has come; False when there are too many."""
+        front.retiring = self._closing  # it was in the queue of the socket
         front.grace = self._closing and self._shared
         self._fronts.add(front)
         return len(self._fronts) + len(self._sockets) <= self.app.limits.channels
 
     def became(self, front: ServerConnection, socket: WebSocket) -> None:
-        """A wire was upgraded."""
+        """A connection was upgraded."""
         self.partial.kept(front, 0, None)
         self._fronts.discard(front)
         self._sockets.add(socket)
 
     def gone(self, wire: ServerConnection | WebSocket) -> None:
-        """A wire is over."""
+        """A connection has ended."""
         self.partial.kept(wire, 0, None)
         if isinstance(wire, ServerConnection):
             self._fronts.discard(wire)
@@ -113,7 +113,7 @@ class HttpListener:
             self._empty.set_result(None)
 
     def _sweep(self) -> None:
-        """Look at every deadline."""
+        """Check every deadline."""
         now = self.now = self._loop.time()
         for front in [front for front in self._fronts if front.deadline <= now]:
             front.expired()
@@ -122,10 +122,10 @@ class HttpListener:
     # -- the listener
 
     async def close(self) -> None:
-        """Accept nothing more; idle wires are closed, busy ones after their answers. WebSockets live on.
+        """Accept nothing more; idle connections are closed, busy ones after their answers. WebSockets go on.
 
-        Where others serve at the same door, this is a change of shift that callers shall not notice: those that have
-        come in may still say one thing, within `ON_ITS_WAY` seconds."""
+        If other processes serve on the same socket, callers shall not notice the change: accepted connections
+        may still send one request within `ON_ITS_WAY` seconds."""
         self._closing = True
         for door in self.doors:
             if isinstance(door, SharedDoor):
@@ -149,8 +149,8 @@ class HttpListener:
         )
 
     async def closed(self) -> None:
-        """Wait for the end of every wire. Requests that came in part are refused now; those that are still being served
-        or told after `limits.drain_timeout` is cut off, WebSockets excepted."""
+        """Wait for the end of every connection. Incomplete requests are refused now; responses that are not finished
+        after `limits.drain_timeout` are aborted, except WebSockets."""
         for front in tuple(self._fronts):
             front.dismiss()
         if self._fronts:
@@ -171,7 +171,8 @@ class HttpListener:
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> HttpListener:
     """Serve on an `http://`, `https://`, `ws://` or `wss://` URL. The keys of `served` are paths below the URL's own.
 
-    LocalError for a URL of another wire, https or wss without `options.server_tls`, or a door that cannot be opened.
+    Raises LocalError for a URL of another wire, https or wss without `options.server_tls`, or a socket that cannot be
+    opened.
     """
     place = urls.parse(url)
     if place.plain not in ("http", "ws"):
@@ -180,7 +181,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
         raise LocalError(f"{place}: a server needs a certificate: give tls=an ssl.SSLContext with one")
     if place.plain == "ws":
         from . import websocket  # noqa: F401, PLC0415 - an optional extra: now, not when the first one calls
-    prefix = "" if place.path == "/" else place.path  # to the letter: who was given /api/ asks at /api/
+    prefix = "" if place.path == "/" else place.path  # exactly: a caller that was given /api/ uses /api/
     here = is_loopback(place.host) or options.hosts is not None
     ours = () if here else (place.host, *await names_of_this_machine())
     app = App(served, options, prefix=prefix, methods=place.plain == "http", names=ours)

@@ -1,4 +1,4 @@
-"""What HTTP requests, replies and heads are here. Pure."""
+"""HTTP requests, replies and heads as values. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ JSON = "application/json"
 Fields: TypeAlias = Iterable[tuple[bytes, bytes]]
 """Header fields as they came."""
 Lines: TypeAlias = Sequence[tuple[str, str]]
-"""Header fields to send; `Content-Length` and `Connection` are the front's own."""
+"""Header fields to send; the server itself adds `Content-Length` and `Connection`."""
 
 
 JSON_LINES: Lines = (("Content-Type", JSON),)
 
 
 class HttpRequest(Struct, frozen=True):
-    """What an endpoint gets. `path` is decoded, `query` is not; the header names are in lower case."""
+    """The argument of an endpoint. `path` is decoded, `query` is not; the header names are in lower case."""
 
     method: str
     path: str
@@ -29,7 +29,7 @@ class HttpRequest(Struct, frozen=True):
     body: bytes
     caller: Caller
     head: Head
-    """What the head decided. Heads that repeat are the same object, whose `memo` is the endpoint's."""
+    """The decision for the head. Equal heads share one object, whose `memo` is for the endpoint."""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -52,16 +52,16 @@ class Reply(Protocol):
         """False while more than `limits.send_queue` bytes are unsent, and for ever once the caller is gone."""
 
     def respond(self, status: int, headers: Lines = (), body: bytes = b"") -> None:
-        """The whole answer."""
+        """Send the complete answer."""
 
     def start(self, status: int, headers: Lines = ()) -> None:
         """Begin an answer of unknown length."""
 
     def write(self, chunk: bytes) -> None:
-        """Go on with it; never blocks."""
+        """Send a part of it; never blocks."""
 
     def finish(self, chunk: bytes = b"") -> None:
-        """The end of it, with this."""
+        """Send the last part and end the answer."""
 
 
 Endpoint: TypeAlias = Callable[[HttpRequest, Reply], None]
@@ -69,17 +69,17 @@ Endpoint: TypeAlias = Callable[[HttpRequest, Reply], None]
 
 
 class Answer(Struct, frozen=True):
-    """A whole answer."""
+    """A complete answer."""
 
     status: int
     headers: Lines = ()
     body: bytes = b""
     reason: str = ""
-    """The words of a refusal whose body is in no form that its endpoint has."""
+    """The text of a refusal whose body is not yet in the form of its endpoint."""
 
 
 class Head(Struct, kw_only=True):
-    """What a request's head decides before a byte of its body: one of `served`, `socket`, `endpoint`, `answer` is set."""
+    """What is decided from a request's head before its body: one of `served`, `socket`, `endpoint`, `answer` is set."""
 
     method: str = "GET"
     path: str = ""
@@ -92,23 +92,23 @@ class Head(Struct, kw_only=True):
     endpoint: Endpoint | None = None
     answer: Answer | None = None
     extra: tuple[tuple[str, str], ...] = ()
-    """Header fields that go with any answer (CORS)."""
+    """Header fields for every answer (CORS)."""
     length: int = 0
-    """The native front's: the length of the body."""
+    """Native server: the length of the body."""
     keep: bool = True
-    """The native front's: another request may follow on this wire."""
+    """Native server: another request may follow on this connection."""
     old: bool = False
-    """The native front's: HTTP/1.0."""
+    """Native server: HTTP/1.0."""
     plain: bool = False
-    """The native front's: an ordinary answer to it needs no further header fields."""
+    """Native server: an ordinary answer to it needs no further header fields."""
     memo: Any = None
-    """The endpoint's: what it found out about this head."""
+    """For the endpoint: what it found out about this head."""
     texts: dict[str, str] | None = None
-    """The headers as text, once somebody asked: see `told`."""
+    """The headers as text, after their first use: see `told`."""
     settled: dict[str, str] | None = None
-    """The same of its lines that matter, where it is known by them."""
+    """The same for its lines that matter, if it was found by them."""
     guarded: bool = False
-    """The guard at the door decides about it first."""
+    """The guard decides about it first."""
     target: bytes = b"/"
     """Path and query as they were sent."""
     fields: Sequence[tuple[bytes, bytes]] = ()

@@ -1,12 +1,13 @@
-"""Reading the requests of one connection, without I/O: bytes in, requests out. The parser is httptools (llhttp), and here
-is what it lets through that this server does not.
+"""Parses the requests of one connection, without I/O: bytes in, requests out. The parser is httptools (llhttp); this
+module
+adds the checks that llhttp does not make.
 
-Ambiguous lengths (both Content-Length and Transfer-Encoding, two of either, a number that is none),
+Ambiguous lengths (both Content-Length and Transfer-Encoding, two of either, an invalid number),
 folded lines, bare CR or LF, a bad chunk, no Host or two are 400 and the end of the connection, because
-it cannot be known where the next request begins (RFC 9112, 6.3 and 11.2). llhttp sees most of it; the
-rest, all sizes included, is seen to here.
+the beginning of the next request is then unknown (RFC 9112, 6.3 and 11.2). llhttp finds most of these; this module the
+rest, and all sizes.
 
-What a head means is decided by `Rules.route`, before a byte of the body; `feed` gives what came of the bytes, in order.
+`Rules.route` decides about a head before its body comes; `feed` returns what the bytes completed, in order.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ from .messages import Answer, Head, collect
 from .refusals import oversized, turned_away
 
 BETWEEN, HEAD, BODY, OVER = range(4)
-"""Where in a request a connection is."""
+"""The position of a connection within a request."""
 
 _HOST_VALUE = re.compile(rb"([A-Za-z0-9._~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
 _NONE = Head()
 
 
 class Rules(Protocol):
-    """What decides about requests."""
+    """Decides about requests."""
 
     limits: Limits
     upgrade: bool
-    """WebSocket upgrades are taken."""
+    """WebSocket upgrades are accepted."""
 
     def route(
         self, method: str, path: str, query: str, headers: dict[bytes, bytes], *, loopback: bool, upgrade: bool = False
     ) -> Head:
-        """Where a request goes, by its head."""
+        """The route of a request, from its head."""
 
 
 class Request:
@@ -56,25 +57,25 @@ class Request:
     ) -> None:
         self.head = head
         self.body = body
-        """None while it has not come: heads that are guarded are told before their bodies."""
+        """None while it has not come: guarded requests are reported before their bodies."""
         self.raw = raw
-        """Its own head's bytes, where `head` is another's that differs in lines that do not matter."""
+        """The bytes of its own head, if `head` belongs to another that differs in lines that do not matter."""
         self.varied = varied
         """Those lines."""
         self.upgrade: tuple[bytes, bytes] | None = None
-        """It becomes a WebSocket: its head anew, and what came behind it."""
+        """It becomes a WebSocket: its head, and the bytes behind it."""
         self.admission: Admission | None = None
-        """The guard's: what is known of its decision."""
+        """For the guard: the state of its decision."""
 
     @property
     def admitted(self) -> Admitted | None:
-        """With what the guard let it in; None: none stands there, or it has not."""
+        """What the guard admitted it with; None: there is no guard, or it has not admitted it."""
         verdict = None if self.admission is None else self.admission.verdict
         return verdict if isinstance(verdict, Admitted) else None
 
 
 class Refused(Struct, frozen=True):
-    """What cannot be served; nothing follows."""
+    """A request that cannot be served; nothing follows it."""
 
     answer: Answer
     head: Head | None = None
@@ -84,11 +85,11 @@ Event: TypeAlias = Request | Refused
 
 
 class Stop(Exception):
-    """Thrown through the parser: nothing more is taken from this connection."""
+    """Raised through the parser: nothing more is read from this connection."""
 
 
 class RequestParser:
-    """The requests of one connection. Made when the first one comes whose head is not known."""
+    """Parses the requests of one connection. Made for the first request whose head is not cached."""
 
     __slots__ = (
         "_begun",
@@ -113,7 +114,7 @@ class RequestParser:
     )
 
     def __init__(self, rules: Rules, known: KnownHeads, *, loopback: bool) -> None:
-        """`known`: what is kept about heads, and learns; `loopback`: what comes was sent to a loopback address."""
+        """`known`: the cache of heads, which is filled here; `loopback`: the bytes were sent to a loopback address."""
         self._rules = rules
         self._known = known
         self._loopback = loopback
@@ -125,11 +126,11 @@ class RequestParser:
         self._head = _NONE
         self._body: bytes | bytearray = b""
         self._begun: Request | None = None
-        """The request that was told before its body."""
+        """The request that was reported before its body."""
         self._size = 0
         """Bytes of header fields."""
         self._silent = 0
-        """Bytes that came since the parser last brought forth anything that counts."""
+        """Bytes since the parser last made progress."""
         self.state = BETWEEN
         self.last = False
         """No further request is taken."""
@@ -138,11 +139,11 @@ class RequestParser:
         self.expecting = False
         """The far end waits for "100 Continue"."""
         self._replay = False
-        """An upgrade is wished for that does not exist here."""
+        """The client asked for an upgrade that does not exist here."""
 
     @property
     def held(self) -> int:
-        """Bytes of a body whose rest has not come."""
+        """Bytes of an incomplete body."""
         return self.received if self.state == BODY else 0
 
     @property
@@ -151,8 +152,8 @@ class RequestParser:
         return self._head if self.state == BODY else None
 
     def feed(self, data: bytes) -> list[Event]:
-        """What these bytes bring to an end. A head that has come before is fed by itself, so that its bytes can be told
-        from what follows."""
+        """What these bytes complete. A head that has come before is fed separately, so that its bytes can be told from
+        the following ones."""
         events = self._events = []
         end = data.find(b"\r\n\r\n") + 4 if self.state == BETWEEN else 0
         if end > 4 and self._known.worth(raw := data[: end - 4]):
@@ -168,7 +169,7 @@ class RequestParser:
         return events
 
     def stop(self) -> None:
-        """Take nothing more: what came in part will never be whole."""
+        """Read nothing more: an incomplete request will never be completed."""
         self.state = OVER
         self.expecting = False
 
@@ -231,7 +232,7 @@ class RequestParser:
         if self._size > self._header_size:
             text = f"Too large: header_size allows {self._header_size} bytes, received more"
             raise self._refuse(turned_away(431, text))
-        if self.state == HEAD:  # trailers mean nothing here
+        if self.state == HEAD:  # trailers are ignored
             self._fields.append((name.lower(), value.strip()))
 
     def on_headers_complete(self) -> None:
@@ -274,7 +275,7 @@ class RequestParser:
     def _expect(self, head: Head, expected: bytes) -> None:
         if expected.lower() != b"100-continue":
             raise self._refuse(turned_away(417, "The one expectation that is met here is 100-continue"), head)
-        if head.answer is not None:  # said before a byte of the body is sent for nothing
+        if head.answer is not None:  # answered before the client sends a body for nothing
             raise self._refuse(head.answer, head)
         self.expecting = True
 
@@ -305,7 +306,7 @@ class RequestParser:
             self._events.append(Request(self._head, body))
 
     def _raw_head(self, *, without: bool = False) -> bytes:
-        """The head that was read, anew; or the same without the wish for an upgrade."""
+        """The head that was read; or the same without the request for an upgrade."""
         version = self._parser.get_http_version().encode()
         lines = [b"%b %b HTTP/%b" % (self._parser.get_method(), self._target, version)]
         for name, value in collect(self._fields).items():
@@ -318,8 +319,8 @@ class RequestParser:
         return b"\r\n".join((*lines, b"", b""))
 
     def _without_upgrade(self, rest: bytes) -> None:
-        """Go on in HTTP/1.1 with a request that wishes for another protocol, as Java's client does for HTTP/2
-        (RFC 9110, 7.8: a server may ignore Upgrade). The parser takes what follows the head for that protocol."""
+        """Continue in HTTP/1.1 with a request that asks for another protocol, as Java's client does for HTTP/2 (RFC
+        9110, 7.8: a server may ignore Upgrade). The parser would take the bytes after the head for that protocol."""
         raw = self._raw_head(without=True)
         self._parser = httptools.HttpRequestParser(self)
         self.state = BETWEEN
@@ -330,7 +331,8 @@ class RequestParser:
 
 @lru_cache(maxsize=256)
 def split_target(target: bytes) -> tuple[str, str, bytes | None]:
-    """The decoded path, the query, and the authority where the target has one (RFC 9112, 3.2). ValueError for others."""
+    """The decoded path, the query, and the authority if the target has one (RFC 9112, 3.2). Raises ValueError for
+    others."""
     authority = None
     if not target.startswith(b"/"):
         scheme, mark, rest = target.partition(b"://")
@@ -349,7 +351,7 @@ def split_target(target: bytes) -> tuple[str, str, bytes | None]:
 
 
 def _ambiguous(version: str, headers: dict[bytes, bytes]) -> Answer | None:
-    """What llhttp lets through and this server does not, in a head that asks for no judgement of its path."""
+    """Faults of a head that llhttp does not find, apart from its path."""
     if version not in ("1.1", "1.0"):
         return turned_away(505, "This server speaks HTTP/1.1")
     host = headers.get(b"host")

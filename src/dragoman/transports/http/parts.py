@@ -1,4 +1,4 @@
-"""What the parts of the native front need of one another: a connection of its listener, its answers and stages of it."""
+"""Protocols between the parts of the native server: a connection, its listener, its responses and stages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Door(Protocol):
     heads: KnownHeads
     partial: PartialMessages
     now: float
-    """The time of its last look at the deadlines."""
+    """The time of its last check of the deadlines."""
     waits: Sequence[float]
     """Seconds for each stage."""
 
@@ -35,18 +35,18 @@ class Door(Protocol):
         """A connection was upgraded to a WebSocket."""
 
     def gone(self, wire: Any) -> None:
-        """A connection or a WebSocket is over."""
+        """A connection or a WebSocket has ended."""
 
 
 class Connection(Protocol):
-    """A connection, for its answers and its stages."""
+    """A connection, as its responses and its stages use it."""
 
     app: App
     transport: asyncio.Transport | None
     parser: RequestParser | None
     waiting: RequestQueue | None
     owed: list[Any]
-    """The answers under way, in the order of their requests."""
+    """The unfinished responses, in the order of their requests."""
     remote: str
     full: bool
     last: bool
@@ -58,25 +58,25 @@ class Connection(Protocol):
 
     @property
     def state(self) -> int:
-        """Where in a request it is."""
+        """The position within a request."""
 
     def caller(self, head: Head, asked: Request | None = None) -> Caller:
-        """Who sent a request."""
+        """The caller of the requests."""
 
     def keeps(self, turn: Any) -> bool:
-        """May another request follow the answer to this one?"""
+        """Whether another request may follow this response."""
 
     def answered(self, turn: Any) -> None:
-        """An answer has something to say."""
+        """A response has bytes to send."""
 
     def refuse(self, answer: Answer, head: Head | None = None) -> None:
-        """Answer what cannot be served, and take nothing more."""
+        """Answer a request that cannot be served, and accept no further one."""
 
     def enter(self, stage: int) -> None:
-        """Wait for this from now on."""
+        """Enter a stage."""
 
     def close(self) -> None:
         """Send what is queued, then close."""
 
     def abort(self) -> None:
-        """Cut it off."""
+        """Close at once."""

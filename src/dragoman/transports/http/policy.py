@@ -1,10 +1,12 @@
-"""Which pages and hosts a server answers, and which bodies it takes for JSON. Pure.
+"""Decides which web pages and hosts a server answers, and which bodies it accepts as JSON. Pure.
 
 - A foreign `Origin` is 403 and a foreign `Host` 421, unless `options.origins` and `options.hosts` name them: a web page
-  must not reach a server by its reader's browser. Bound to loopback, loopback's own are not foreign. Elsewhere a page
-  of this very server is not (its origin is the Host), and a Host is not that is an address or a name of this
-  machine. A mounted ASGI app looks at Host only where `options.hosts` is given: a proxy in front may send any.
-- A body is taken for JSON when its `Content-Type` says so, in UTF-8; never as `text/plain`, which a
+  must not reach a server through its reader's browser. On loopback, loopback's own names are not foreign. On another
+  address a page
+  of this very server is not foreign (its origin is the Host), and neither is a Host that is an address or a name of
+  this
+  machine. A mounted ASGI app checks Host only where `options.hosts` is given, because a proxy in front may send any.
+- A body is accepted as JSON when its `Content-Type` says so, in UTF-8; never as `text/plain`, which a
   foreign page may send without asking first.
 - No CORS header unless `options.cors` names the page's origin.
 """
@@ -27,7 +29,7 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 @lru_cache(maxsize=256)
 def is_json(value: bytes) -> bool:
-    """May a body of this `Content-Type` be taken for JSON text in UTF-8?"""
+    """Whether a body of this `Content-Type` may be taken as JSON text in UTF-8."""
     kind, *parameters = value.decode("latin-1").lower().split(";")
     kind = kind.strip()
     if kind not in (JSON, "application/json-rpc") and not _SUFFIX.fullmatch(kind):
@@ -40,7 +42,7 @@ def is_json(value: bytes) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Is this the address of a loopback interface?"""
+    """Whether this is the address of a loopback interface."""
     return host in ("localhost", "::1") or host.startswith(("127.", "::ffff:127."))
 
 
@@ -53,11 +55,11 @@ def _name(host: str) -> str:
 
 
 EXPOSED = "Mcp-Session-Id, WWW-Authenticate, Retry-After"
-"""Header fields of our answers that a page must read, and may only read where they are named (Fetch, 3.3.3)."""
+"""Header fields of our answers that pages need; a page may only read fields that are listed (Fetch, 3.3.3)."""
 
 
 def _is_address(name: str) -> bool:
-    """Is a Host value without its port an address?"""
+    """Whether a Host value without its port is an address."""
     try:
         ipaddress.ip_address(name[1:-1] if name.startswith("[") else name)
     except ValueError:
@@ -68,7 +70,7 @@ def _is_address(name: str) -> bool:
 class OriginPolicy:
     """The checks of `Host` and `Origin`, and what CORS adds.
 
-    `names`: those of this machine, by which it may be called where it is not bound to loopback; None: a mounted app.
+    `names`: those of this machine, which are allowed as Host if it is not bound to loopback; None: a mounted app.
     """
 
     def __init__(self, options: Options, names: Iterable[str] | None = None) -> None:
@@ -83,7 +85,7 @@ class OriginPolicy:
     def check(
         self, headers: Mapping[bytes, bytes], loopback: bool
     ) -> tuple[Answer | None, tuple[tuple[str, str], ...]]:
-        """The answer that turns a foreign page away, or None, and what CORS adds to any answer."""
+        """The answer that refuses a foreign page, or None, and the CORS fields to add to any answer."""
         key = (headers.get(b"host"), headers.get(b"origin"), loopback)
         found = self._checked.get(key)
         if found is None:
@@ -93,7 +95,7 @@ class OriginPolicy:
         return found
 
     def _fault(self, host: bytes | None, origin: bytes | None, loopback: bool) -> Answer | None:
-        # A browser always names the host: without one (HTTP/1.0) it is no page that asks.
+        # A browser always sends Host: a request without one (HTTP/1.0) does not come from a page.
         ours = None
         if host is not None and (self.hosts is not None or self.names is not None):
             ours = host.decode("latin-1").lower()
@@ -107,11 +109,11 @@ class OriginPolicy:
         name = _name(host)
         if self.hosts is not None:
             return "*" in self.hosts or name in self.hosts or host in self.hosts
-        # No page can make an address its name (DNS rebinding needs a name).
+        # A page cannot rebind a numeric address (DNS rebinding needs a name).
         return name in LOOPBACK if loopback else name in (self.names or ()) or _is_address(name)
 
     def _origin(self, origin: str, host: str | None, loopback: bool) -> bool:
-        """`host`: what the request was sent to, where that is known to be this server."""
+        """`host`: the host of the request, if that is known to be this server."""
         if origin in self.cors or "*" in self.cors:
             return True
         if self.origins is not None:
@@ -134,7 +136,7 @@ class OriginPolicy:
         return (("Vary", "Origin"),)
 
     def preflight(self, headers: Mapping[bytes, bytes], extra: Lines) -> Answer | None:
-        """The answer to an OPTIONS in which a browser asks whether a page may call, or None when it is another one."""
+        """The answer to an OPTIONS request in which a browser asks whether a page may call; None for other requests."""
         if len(extra) < 2 or b"access-control-request-method" not in headers:
             return None
         asked = headers.get(b"access-control-request-headers", b"content-type").decode("latin-1")
@@ -147,5 +149,5 @@ def _strings(value: Iterable[str]) -> Iterable[str]:
 
 
 def _bracketed(host: str) -> str:
-    """A host name as `Host` has it: lower case, an IPv6 address in brackets."""
+    """A host name in the form of `Host`: lower case, an IPv6 address in brackets."""
     return f"[{host}]".lower() if host.count(":") > 1 and not host.startswith("[") else host.lower()

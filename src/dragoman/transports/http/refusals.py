@@ -1,7 +1,7 @@
-"""The answers of our own: refusals, and what `Exchange.respond` was given, as HTTP. Pure.
+"""Refusals, and the answers given to `Exchange.respond`, as HTTP responses. Pure.
 
 A JSON-RPC answer is 200, also with an error in it; 204 when nothing is owed (`options.empty_status`); 503 when busy or
-draining, 413 when too large. A refusal is in the form that its endpoint's callers read.
+draining, 413 when too large. A refusal has the form that the endpoint's callers expect.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def rpc_error(error: RpcError) -> bytes:
 
 
 def turned_away(status: int, text: str, headers: Lines = ()) -> Answer:
-    """A plain HTTP refusal in words."""
+    """A plain HTTP refusal with a text."""
     return Answer(status, (("Content-Type", JSON), *headers), msgspec.json.encode({"error": text}), text)
 
 
 def to_endpoint(answer: Answer, data: dict[str, Any] | UnsetType = UNSET) -> Answer:
-    """A refusal in words as an endpoint's callers read it, who expect JSON-RPC.
+    """A refusal for an endpoint whose callers expect JSON-RPC.
 
     "The HTTP response body MAY comprise a JSON-RPC error response that has no `id`" (MCP 2026-07-28, Streamable HTTP)
     """
@@ -43,7 +43,7 @@ def to_endpoint(answer: Answer, data: dict[str, Any] | UnsetType = UNSET) -> Ans
 
 
 def refusal(head: Head | None, status: int, text: str, headers: Lines = ()) -> Answer:
-    """A refusal in words, as those read it who asked with this head: JSON-RPC where that is spoken."""
+    """A refusal in the form for the request's head: JSON-RPC if its endpoint speaks that."""
     if head is not None and head.endpoint is not None:
         return to_endpoint(turned_away(status, text, headers))
     if head is not None and head.served is not None:
@@ -52,7 +52,7 @@ def refusal(head: Head | None, status: int, text: str, headers: Lines = ()) -> A
 
 
 def oversized(head: Head, allowed: int, received: int | None) -> Answer:
-    """413, as a JSON-RPC error where a JSON-RPC endpoint was meant."""
+    """413, as a JSON-RPC error if the request was for a JSON-RPC endpoint."""
     refusal = too_large("message_size", allowed, received)
     if head.endpoint is not None:
         return to_endpoint(turned_away(413, refusal.reason), refusal.data)
@@ -62,7 +62,7 @@ def oversized(head: Head, allowed: int, received: int | None) -> Answer:
 
 
 def rpc_answer(answer: bytes | None, refusal: Refusal | None, empty_status: int) -> Answer:
-    """What `Exchange.respond` was given, as HTTP: 200, `empty_status` for nothing, 503 and 413 for refusals."""
+    """The answer given to `Exchange.respond` as HTTP: 200, `empty_status` for none, 503 and 413 for refusals."""
     if refusal is None or refusal.kind not in ("busy", "draining", "too_large"):
         return Answer(empty_status) if answer is None else Answer(200, JSON_LINES, answer)
     kind: Lines = () if answer is None else JSON_LINES
@@ -79,8 +79,8 @@ def unsupported(kind: bytes | None) -> Answer:
 
 
 def uncoded(headers: Mapping[bytes, bytes]) -> Answer | None:
-    """415 for a body in a content coding: none is undone here, and to take it as it is would be wrong (RFC 9110, 8.4).
-    The answer says what would be right (15.5.16)."""
+    """415 for a body with a content coding: none is supported, and ignoring it would be wrong (RFC 9110, 8.4). The
+    answer says what would be right (15.5.16)."""
     coding = headers.get(b"content-encoding", b"identity")
     if coding.lower() == b"identity":
         return None
@@ -90,5 +90,5 @@ def uncoded(headers: Mapping[bytes, bytes]) -> Answer | None:
 
 
 def failure() -> Answer:
-    """500: something of ours raised that must not."""
+    """500: our own code raised, which it must not."""
     return Answer(500, JSON_LINES, rpc_error(RpcError.of(INTERNAL_ERROR, MESSAGES[INTERNAL_ERROR])))

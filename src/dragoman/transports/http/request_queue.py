@@ -1,5 +1,7 @@
-"""The requests of one connection that have come and are not started yet: because as many run as may, because the far end
-does not read its answers, or because the guard decides about them, one behind the other. Pure but for the guard's task."""
+"""The requests of one connection that are not started yet: because the limit of running requests is reached, because
+the far end
+does not read its answers, or because the guard decides about them one after another. Pure except for the guard's
+task."""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from .parse import Request
 
 
 class RequestQueue:
-    """Made when the first request has to wait. `ask`: put a request to the guard."""
+    """Made when the first request has to wait. `ask`: asks the guard about a request."""
 
     __slots__ = ("_ask", "_requests")
 
@@ -28,12 +30,12 @@ class RequestQueue:
         return self._requests[0]
 
     def add(self, request: Request) -> None:
-        """One more. Its body may be None; then nothing comes behind it before that has come."""
+        """Add a request. If its body is None, nothing follows before the body has come."""
         self._requests.append(request)
 
     def next(self) -> tuple[Request, Answer | None] | None:
-        """Take out the request whose turn it is: to be started, or to be denied by this answer. None: it must wait on. One
-        that is denied may be without its body."""
+        """Remove the first request: to be started, or to be denied with this answer. None: it must still wait. A denied
+        request may lack its body."""
         if not self._requests:
             return None
         request, denied = self._requests[0], None
@@ -50,14 +52,14 @@ class RequestQueue:
 
     @property
     def wants_body(self) -> bool:
-        """Nothing waits but the body of a request that was admitted."""
+        """Whether only the body of an admitted request is missing."""
         first = self._requests[0]
         return first.body is None and first.admitted is not None
 
     @property
     def reads_on(self) -> bool:
-        """Is more read? A body that is wanted; and what tells that a far end has gone, about whose one whole request the
-        guard decides."""
+        """Whether to read on: for a missing body, or to notice that the far end has gone while the guard decides about
+        its one complete request."""
         if self.wants_body:
             return True
         if len(self._requests) > 1:
@@ -67,7 +69,7 @@ class RequestQueue:
         return undecided and only.body is not None and only.upgrade is None
 
     def surplus(self, data: bytes) -> bool:
-        """Bytes behind the last request: kept where they are for a WebSocket that is not admitted yet."""
+        """Bytes behind the last request, kept for a WebSocket that is not admitted yet."""
         last = self._requests[-1] if self._requests else None
         if last is None or last.upgrade is None:
             return False
@@ -75,7 +77,7 @@ class RequestQueue:
         return True
 
     def drop_part(self) -> None:
-        """Forget the request whose body will not come."""
+        """Drop the request whose body will not come."""
         if self._requests and self._requests[-1].body is None:
             self._cancel(self._requests.pop())
 

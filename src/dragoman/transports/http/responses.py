@@ -1,7 +1,7 @@
-"""The turns of the native front: one request each, and its place in the order of the answers.
+"""The responses of the native server: one for each request, sent in the order of the requests.
 
-A turn puts what it has to say into `out` and tells its front (`answered`), which sends it when the
-earlier turns are over. `over` says that nothing follows.
+A response puts its bytes into `out` and tells its connection (`answered`), which sends them when the
+earlier responses are finished. `over` means that nothing follows.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _lines(status: int, headers: Lines, extra: Lines) -> bytes:
 
 
 def joining(asked: Request) -> Lines:
-    """Header fields with which the guard lets a request in, and which join its answer."""
+    """Header fields with which the guard admits a request, to be added to its answer."""
     admitted = asked.admitted
     return () if admitted is None else tuple(admitted.headers)
 
@@ -65,10 +65,10 @@ class RpcExchange:
     __slots__ = ("_asked", "_caller", "_front", "_more", "gone", "head", "out", "over", "request")
 
     begun = False
-    """Nothing of the answer is sent before all of it."""
+    """False: nothing is sent before the whole answer."""
 
     def __init__(self, front: Connection, head: Head, request: bytes, asked: Request | None = None) -> None:
-        """`asked`: what is known of this very request besides."""
+        """`asked`: what is known of this request beside its head."""
         self._front = front
         self.head = head
         self.request = request
@@ -81,7 +81,7 @@ class RpcExchange:
 
     @property
     def caller(self) -> Caller:
-        """Made when someone asks: most handlers never do."""
+        """Made on first use: most handlers never use it."""
         if self._caller is None:
             self._caller = self._front.caller(self.head, self._asked)
         return self._caller
@@ -103,7 +103,7 @@ class RpcExchange:
         front.answered(self)
 
     def stream(self, message: bytes) -> bool:
-        """False: an answer in JSON has nothing ahead of it."""
+        """False: an answer in JSON cannot have messages ahead of it."""
         return False
 
 
@@ -113,7 +113,7 @@ class ResponseWriter:
     __slots__ = ("_chunked", "_front", "_more", "begun", "doubted", "gone", "head", "out", "over", "resumed")
 
     def __init__(self, front: Connection, head: Head, asked: Request | None = None) -> None:
-        """`asked`: what is known of this very request besides."""
+        """`asked`: what is known of this request beside its head."""
         self._front = front
         self.head = head
         self._more: Lines = () if asked is None else joining(asked)
@@ -152,7 +152,7 @@ class ResponseWriter:
         bodiless = status in (204, 304)
         self._chunked = not self.head.old and not bodiless
         if not self._chunked and not bodiless:
-            self.head.keep = False  # without chunks only the end of the wire ends the body
+            self.head.keep = False  # without chunks only the end of the connection ends the body
             self._front.last = True
         keep = self._front.keeps(self)
         self.out = compose(self.head, self._more, Answer(status, headers), keep=keep, chunked=self._chunked)
@@ -178,7 +178,7 @@ class ResponseWriter:
         self._front.answered(self)
 
     def fail(self) -> None:
-        """The endpoint raised: 500, or where an answer has begun, the end of the wire."""
+        """The endpoint raised: 500, or if an answer has begun, the end of the connection."""
         if self.begun:
             self._front.abort()
         else:

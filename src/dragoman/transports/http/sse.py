@@ -2,14 +2,15 @@
 
 The rules are those of the HTML standard, section 9.2 (event streams):
 
-- A line ends with LF, CR or CRLF; one byte-order mark at the beginning is passed over; lines that begin with a
+- A line ends with LF, CR or CRLF; one byte-order mark at the beginning is skipped; lines that begin with a
   colon are comments; unknown fields are ignored.
-- A blank line dispatches what was gathered. Without a `data` line nothing is dispatched, but an `id` counts.
+- A blank line dispatches the collected event. Without a `data` line nothing is dispatched, but an `id` counts.
 - `id` lasts until the next one, and one with NUL in it is ignored; `retry` counts when it is all digits; what the
   end of the stream cuts off is dropped.
 
-Ours: an event has a limit of bytes. One above it is a `TooLong` as soon as that shows, and is dropped as it
-arrives; what follows is read as usual. Time is linear in what comes in, wherever the chunks are cut.
+Our addition: an event has a limit of bytes. A longer one is reported as `TooLong` as soon as that shows, and is dropped
+as it
+arrives; the following events are read as usual. Time is linear in the input, however it is cut into chunks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Event(Struct, frozen=True, gc=False):
     """One event, as it was dispatched."""
 
     data: bytes
-    """Its data lines, joined by LF. Not decoded: who reads them says how strictly."""
+    """Its data lines, joined by LF, not decoded: the reader decides how strictly."""
     event: str = "message"
     """Its type."""
     id: str = ""
@@ -33,7 +34,7 @@ class Event(Struct, frozen=True, gc=False):
 
 
 class TooLong(Struct, frozen=True, gc=False):
-    """In place of an event that had more than `allowed` bytes."""
+    """Takes the place of an event of more than `allowed` bytes."""
 
     allowed: int
 
@@ -41,8 +42,8 @@ class TooLong(Struct, frozen=True, gc=False):
 class Parser:
     """One event stream. `feed` it bytes as they come.
 
-    `last_id` and `retry` (milliseconds, None until said) are what the stream said last, dispatched with an event
-    or without one.
+    `last_id` and `retry` (milliseconds, None until set) are the latest values of the stream, whether or not an event
+    was dispatched with them.
     """
 
     __slots__ = (
@@ -62,7 +63,7 @@ class Parser:
     def __init__(self, limit: int, last_id: str = "") -> None:
         self._limit = limit
         self._partial: bytes | bytearray = b""
-        """The beginning of a line whose end has not come."""
+        """The beginning of an incomplete line."""
         self._rest: bytearray | None = None
         self._data: bytes | None = None
         self._type = b""
@@ -74,7 +75,7 @@ class Parser:
         self.retry: int | None = None
 
     def feed(self, chunk: bytes) -> list[Event | TooLong]:
-        """What `chunk` completes, in order."""
+        """The events that `chunk` completes, in order."""
         found: list[Event | TooLong] = []
         if self._returned and chunk:
             self._returned = False
@@ -103,7 +104,7 @@ class Parser:
         return found
 
     def _keep(self, tail: bytes, found: list[Event | TooLong]) -> None:
-        """The beginning of a line whose end has not come."""
+        """Keep the beginning of an incomplete line."""
         if not self._partial:
             self._partial = tail
         else:
@@ -177,7 +178,7 @@ class Parser:
 
 
 def event(data: bytes, id: str | None = None, event: str | None = None, retry: int | None = None) -> bytes:
-    """One event as it goes on the wire. `retry` in milliseconds.
+    """One event in the form of the wire. `retry` in milliseconds.
 
     Line breaks of any kind in `data` become LF at the reader. Raises ValueError where `id` or `event` has a line
     break or a NUL in it, or `retry` is negative.
@@ -198,7 +199,7 @@ def event(data: bytes, id: str | None = None, event: str | None = None, retry: i
 
 
 def comment() -> bytes:
-    """A comment, which keeps a quiet stream from being cut off."""
+    """A comment, which keeps a quiet stream from being closed."""
     return b":\n\n"
 
 

@@ -1,4 +1,4 @@
-"""The stages of a connection of the native front: what it waits for, for how long, and what happens then. One table."""
+"""The stages of a connection of the native server: what it waits for, how long, and what happens at the deadline."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ log = logging.getLogger("dragoman.http")
 
 NEVER = float("inf")
 LINGER = 2.0
-"""How long what comes after a final answer is read and dropped, in seconds."""
+"""Seconds for which bytes behind a final answer are read and dropped."""
 PROBES = 2
-"""How often a far end that has closed its sending side is asked whether it is there."""
+"""How often a far end that has closed its sending side is probed."""
 NO_LOOK_YET = 1 << 62
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -28,9 +28,9 @@ class Stage(Struct, frozen=True):
     """What a connection waits for."""
 
     seconds: Callable[[Limits], float | None]
-    """How long."""
+    """Seconds, from the limits; None: no deadline."""
     expired: Callable[[Connection], None]
-    """What happens then."""
+    """Called at the deadline."""
 
 
 def stage_of(connection: Connection) -> int:
@@ -51,7 +51,7 @@ def stage_of(connection: Connection) -> int:
 
 
 def probe(connection: Connection) -> None:
-    """Ask whether the far end has gone altogether: if so, the second one fails."""
+    """Find out whether the far end has closed both sides: then the second probe fails."""
     connection.probes += 1
     turn = connection.owed[0] if connection.owed else None
     if turn is not None:
@@ -90,9 +90,9 @@ def _probed(connection: Connection) -> None:
 
 
 def _unread(connection: Connection) -> None:
-    """Cut off a far end that has read nothing since the last look."""
+    """Close the connection if the far end has read nothing since the last check."""
     transport = connection.transport
-    assert transport is not None  # or nothing expires
+    assert transport is not None  # otherwise there is no deadline
     unsent = transport.get_write_buffer_size()
     if unsent >= connection.unsent:
         log.debug("%s reads nothing: cut off", connection.remote)

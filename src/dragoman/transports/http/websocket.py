@@ -7,8 +7,8 @@ Rules:
   (else 1009). No compression.
 - What comes in one wake-up is answered in one write. A ping is answered, but not to a far end that
   does not read: pongs are dropped then, answers never.
-- A close frame ends both directions, so there is no half-close here: `Ended` tells code and reason
-  in words; a wire lost without one, and a far end that breaks the protocol, are `Broken`.
+- A close frame ends both directions, so there is no half-close: `Ended` has code and reason
+  as text; a wire lost without one, and a far end that breaks the protocol, are `Broken`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ...net.sockets import cannot_dial, keep_alive
 from ...net.urls import Url, printable
 
 _CLOSE_TIMEOUT = 10.0
-"""For the far end's part of the closing handshake, in seconds."""
+"""Seconds for the far end's part of the closing handshake."""
 _BATCH = 64 * 1024
 """Queued bytes that are written at once rather than at the end of the wake-up."""
 _PONG = b"\x8a"
@@ -62,7 +62,7 @@ class WebSocket(asyncio.BufferedProtocol):
         lost: Callable[[WebSocket], None] | None = None,
         kept: Callable[[WebSocket, int, int], None] | None = None,
     ) -> None:
-        """`kept` is told how many bytes are kept of a message whose rest has not come, and its number."""
+        """`kept` is called with the number of bytes kept of an incomplete message, and the message's number."""
         self.caller = caller
         self.writable = True
         self._wire = wire
@@ -74,7 +74,7 @@ class WebSocket(asyncio.BufferedProtocol):
         self._receiver: Receiver | None = None
         self._begun = False
         self._early: list[bytes] = []
-        """What came before the receiver could take it."""
+        """Bytes that came before the receiver could take them."""
         self._parts: bytearray | None = None
         """The fragments of a message so far."""
         self._parts_binary = self._binary = False
@@ -158,7 +158,7 @@ class WebSocket(asyncio.BufferedProtocol):
         self.take(cast(asyncio.Transport, transport))
 
     def take(self, transport: asyncio.Transport) -> None:
-        """Go on, on a transport that is up."""
+        """Start on a connected transport."""
         self._transport = transport
         transport.set_write_buffer_limits(high=self._limits.send_queue)
 
@@ -169,7 +169,7 @@ class WebSocket(asyncio.BufferedProtocol):
         self.take_bytes(bytes(self._into[:nbytes]))
 
     def take_bytes(self, data: bytes) -> None:
-        """Take bytes that came, however they were read."""
+        """Take bytes, however they were read."""
         if not self._begun:
             self._early.append(data)
             if self._transport is not None:
@@ -180,7 +180,7 @@ class WebSocket(asyncio.BufferedProtocol):
         self._count()
 
     def _count(self) -> None:
-        """Tell how much is kept of a message whose rest has not come."""
+        """Report how much is kept of an incomplete message."""
         if self._kept is None or self._transport is None:
             return
         held = len(self._wire.reader.buffer) + (0 if self._parts is None else len(self._parts))
@@ -192,7 +192,7 @@ class WebSocket(asyncio.BufferedProtocol):
         self.abort(Broken(f"the WebSocket was cut off: {why}"))
 
     def _deliver(self) -> None:
-        """Deliver every message that is whole, and write what became of it."""
+        """Deliver every complete message, and write the replies."""
         self._reading = True
         try:
             for event in self._wire.events_received():
@@ -239,14 +239,14 @@ class WebSocket(asyncio.BufferedProtocol):
         self._receiver.received(message)
 
     def _write(self) -> None:
-        """Hand everything queued to the transport, as one write."""
+        """Write everything queued to the transport at once."""
         self._scheduled = False
         self._queued = 0
         writes = self._wire.data_to_send()
         transport = self._transport
         if not writes or transport is None:
             return
-        end = not writes[-1]  # the library says by an empty write that nothing follows
+        end = not writes[-1]  # an empty write of the library means that nothing follows
         if not self.writable:
             writes = [one for one in writes if one[:1] != _PONG]
         data = writes[0] if len(writes) == 1 else b"".join(writes)
@@ -264,7 +264,7 @@ class WebSocket(asyncio.BufferedProtocol):
         self.abort(Broken(f"the far end read nothing for {seconds:g} s (limit write_timeout)"))
 
     def expires(self, moment: float) -> None:
-        """End at this Unix time: the admission of the far end ends then."""
+        """End at this Unix time, when the far end's admission expires."""
         self._expiry = self._loop.call_later(
             max(0.0, moment - time.time()), self.abort, Closed("the admission of the far end has expired")
         )
@@ -279,12 +279,12 @@ class WebSocket(asyncio.BufferedProtocol):
             self._receiver.resumed()
 
     def _expect_end(self) -> None:
-        """A close frame was sent: the end of the wire follows soon, or is brought about."""
+        """A close frame was sent: the wire must end soon, or is closed."""
         if self._end is None and self._transport is not None:
             self._end = self._loop.call_later(_CLOSE_TIMEOUT, self._transport.abort)
 
     def _ending(self) -> ChannelError:
-        """Why it is over, in words."""
+        """The reason of the end as text."""
         sent, came = self._wire.close_sent, self._wire.close_rcvd
         if came is not None:
             return Ended(f"the far end closed the WebSocket: {in_words(came)}")
@@ -340,7 +340,7 @@ def upgrade(
     subprotocol: str | None = None,
     headers: Sequence[tuple[str, str]] = (),
 ) -> tuple[WebSocket, bytes] | Response:
-    """Answer the handshake whose request head is `head`: the channel and the bytes that accept, or what turns it away."""
+    """Answer the handshake whose request head is `head`: the channel and the accepting bytes, or the refusal."""
     offer = options.subprotocol or subprotocol
 
     def select(wire: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
@@ -399,8 +399,8 @@ class _Handshake(asyncio.Protocol):
 
 
 async def dial(url: str, options: Options) -> WebSocket:
-    """Connect to a `ws://` or `wss://` URL. Raises Broken when the handshake does not come about; the whole of it
-    has `limits.header_timeout`. Redirects and proxies are not followed."""
+    """Connect to a `ws://` or `wss://` URL. Raises Broken when the handshake fails; it may take `limits.header_timeout`
+    in all. Redirects and proxies are not followed."""
     place = urls.parse(url)
     if place.plain != "ws":
         raise LocalError(f"{place}: a WebSocket's URL begins with ws:// or wss://")
@@ -434,7 +434,7 @@ async def dial(url: str, options: Options) -> WebSocket:
     channel = WebSocket(wire, _far(place, transport), options)
     transport.set_protocol(channel)
     channel.take(transport)
-    if transport.is_closing():  # over before it began
+    if transport.is_closing():  # closed before it began
         channel.connection_lost(None)
     return channel
 
@@ -456,7 +456,7 @@ def _drop(handshake: _Handshake) -> None:
 
 
 def _refused(wire: ClientProtocol) -> str:
-    """Why the handshake did not come about."""
+    """Why the handshake failed."""
     fault = wire.handshake_exc
     if isinstance(fault, InvalidStatus):
         response = fault.response

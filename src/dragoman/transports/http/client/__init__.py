@@ -1,1 +1,1 @@
-"""The client's side of HTTP."""
+"""The client of HTTP."""

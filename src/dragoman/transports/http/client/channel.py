@@ -1,14 +1,16 @@
-"""JSON-RPC over HTTP, the calling side: every message is one POST, its answer that POST's body.
+"""JSON-RPC over HTTP, the calling end: every message is one POST, and its answer is the response's body.
 
 Rules:
 
-- The channel is no connection but a pool of them (kept alive, at most `limits.connections` POSTs at once, further
-  ones wait in order). Dialling connects to nothing yet; a refused POST fails its own call, and the next one tries anew.
-- A body that holds JSON-RPC is the answer whatever the HTTP status (400, 413, 500, 503 carry JSON-RPC errors). What
-  holds none fails the call at once, in words: the status, the media type, one line of the body.
-- A POST is never repeated and a redirect never followed: only the caller knows whether a method may run twice.
-- Notifications have no order among themselves but the sender's: `flush` returns when the server has taken those
-  that the current task sent, and raises what became of one that was not taken.
+- The channel is not one connection but a pool (kept alive, at most `limits.connections` POSTs at once, further
+  ones wait in order). Dialling does not connect yet; a refused POST fails its own call, and the next one connects
+  again.
+- A body that contains JSON-RPC is the answer whatever the HTTP status (400, 413, 500, 503 carry JSON-RPC errors). A
+  body that
+  does not fails the call at once, with the status, the media type, and one line of the body.
+- A POST is never repeated and a redirect never followed, because only the caller knows whether a method may run twice.
+- Notifications have no order except the sender's own: `flush` returns when the server has accepted those
+  that the current task sent, and raises the error of one that was not accepted.
 - Time-outs are the peer's, but for connecting (`pool.CONNECT_TIMEOUT`) and for notifications (`limits.call_timeout`).
 - No cookies, no proxy or netrc from the environment.
 """
@@ -40,7 +42,7 @@ async def dial(url: str, options: Options) -> Channel:
 
 
 class _HttpChannel:
-    """See the module's rules."""
+    """The calling end of JSON-RPC over HTTP."""
 
     def __init__(self, place: Url, limits: Limits, pool: Pool) -> None:
         self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
@@ -61,22 +63,22 @@ class _HttpChannel:
         self._posts.receiver = receiver
 
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
-        """POST `message`, at once or when one of the POSTs under way has ended."""
+        """POST `message`, at once or when one of the running POSTs has ended."""
         self._posts.send(message, call, self._lane)
 
     async def flush(self) -> None:
-        """Wait for room among the waiting, and until the server has taken the current task's notifications.
+        """Wait for space in the queue, and until the server has accepted the current task's notifications.
 
-        Raises what became of one that was refused: Broken, BadAnswer or RpcError.
+        Raises the error of one that was refused: Broken, BadAnswer or RpcError.
         """
         await self._posts.flush()
 
     async def close(self) -> None:
-        """Let the POSTs under way and waiting end (within `limits.write_timeout`), then close the pool."""
+        """Let running and waiting POSTs end (within `limits.write_timeout`), then close the pool."""
         await self._posts.close()
 
     def abort(self, why: ChannelError) -> None:
-        """Cut off every POST and close the pool."""
+        """Abort every POST and close the pool."""
         self._posts.abort(why)
 
     def _set_writable(self, writable: bool) -> None:
@@ -124,7 +126,7 @@ class _HttpChannel:
 
 
 def _unusable(reply: Reply, body: bytes) -> Broken | BadAnswer | None:
-    """Why a body cannot be the answer to a call; None where it is for the peer to judge."""
+    """Why a body cannot be the answer to a call; None if the peer must decide that."""
     status = reply.status
     if 200 <= status < 300:
         if body[:1] in (b"{", b"[") or body.lstrip(b" \t\r\n")[:1] in (b"{", b"["):
@@ -141,7 +143,7 @@ def _unusable(reply: Reply, body: bytes) -> Broken | BadAnswer | None:
 
 
 def _refused_note(reply: Reply, body: bytes) -> Exception | None:
-    """Why a notification was not taken, or None."""
+    """Why a notification was not accepted, or None."""
     if body and (error := orphan(body)) is not None:
         return error
     if 200 <= reply.status < 300:

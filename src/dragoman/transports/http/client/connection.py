@@ -1,7 +1,7 @@
-"""One connection of an HTTP client: a request goes out, its reply comes in, and again.
+"""One connection of an HTTP client: sends a request, reads its reply, and repeats.
 
-llhttp reads strictly (bad lengths, bad chunks, folded lines are refused); what it leaves to its caller is seen to
-here: the size of the head, bodies that end with the connection, bytes that were not asked for.
+llhttp parses strictly (bad lengths, bad chunks, folded lines are refused). This module adds what llhttp leaves to its
+caller: the size of the head, bodies that end with the connection, bytes that belong to no request.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ....net.read_buffer import read_buffer
 from ....net.urls import printable
 
 HIGH = 256 * 1024
-"""Bytes of a body that are kept unread before the far end is held back."""
+"""Bytes of a body that are kept unread before reading pauses."""
 _INFLATED = 256 * 1024
 _EITHER = 32 + zlib.MAX_WBITS
-"""To zlib: look at the head whether it is gzip or deflate."""
+"""For zlib: detect gzip or deflate from the head."""
 _CODINGS = frozenset(("gzip", "x-gzip", "deflate"))
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """A connection. `free` is told when it may be used again, `lost` when it is over."""
+    """A connection. `free` is called when it can be used again, `lost` when it has ended."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         lost: Callable[[ClientConnection], None],
     ) -> None:
         self.where = where
-        """The far end in words."""
+        """The far end's address as text."""
         self.usable = False
-        """Nothing is under way and nothing speaks against another request."""
+        """Whether it is idle and can take another request."""
         self._head_limit = head_limit
         self._free = free
         self._lost = lost
@@ -53,13 +53,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._headers: dict[str, str] = {}
         self._reason = b""
         self._fed = 0
-        """Bytes since the request, while its reply has no head."""
+        """Bytes since the request, until the reply has a head."""
         self._size = 0
         """Bytes of header fields."""
         self._interim = False
 
     async def ask(self, head: bytes, body: bytes, timeout: float | None) -> Reply:
-        """Send a request, return its reply; the body is still to come. Raises Broken, BadAnswer."""
+        """Send a request and return its reply, whose body is still to come. Raises Broken, BadAnswer."""
         transport = self._transport
         self.usable = False
         self._fed = 0
@@ -80,18 +80,18 @@ class ClientConnection(asyncio.BufferedProtocol):
             raise
 
     def abort(self) -> None:
-        """Cut off what is under way."""
+        """Abort the current request."""
         self.usable = False
         if self._transport is not None:
             self._transport.abort()
 
     def hold(self) -> None:
-        """Take nothing more for now."""
+        """Pause reading."""
         if self._transport is not None:
             self._transport.pause_reading()
 
     def go_on(self) -> None:
-        """Take more."""
+        """Resume reading."""
         if self._transport is not None:
             self._transport.resume_reading()
 
@@ -99,7 +99,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._fail(Broken(f"{self.where} did not answer within {timeout:g} s"))
 
     def _fail(self, why: Broken | BadAnswer) -> None:
-        """What is under way ends here."""
+        """The current request fails."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(why)
         elif self._reply is not None:
@@ -116,7 +116,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return read_buffer()
 
     def buffer_updated(self, count: int) -> None:
-        if self._waiter is None and self._reply is None:  # this was not asked for
+        if self._waiter is None and self._reply is None:  # no request was sent
             self.abort()
             return
         self._fed += count
@@ -207,7 +207,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         reply.finished()
         if transport is None or transport.is_closing():
             return
-        if transport.get_write_buffer_size():  # answered before it was asked
+        if transport.get_write_buffer_size():  # answered before the request was sent
             transport.abort()
             return
         if not self._parser.should_keep_alive():
@@ -218,7 +218,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
 
 class Reply:
-    """What came back: the head, and the body as it comes."""
+    """A reply: the head, and the body as it comes."""
 
     __slots__ = (
         "_chunks",
@@ -245,7 +245,7 @@ class Reply:
         self.kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         """The media type in lower case, without parameters."""
         self.until_end = until_end
-        """Its body ends with the connection."""
+        """Whether the body ends with the connection."""
         self._wire = wire
         self._reason = reason
         self._chunks: list[bytes] = []
@@ -259,12 +259,12 @@ class Reply:
 
     @property
     def line(self) -> str:
-        """The status in words."""
+        """The status as text."""
         return printable(f"HTTP {self.status} {self._reason.decode('latin-1')}".rstrip())
 
     @property
     def ended(self) -> bool:
-        """Whether the whole body is here and read."""
+        """Whether the whole body has come and was read."""
         return self._over and not self._chunks and self._why is None
 
     async def chunk(self) -> bytes:
@@ -286,7 +286,7 @@ class Reply:
                 self._wire.go_on()
             if self._inflate is None:
                 return data
-            if text := self._inflated(data, self._inflate):  # what was compressed may begin with nothing
+            if text := self._inflated(data, self._inflate):  # the first compressed bytes may give no output
                 return text
 
     def _inflated(self, data: bytes, inflate: Any) -> bytes:
@@ -299,7 +299,7 @@ class Reply:
         return text
 
     async def body(self, limit: int) -> bytes:
-        """The whole body; BadAnswer as soon as it is more than `limit` bytes."""
+        """The whole body. Raises BadAnswer as soon as it is longer than `limit` bytes."""
         declared = self.headers.get("content-length", "")
         if declared.isdigit() and int(declared) > limit and self._inflate is None:
             raise BadAnswer(f"{self.line}: {too_large('message_size', limit, int(declared)).reason}")
@@ -316,7 +316,7 @@ class Reply:
         return b"".join(chunks)
 
     def close(self) -> None:
-        """Cut off what has not come: the connection is closed, unless the body is at its end."""
+        """Give up the rest of the body: the connection is closed, unless the body has ended."""
         if not self._over:
             self._over = True
             self._wire.abort()

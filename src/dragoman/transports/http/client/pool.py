@@ -1,12 +1,13 @@
-"""Requests over HTTP/1.1 to one place, and their replies. The parser is httptools (llhttp).
+"""Requests over HTTP/1.1 to one server, and their replies. The parser is httptools (llhttp).
 
 Rules:
 
-- Connections are kept alive and used again, one request at a time each; their number is bounded by who asks
-  (`http_posts`). One that was idle for `KEEPALIVE` is not used again: servers close theirs, and a POST must not meet that.
+- Connections are kept alive and reused, one request at a time each; the caller (`posts`) bounds their number.
+  A connection that was idle for `KEEPALIVE` is not reused, because servers close idle ones and a POST could be lost.
 - Nothing is repeated, and a redirect is never followed: only the caller knows whether a request may run twice.
-- What fails is `Broken`, what is no HTTP or too large is `BadAnswer`, both in one line that is safe to print.
-- No cookies, no proxy or netrc from the environment, no compression asked for; gzip and deflate are understood.
+- A failure is `Broken`; a reply that is not HTTP or is too large is `BadAnswer`, both in one line that is safe to
+  print.
+- No cookies, no proxy or netrc from the environment; compression is not requested, but gzip and deflate are understood.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from ....net.urls import Url, printable
 from .connection import ClientConnection, Reply
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds for a connection to come about, TLS included."""
+"""Seconds to connect, TLS included."""
 KEEPALIVE = 15.0
-"""Seconds that a connection may be idle and still be used."""
+"""Seconds that a connection may be idle and still be reused."""
 _EYES = 0.25
 
 
 class Pool:
-    """The connections to one place (http: or https:). Made inside the event loop; connects when first asked."""
+    """The connections to one server (http: or https:). Made inside the event loop; connects for the first request."""
 
     __slots__ = (
         "_emptied",
@@ -80,9 +81,9 @@ class Pool:
         target: str | None = None,
         timeout: float | None = None,
     ) -> Reply:
-        """Send a request; returns when the head of its reply is there. `close` the reply, or read it to the end.
+        """Send a request; returns when the head of its reply has come. `close` the reply, or read it to the end.
 
-        `headers` go before the pool's. `target`: path and query at the same place, default the URL's own.
+        `headers` override the pool's. `target`: path and query at the same place, default the URL's own.
         `timeout`: seconds from when there is a connection to the end of the body. Raises Broken, BadAnswer.
         """
         head = self._head(method, self._target if target is None else _target(target), body, headers)
@@ -112,7 +113,7 @@ class Pool:
     # -- connections ------------------------------------------------------------------------------
 
     def _unused(self) -> ClientConnection | None:
-        """The connection that was used last, so that few stay open where few are needed."""
+        """The connection that was used last, so that few stay open if few are needed."""
         while self._idle:
             since, wire = self._idle.pop()
             if wire.usable and self._loop.time() - since < KEEPALIVE:
@@ -147,7 +148,7 @@ class Pool:
         return wire
 
     def _free(self, wire: ClientConnection) -> None:
-        """A connection may be used again."""
+        """A connection can be reused."""
         if self._emptied is not None:
             wire.abort()
             return
@@ -156,13 +157,13 @@ class Pool:
             self._sweeping = self._loop.call_later(KEEPALIVE, self._sweep)
 
     def _lost(self, wire: ClientConnection) -> None:
-        """A connection is over."""
+        """A connection has ended."""
         self._live.discard(wire)
         if self._emptied is not None and not self._live and not self._emptied.done():
             self._emptied.set_result(None)
 
     def _sweep(self) -> None:
-        """Close what was not used for long."""
+        """Close connections that were idle for long."""
         old = self._loop.time() - KEEPALIVE
         kept = []
         for since, wire in self._idle:
@@ -197,7 +198,7 @@ def _host(place: Url) -> str:
 
 
 def _target(target: str) -> str:
-    """Path and query as they go on the wire: what was escaped stays as it is."""
+    """Path and query in the form of the wire: escaped characters stay as they are."""
     return target if _PLAIN.fullmatch(target) else quote(target, safe="/?:@!$&'()*+,;=%~")
 
 

@@ -1,14 +1,14 @@
-"""Messages on their way to one HTTP endpoint, a POST each: whose turn it is, what became of notifications, the end.
+"""Sends messages to one HTTP endpoint, a POST each: their order, the outcome of notifications, and closing.
 
-What a POST says and what its reply means is the business of the channel that has these `Posts`; here stands what
-all of them share:
+The channel that owns these `Posts` decides what a POST contains and what its reply means. This module has what
+all channels share:
 
-- Messages go in lanes. All lanes together have at most `limits.connections` POSTs under way; further ones wait in order,
-  each lane for itself, and time-outs hold while they wait. One POST of each lane may always be under way, so that the
-  answer which a call waits for never waits for that call.
-- The task that does a POST begins with its turn. Who stops waiting for a call cuts its POST off.
-- `flush` returns when the server has taken the notifications that the current task sent, and raises what became of
-  one that was not taken.
+- Messages are in lanes. All lanes together run at most `limits.connections` POSTs; further ones wait in order,
+  each lane for itself, and time-outs run meanwhile. Each lane may always run one POST, so that an answer for which
+  a call waits never waits for that call.
+- The task of a POST begins when the POST may run. If the caller stops waiting for a call, its POST is aborted.
+- `flush` returns when the server has accepted the notifications that the current task sent, and raises the error of
+  one that was not accepted.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 
 class PendingPost:
-    """One message on its way: waiting for its turn (no task yet) or under way."""
+    """One message that is sent: waiting (no task yet) or running."""
 
     __slots__ = ("call", "how", "lane", "message", "posts", "sender", "taken", "task", "until")
 
     def __init__(self, posts: Posts, lane: Lane, message: bytes, call: Outgoing | None, how: Any) -> None:
         self.how = how
-        """What the channel wants to know when it is this message's turn."""
+        """What the channel needs to know when this message is sent."""
         self.posts = posts
         self.lane = lane
         self.message = message
@@ -42,7 +42,7 @@ class PendingPost:
         self.taken: asyncio.Future[Exception | None] | None = None
         """A notification's outcome, as a value: there may be no task to take an exception."""
         self.until: asyncio.TimerHandle | None = None
-        """A notification that waits for its turn does so until then."""
+        """The time until which a notification waits to be sent."""
 
     def abandon(self) -> None:
         """Stop: the connection is closed, by which the server notices."""
@@ -56,8 +56,8 @@ class PendingPost:
 
 
 class Lane:
-    """POSTs that take turns with each other. `most`: one begins while fewer are under way in all lanes; `share`: at most
-    so many of this lane."""
+    """POSTs that wait for each other. `most`: one starts while fewer run in all lanes; `share`: at most this many run
+    of this lane."""
 
     __slots__ = ("most", "running", "share", "waiting")
 
@@ -69,10 +69,11 @@ class Lane:
 
 
 class Posts:
-    """The POSTs of one channel, which hands its part of `Channel` on to them.
+    """The POSTs of one channel, which delegates its part of `Channel` to them.
 
-    `run(post)` does one POST: it tells the call what became of it, and returns why a notification was not taken
-    (None: it was). `lanes`: who is first has the first turn. `writable(bool)` is told when that changes; `release()` lets go of the wire at the end.
+    `run(post)` does one POST: it settles the call, and returns why a notification was not accepted
+    (None: it was). `lanes`: in order of precedence. `writable(bool)` is called when that changes; `release()` closes
+    the wire at the end.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Posts:
         release: Callable[[], Awaitable[None]],
     ) -> None:
         self.name = name
-        """The far end in words."""
+        """The far end's address as text."""
         self.receiver: Receiver | None = None
         self.ending: ChannelError | None = None
         self._limits = limits
@@ -105,7 +106,7 @@ class Posts:
     # -- the contract -----------------------------------------------------------------------------
 
     def send(self, message: bytes, call: Outgoing | None, lane: Lane, how: Any = None) -> None:
-        """POST `message`, at once or when it is its turn. Raises the ending when the channel is over."""
+        """POST `message`, at once or when it may run. Raises the ending when the channel is over."""
         self.check()
         post = PendingPost(self, lane, message, call, how)
         if call is None:
@@ -126,9 +127,9 @@ class Posts:
                 self._writable(False)
 
     async def flush(self) -> None:
-        """Wait for room among the waiting, and until the server has taken the current task's notifications.
+        """Wait for space in the queue, and until the server has accepted the current task's notifications.
 
-        Raises what became of one that was refused.
+        Raises the error of one that was refused.
         """
         mine = [post.taken for post in self._notes.get(asyncio.current_task(), ()) if post.taken]
         while self._full:
@@ -142,14 +143,14 @@ class Posts:
         self.check()
 
     async def close(self) -> None:
-        """Let the POSTs under way and waiting end (within `limits.write_timeout`), then release the wire."""
+        """Let running and waiting POSTs end (within `limits.write_timeout`), then release the wire."""
         if self._closing is None:
             self.ending = Closed(f"{self.name} was closed here")
             self._closing = self._loop.create_task(self._drain())
         await asyncio.shield(self._closing)
 
     def abort(self, why: ChannelError) -> None:
-        """Cut off every POST and release the wire."""
+        """Abort every POST and release the wire."""
         if self._closing is None:
             self.ending = why
             self._closing = self._loop.create_task(self._released())
@@ -194,13 +195,13 @@ class Posts:
                 self.receiver.ended(self.ending)
 
     def _free(self, lane: Lane) -> bool:
-        """May another POST of this lane begin?"""
+        """Whether another POST of this lane may start."""
         if not lane.running:
             return True
         return len(lane.running) < lane.share and sum(len(one.running) for one in self._lanes) < lane.most
 
     def _late(self, post: PendingPost, timeout: float) -> None:
-        """A notification had no turn in its time."""
+        """A notification could not be sent in time."""
         self._settle(post, Broken(f"{self.name}: a notification waited {timeout:g} s for its turn (limit connections)"))
         self.forget(post)
 
@@ -212,7 +213,7 @@ class Posts:
     async def _go(self, post: PendingPost) -> None:
         try:
             why = await self._run(post)
-        except Exception as error:  # which is a fault of ours, and must not leave anybody waiting
+        except Exception as error:  # a fault of ours, which must not leave a caller waiting
             log.exception("%s: a POST failed", self.name)
             why = Broken(f"{self.name}: the POST failed: {error!r}")
             if post.call is not None:
@@ -221,13 +222,13 @@ class Posts:
             self._settle(post, why)
 
     def forget(self, post: PendingPost) -> None:
-        """Take a message out of the waiting ones; it is never sent."""
+        """Remove a waiting message; it is never sent."""
         if post in post.lane.waiting:
             self._unqueue(post)
             self._cut(post)
 
     def over(self, post: PendingPost) -> None:
-        """A POST has ended: the next waiting ones have their turn, those of the first lanes before others."""
+        """A POST has ended: start the next waiting ones, by precedence of their lanes."""
         post.lane.running.discard(post)
         self._cut(post)
         for lane in self._lanes:
@@ -252,7 +253,7 @@ class Posts:
             self.receiver.resumed()
 
     def _settle(self, post: PendingPost, why: Exception | None) -> None:
-        """Tell what became of a notification, unless that is known."""
+        """Record the outcome of a notification, unless it is known."""
         if post.taken is None or post.taken.done():
             return
         notes = self._notes[post.sender]
@@ -262,6 +263,6 @@ class Posts:
         post.taken.set_result(why)
 
     def _cut(self, post: PendingPost) -> None:
-        """The end of a POST; a notification without an outcome by now was cut off."""
+        """The end of a POST; a notification without an outcome was aborted."""
         if post.taken is not None and not post.taken.done():
             self._settle(post, self.ending or Broken(f"{self.name}: the notification was cut off"))
