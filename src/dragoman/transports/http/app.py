@@ -97,7 +97,7 @@ class App:
         """Documents that are the result of a method."""
         self.sockets: dict[str, Servable] = {}
         self.known = KnownFields()
-        """The ASGI face's: heads of requests that something is served for."""
+        """Of the ASGI interface: heads that were routed to an endpoint."""
         for below, one in served.items():
             at = prefix.rstrip("/") + below.rstrip("/") if below else prefix or "/"
             self.sockets[at] = one
@@ -263,7 +263,8 @@ async def _admitted(app: App, head: Head, scope: Scope) -> Admitted | Answer:
 
 
 def _head(app: App, scope: Scope) -> Head:
-    """What the head decides. Callers send the same one again and again, so that of a call is kept by what matters of it."""
+    """The decision for a head. Callers send the same head again and again, so decisions for calls are cached by the parts
+    of the head that matter."""
     method, fields = scope["method"], scope["headers"]
     place = (scope["path"], scope.get("raw_path"), scope.get("query_string"), scope.get("root_path"))
     asked = (method, place, scope.get("server"))
