@@ -30,8 +30,8 @@ WINDOW = 64
 
 @contextlib.contextmanager
 def broker(command: Callable[[int, Path], Sequence[str]], patience: float = START_TIME) -> Iterator[int]:
-    """A broker on a port of its own; `command` gets the port and a folder, `patience` is how long it may take to listen.
-    Raises Missing or Failed."""
+    """A broker on a port of its own; `command` gets the port and a folder, `patience` is how long it may take to
+    listen. Raises Missing or Failed."""
     port = free_port()
     with (
         tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder,

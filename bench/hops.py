@@ -1,6 +1,7 @@
-"""`python -m bench.hops [WAY ...]`: the hops of one call. What is counted, with `sys.setprofile`, is dragoman's own Python
-calls, the files they enter, and how often one file's call follows on another's. After the first calls have filled what is
-remembered, the second of two equal calls counts. Both ends of a wire stand in one process; bare ends are not counted.
+"""`python -m bench.hops [WAY ...]`: the hops of one call. What is counted, with `sys.setprofile`, is dragoman's own
+Python calls, the files they enter, and how often one file's call follows on another's. After the first calls have
+filled what is remembered, the second of two equal calls counts. Both ends of a wire stand in one process; bare ends are
+not counted.
 """
 
 from __future__ import annotations

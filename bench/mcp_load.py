@@ -1,9 +1,10 @@
 """The load generator of the MCP rows: what `load` is, for `tools/call` and its like. Orders of its own: `sessions`
-(begin so many, that then stay idle), `streams` (a GET stream on each of them), `listen` (subscriptions), `abort` (so many
-POSTs whose sender hangs up at once, then one that stays: how long it takes).
+(begin so many, that then stay idle), `streams` (a GET stream on each of them), `listen` (subscriptions), `abort` (so
+many POSTs whose sender hangs up at once, then one that stays: how long it takes).
 
-A contestant's order holds `mcp`: `{"era": "2026" or "2025", "method", "tool", "sse", "fresh"}` (fresh: a `traceparent` of its own in each head). In the stateful era every
-connection has a session of its own. Answers are counted by their length, streams by their end.
+A contestant's order holds `mcp`: `{"era": "2026" or "2025", "method", "tool", "sse", "fresh"}` (fresh: a `traceparent`
+of its own in each head). In the stateful era every connection has a session of its own. Answers are counted by their
+length, streams by their end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The documentation is true: what it shows is a file that runs, its links lead somewhere, its tables agree with the code."""
+"""The documentation is true: what it shows is a file that runs, its links lead somewhere, its tables agree with the
+code."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ The answers are the calculator's (`tests/calculator.py`). They are compared by J
 exact text.
 
 `cases/json_parsing.jsonl` has JSON texts instead: `name` begins with y_ (to be accepted), n_ (to be refused with
--32700), i_ (either) or d_ (refused as deeper than the limit `depth`); `json`, `hex` or `runs` stands as the one argument in a call of `echo`.
+-32700), i_ (either) or d_ (refused as deeper than the limit `depth`); `json`, `hex` or `runs` stands as the one
+argument in a call of `echo`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The limit of HTTP: a bare `asyncio.Protocol`, httptools as the parser, msgspec for the work. Arguments: `PORT`, then perhaps `uvloop`."""
+"""The limit of HTTP: a bare `asyncio.Protocol`, httptools as the parser, msgspec for the work. Arguments: `PORT`, then
+perhaps `uvloop`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The limit of TCP and Unix sockets: an asyncio echo of lines. Arguments: `tcp PORT` or `unix PATH`, then perhaps `gather`.
+"""The limit of TCP and Unix sockets: an asyncio echo of lines. Arguments: `tcp PORT` or `unix PATH`, then perhaps
+`gather`.
 
-Each line is written when it was read, as line servers do. With `gather` what one wake-up brought goes back in one write:
-no server can be cheaper, since it does nothing at all for a line but cut it off.
+Each line is written when it was read, as line servers do. With `gather` what one wake-up brought goes back in one
+write: no server can be cheaper, since it does nothing at all for a line but cut it off.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The limit of MCP's `tools/call`: msgspec by hand, no check at all. Arguments: `http PORT [uvloop]`, `asgi PORT`, `stdio`,
-`serve PORT` (as http; it also answers what a client asks before it calls)."""
+"""The limit of MCP's `tools/call`: msgspec by hand, no check at all. Arguments: `http PORT [uvloop]`, `asgi PORT`,
+`stdio`, `serve PORT` (as http; it also answers what a client asks before it calls)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The limit of MCP's `tools/call` with every check that 2026-07-28 asks of a server: one tool, by hand, no framework.
 Arguments: `PORT`, then perhaps `uvloop`.
 
-What it checks: Host and Origin; the method, path, `Content-Type` and `Accept` of the request; `Mcp-Method`, `Mcp-Name` and
-`MCP-Protocol-Version` against the body; the revision and capabilities that `_meta` names; the tool's arguments. Whatever
-fails is one refusal without words: the price of good calls is measured here.
+What it checks: Host and Origin; the method, path, `Content-Type` and `Accept` of the request; `Mcp-Method`, `Mcp-Name`
+and `MCP-Protocol-Version` against the body; the revision and capabilities that `_meta` names; the tool's arguments.
+Whatever fails is one refusal without words: the price of good calls is measured here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The limit of an awaited call in memory: two ends on one loop, each message handed over by `call_soon`, msgspec by hand."""
+"""The limit of an awaited call in memory: two ends on one loop, each message handed over by `call_soon`, msgspec by
+hand."""
 
 from __future__ import annotations
 

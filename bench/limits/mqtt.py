@@ -1,6 +1,6 @@
-"""The bare library doing what `mqtt://` does: a shared subscription, QoS 1, Response Topic and Correlation Data, and the
-request acknowledged when the broker has confirmed the answer. The worker runs in paho's own thread, its quickest way;
-the caller on asyncio's loop, as in paho's own example."""
+"""The bare library doing what `mqtt://` does: a shared subscription, QoS 1, Response Topic and Correlation Data, and
+the request acknowledged when the broker has confirmed the answer. The worker runs in paho's own thread, its quickest
+way; the caller on asyncio's loop, as in paho's own example."""
 
 from __future__ import annotations
 

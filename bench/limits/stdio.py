@@ -1,4 +1,5 @@
-"""The limit of stdio with Content-Length framing: a blocking loop that reads a header, a body, and writes the answer."""
+"""The limit of stdio with Content-Length framing: a blocking loop that reads a header, a body, and writes the
+answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The echo of lines as most people write it: `asyncio.start_server`, `readline`, `write`. Arguments: `tcp PORT` or `unix PATH`."""
+"""The echo of lines as most people write it: `asyncio.start_server`, `readline`, `write`. Arguments: `tcp PORT` or
+`unix PATH`."""
 
 from __future__ import annotations
 

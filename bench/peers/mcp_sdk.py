@@ -1,8 +1,9 @@
 # mypy: ignore-errors
-"""The official Python SDK 2: `http PORT default|json|best`, `stdio`, `memory`, `client URL`, `tools COUNT`, `list PORT COUNT`.
+"""The official Python SDK 2: `http PORT default|json|best`, `stdio`, `memory`, `client URL`, `tools COUNT`,
+`list PORT COUNT`.
 
-default: as its `run` does it where no faster parts are installed (asyncio, h11); json: the same, but plain JSON answers;
-best: those, on uvloop with httptools.
+default: as its `run` does it where no faster parts are installed (asyncio, h11); json: the same, but plain JSON
+answers; best: those, on uvloop with httptools.
 """
 
 import asyncio

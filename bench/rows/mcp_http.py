@@ -1,4 +1,5 @@
-"""MCP's `tools/call` over HTTP: the native front and the ASGI app in the stateless era, and sessions of the stateful one."""
+"""MCP's `tools/call` over HTTP: the native front and the ASGI app in the stateless era, and sessions of the stateful
+one."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ def workers(referee: Referee) -> list[Row]:
 
 
 def _throughput(referee: Referee) -> Row:
-    """Wall time of a call whose method costs 1 ms of CPU. Nothing is pinned: two workers and the load share the cores."""
+    """Wall time of a call whose method costs 1 ms of CPU. Nothing is pinned: two workers and the load share the
+    cores."""
     two, one = Figure("--workers 2"), Figure("--workers 1")
     calls = max(200, int(3_000 * referee.scale))
     try:

@@ -1,4 +1,5 @@
-"""dragoman serving one URL (`%` in it stands for the second argument: a port or a path; a third, `uvloop`, is the loop)."""
+"""dragoman serving one URL (`%` in it stands for the second argument: a port or a path; a third, `uvloop`, is the
+loop)."""
 
 from __future__ import annotations
 

@@ -155,8 +155,8 @@ class Denied(Struct, frozen=True, kw_only=True):
 
 
 Guard: TypeAlias = Callable[[Handshake], Awaitable[Admitted | Denied]]
-"""Decides at the door, before a body is read. One that raises turns the caller away with 500; one that takes longer than
-`limits.guard_timeout`, with 503."""
+"""Decides at the door, before a body is read. One that raises turns the caller away with 500; one that takes longer
+than `limits.guard_timeout`, with 503."""
 
 
 class Caller(Struct, frozen=True, kw_only=True):
@@ -181,7 +181,8 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     @property
     def principal(self) -> str | None:
-        """To whom sessions, their streams and sealed states belong: `Identity.principal`; None where no guard stands."""
+        """To whom sessions, their streams and sealed states belong: `Identity.principal`; None where no guard
+        stands."""
         return None if self.identity is None else self.identity.principal
 
 
@@ -323,7 +324,8 @@ class Servable(Protocol):
         """The documents for HTTP beside the endpoint, by path below it: {"/openrpc.json": Document(...)}."""
 
     async def drain(self, timeout: float) -> None:
-        """Refuse new calls, let those in flight end within `timeout` seconds, then cancel them and close every channel."""
+        """Refuse new calls, let those in flight end within `timeout` seconds, then cancel them and close every
+        channel."""
 
 
 def exchanged(served: Servable, x: Exchange) -> None:
@@ -433,7 +435,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """Serving: file descriptors of sockets that are already bound, by URL as it was given, without path and query;
     those of streams listen. Other processes may share them. The listener closes them."""
     crowd: Any = None
-    """Serving on such sockets: a `net.accept.LoadBoard`, which shows each process how many channels the others carry."""
+    """Serving on such sockets: a `net.accept.LoadBoard`, which shows each process how many channels the others
+    carry."""
     unready: Callable[[], str] | None = None
     """HTTP server: the reason why new work should go elsewhere, for `/ready`; empty if it should not."""
 

@@ -1,8 +1,8 @@
 """Imports the modules of a package when their names are first used.
 
 A package states its names three times, and a test compares them: plain imports under `TYPE_CHECKING`, which type
-checkers
-and editors read; a table for `door`, used at run time only, so that a type checker finds a misspelt import; `__all__`.
+checkers and editors read; a table for `door`, used at run time only, so that a type checker finds a misspelt import;
+`__all__`.
 """
 
 from __future__ import annotations

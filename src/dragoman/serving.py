@@ -230,8 +230,8 @@ def http_app(
     client_tls: Any = None,
 ) -> Any:
     """The ASGI application (HTTP and WebSocket) of one or more served objects, for uvicorn, granian, hypercorn, or to
-    mount in Starlette, FastAPI or Django. Paths, `bus` and `client_tls` as in `serve`; the bus is opened at the lifespan's
-    startup."""
+    mount in Starlette, FastAPI or Django. Paths, `bus` and `client_tls` as in `serve`; the bus is opened at the
+    lifespan's startup."""
     from .transports.http.app import App  # noqa: PLC0415  (a wire, imported when used)
 
     check("http_app", HTTP_APP, given := locals())

@@ -221,7 +221,8 @@ class SyncBatch:
 
 
 class SyncNotifications:
-    """The far end's notifications as a blocking iterator; see `SyncPeer.notifications`. Any thread may take the next."""
+    """The far end's notifications as a blocking iterator; see `SyncPeer.notifications`. Any thread may take the
+    next."""
 
     def __init__(self, portal: Portal, source: Notifications) -> None:
         self._portal = portal

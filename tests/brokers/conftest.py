@@ -1,4 +1,5 @@
-"""The brokers as fixtures, see `engines`; and for tests of every wire (`wires`) the broker and the address of the row."""
+"""The brokers as fixtures, see `engines`; and for tests of every wire (`wires`) the broker and the address of the
+row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Real brokers for the tests: each is started on a free port in a folder of its own, or named by an environment variable.
+"""Real brokers for the tests: each is started on a free port in a folder of its own, or named by an environment
+variable.
 
 `DRAGOMAN_TEST_AMQP`, `DRAGOMAN_TEST_MQTT`, `DRAGOMAN_TEST_NATS`, `DRAGOMAN_TEST_REDIS` hold the URL of one that
 runs already; such a one is never stopped, so that tests which need that are skipped (`engine.control()`). Where

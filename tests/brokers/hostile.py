@@ -1,7 +1,7 @@
 """Deliveries that no honest caller sends, as rows: any member may hold what the sender likes.
 
-`{n}` is another number in each row, `{mailbox}` a mailbox that answers may go to, `{victim}` the address of another service
-on the same broker, `{own}` the address of the service itself.
+`{n}` is another number in each row, `{mailbox}` a mailbox that answers may go to, `{victim}` the address of another
+service on the same broker, `{own}` the address of the service itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from msgspec import Struct
 from dragoman.jsonrpc.limits import SERVER
 
 End: TypeAlias = Literal["answered", "silent", "dead", "either"]
-"""What becomes of it: an answer in `{mailbox}`, nothing more, set aside; "either" where engines differ in what arrives."""
+"""What becomes of it: an answer in `{mailbox}`, nothing more, set aside; "either" where engines differ in what
+arrives."""
 
 ADD = b'{"jsonrpc":"2.0","method":"add","params":[1,2],"id":1}'
 

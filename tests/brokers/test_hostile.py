@@ -24,7 +24,8 @@ PATIENCE = 20.0
 NOT_SENT = (ConnectionError, LocalError, TypeError, ValueError, struct.error, TimeoutError)
 """The engine's own client refuses to send the row."""
 SUBJECT = r"[^.\s\x00-\x1f*>\ud800-\udfff]+"
-"""The correlations that can be the last part of a NATS subject, at which the answer goes out; others cannot be answered."""
+"""The correlations that can be the last part of a NATS subject, at which the answer goes out; others cannot be
+answered."""
 
 
 async def send(wire: Wire, url: str, row: Hostile, victim: str) -> list[bytes] | None:

@@ -1,4 +1,5 @@
-"""MQTT when something dies, as only it does: sessions, wills, the way to the broker. A broker that is not quite one is a few bytes here."""
+"""MQTT when something dies, as only it does: sessions, wills, the way to the broker. A broker that is not quite one is
+a few bytes here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`nats://`: what only it does, at most once and with `?stream=` at least once. The other end is often the bare library."""
+"""`nats://`: what only it does, at most once and with `?stream=` at least once. The other end is often the bare
+library."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The table of wire cases over a broker, bytes in and bytes out.
 
-The bytes go through `BrokerAdapter`, the broker's own face, and not through a peer: whatever is in the table is sent as it
-is, with a mailbox to answer to, and what comes into the mailbox is what the worker said. Whether nothing is owed shows
-when the worker has settled the message and a later one is answered.
+The bytes go through `BrokerAdapter`, the broker's own face, and not through a peer: whatever is in the table is sent as
+it is, with a mailbox to answer to, and what comes into the mailbox is what the worker said. Whether nothing is owed
+shows when the worker has settled the message and a later one is answered.
 """
 
 from __future__ import annotations

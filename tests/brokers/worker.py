@@ -1,4 +1,5 @@
-"""A worker in a process of its own, for tests that kill it: `python -m tests.brokers.worker URL`. Says "ready" when it serves."""
+"""A worker in a process of its own, for tests that kill it: `python -m tests.brokers.worker URL`. Says "ready" when it
+serves."""
 
 from __future__ import annotations
 

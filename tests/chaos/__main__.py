@@ -1,4 +1,5 @@
-"""The long run: `python -m tests.chaos [kills|restarts|takeovers] [rabbitmq|mqtt|redis|jetstream|nats] [--times N] [--seed N]`.
+"""The long run: `python -m tests.chaos [kills|restarts|takeovers] [rabbitmq|mqtt|redis|jetstream|nats] [--times N]
+[--seed N]`.
 
 Without words, all of them: 1,000 kills of workers over RabbitMQ, 50 restarts of each broker and 50 takeovers over MQTT.
 Prints what it counted; nothing is tried a second time; exit status 1 when a promise did not hold.

@@ -1,5 +1,5 @@
-"""What workers write of their runs: one line before the work and one after it, each by one `write` to a file that is open
-for appending, so that a worker which is killed has written a line whole or not at all.
+"""What workers write of their runs: one line before the work and one after it, each by one `write` to a file that is
+open for appending, so that a worker which is killed has written a line whole or not at all.
 
     begin charge 17 0 4711        method, key, how often it was delivered before, process
 """
@@ -49,8 +49,8 @@ class Runs(Struct):
         return [key for key, runs in self.begun.get(method, {}).items() if runs.count(0) > 1]
 
     def overtaken(self, method: str) -> list[str]:
-        """Keys whose later runs were not all told. When a broker has a request twice, because its caller never heard that
-        it has it, the second copy is marked; and two workers can begin the two copies in either order."""
+        """Keys whose later runs were not all told. When a broker has a request twice, because its caller never heard
+        that it has it, the second copy is marked; and two workers can begin the two copies in either order."""
         return [key for key, runs in self.begun.get(method, {}).items() if 0 in runs[1:]]
 
 

@@ -1,7 +1,8 @@
 """The caller: so many calls a second, come what may, and how each of them ended.
 
-Two thirds of what it sends are calls of `charge`, which must not be run twice by somebody who does not know it, a quarter
-calls of `look`, which may, the rest notifications (`note`). A notification counts as accepted once `notify` has returned.
+Two thirds of what it sends are calls of `charge`, which must not be run twice by somebody who does not know it, a
+quarter calls of `look`, which may, the rest notifications (`note`). A notification counts as accepted once `notify` has
+returned.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ WORK = 0.1
 """Seconds that a run takes at most; half of it on average."""
 DEADLINE = 30.0
 MOST = 1_000
-"""Calls that are out at once. Beyond that none are made, lest a machine that is slower than the load be buried under it."""
+"""Calls that are out at once. Beyond that none are made, lest a machine that is slower than the load be buried under
+it."""
 
 
 class Call(Struct):

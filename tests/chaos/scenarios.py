@@ -91,9 +91,9 @@ async def kill_workers(
 
 
 async def take_over(url: str, folder: Path, *, seed: int, rate: float = 100.0) -> tuple[Tally, list[int]]:
-    """Two workers of an MQTT topic. One dies of a request; the other, the only one left, takes over what it had and dies
-    of the same request; of two new ones one takes over what both had. Returns how often the request had been delivered
-    before, for each worker that died of it, beside the tally. `url` says `deliveries=3`."""
+    """Two workers of an MQTT topic. One dies of a request; the other, the only one left, takes over what it had and
+    dies of the same request; of two new ones one takes over what both had. Returns how often the request had been
+    delivered before, for each worker that died of it, beside the tally. `url` says `deliveries=3`."""
     start = time.monotonic()
     async with (
         scene(url, folder, workers=2, seed=seed, rate=rate, deadline=AWAY) as (nest, load),

@@ -11,7 +11,8 @@ from .ledger import Runs
 from .load import Call, Load
 
 SLACK = 2.0
-"""Seconds after its deadline within which a call must have ended: two cores are shared with the broker and its workers."""
+"""Seconds after its deadline within which a call must have ended: two cores are shared with the broker and its
+workers."""
 
 
 class Tally(Struct, kw_only=True):
@@ -45,7 +46,8 @@ class Tally(Struct, kw_only=True):
     unanswered: list[str] = field(default_factory=list)
     """Calls that were answered, though no worker ran them to the end."""
     reconnections: list[float] = field(default_factory=list)
-    """Seconds from the return of the broker, or of a wire, to the first answer to a call that was begun after its loss."""
+    """Seconds from the return of the broker, or of a wire, to the first answer to a call that was begun after its
+    loss."""
     waited: float = 0.0
     """Seconds that the longest call took of the time in which the broker was there."""
 

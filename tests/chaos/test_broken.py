@@ -107,8 +107,8 @@ async def test_poison(wire: str, engine: Engine, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [8, 9, 10])
 async def test_who_takes_over_dies_of_it(seed: int, mosquitto: Engine, tmp_path: Path) -> None:
-    """On MQTT the rest of a dead worker's requests is fetched by another. Here that is the only one left, and it dies of
-    what it fetched; one that comes then fetches what both had."""
+    """On MQTT the rest of a dead worker's requests is fetched by another. Here that is the only one left, and it dies
+    of what it fetched; one that comes then fetches what both had."""
     one = WIRES["mqtt"]
     url = mosquitto.url + one.path(one.brisk.replace("deliveries=4", "deliveries=3"))
     taken_over(*await take_over(url, tmp_path, seed=seed))

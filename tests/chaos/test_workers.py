@@ -1,4 +1,5 @@
-"""`dragoman serve --workers 4`: workers are killed one after the other under 200 calls a second, over channels that stay."""
+"""`dragoman serve --workers 4`: workers are killed one after the other under 200 calls a second, over channels that
+stay."""
 
 from __future__ import annotations
 

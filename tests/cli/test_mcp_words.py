@@ -1,4 +1,5 @@
-"""What is typed for an MCP server: arguments by its schemas, servers by the files of hosts, answers to its questions."""
+"""What is typed for an MCP server: arguments by its schemas, servers by the files of hosts, answers to its
+questions."""
 
 from __future__ import annotations
 

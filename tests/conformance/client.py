@@ -1,8 +1,8 @@
 """The client that the official conformance suite drives: `python -m tests.conformance.client URL`.
 
-The suite names the scenario in MCP_CONFORMANCE_SCENARIO and further facts in MCP_CONFORMANCE_CONTEXT. Which revision its
-server speaks (MCP_CONFORMANCE_PROTOCOL_VERSION, not always true) the client finds out by itself. Exit status 0 says that
-the scenario was played to its end.
+The suite names the scenario in MCP_CONFORMANCE_SCENARIO and further facts in MCP_CONFORMANCE_CONTEXT. Which revision
+its server speaks (MCP_CONFORMANCE_PROTOCOL_VERSION, not always true) the client finds out by itself. Exit status 0 says
+that the scenario was played to its end.
 """
 
 from __future__ import annotations

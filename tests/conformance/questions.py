@@ -1,5 +1,5 @@
-"""Tools (and a prompt) that ask the client: by a request of their own where the server may call, by `input_required` where
-it may not. The same handlers serve both."""
+"""Tools (and a prompt) that ask the client: by a request of their own where the server may call, by `input_required`
+where it may not. The same handlers serve both."""
 
 from __future__ import annotations
 

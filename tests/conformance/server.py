@@ -1,8 +1,9 @@
-"""The server that the official conformance suite drives: `python -m tests.conformance.server --port 3001`, endpoint /mcp.
+"""The server that the official conformance suite drives: `python -m tests.conformance.server --port 3001`, endpoint
+/mcp.
 
-Everything the suite asks for is here or in the two modules beside it (`content`: results of every kind; `questions`: what
-asks the client), and a few tools more for what the specification says and the suite does not look at. It is written with
-dragoman's public face alone.
+Everything the suite asks for is here or in the two modules beside it (`content`: results of every kind; `questions`:
+what asks the client), and a few tools more for what the specification says and the suite does not look at. It is
+written with dragoman's public face alone.
 """
 
 from __future__ import annotations

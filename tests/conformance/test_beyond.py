@@ -286,7 +286,8 @@ async def test_questions_are_only_sent_to_clients_that_declared_it(wire: Wire) -
 
 @pytest.mark.parametrize("revision", ["2025-06-18", OLD])
 async def test_a_session_asks_only_what_its_client_declared(revision: str, wire: Wire) -> None:
-    """2025-11-25, basic/lifecycle: "both parties MUST [...] only use capabilities that were successfully negotiated"."""
+    """2025-11-25, basic/lifecycle: "both parties MUST [...] only use capabilities that were successfully
+    negotiated"."""
     declared: list[tuple[dict[str, Any], str]] = [
         ({"sampling": {}}, "test_elicitation"),
         ({"elicitation": {}}, "test_sampling"),

@@ -1,4 +1,5 @@
-"""WebSocket peers that are gone, read nothing, or send frames without end. Frames are made by hand, the mask being 0."""
+"""WebSocket peers that are gone, read nothing, or send frames without end. Frames are made by hand, the mask being
+0."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Messages of MCP with one wrong thing in their params: every member of every method in every revision, by the tables.
 
-`corpus()` is the same list each time. A sample of the params is made from the types of `params`; then each of its members,
-at any depth, is left out, or is another value: of another type, too long, too deep, a number at its edge. `stateless`
-requests keep their envelope except where the envelope is what is changed.
+`corpus()` is the same list each time. A sample of the params is made from the types of `params`; then each of its
+members, at any depth, is left out, or is another value: of another type, too long, too deep, a number at its edge.
+`stateless` requests keep their envelope except where the envelope is what is changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The official schemas of the five revisions, read for the tests: the oracle. They lie beside the project, not in it."""
+"""The official schemas of the five revisions, read for the tests: the oracle. They lie beside the project, not in
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What breaks servers and clients: noise on the wire, handlers that end oddly, values that are none, sloppy far ends."""
+"""What breaks servers and clients: noise on the wire, handlers that end oddly, values that are none, sloppy far
+ends."""
 
 from __future__ import annotations
 

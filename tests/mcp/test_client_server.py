@@ -146,7 +146,8 @@ async def opened(wire: str, revision: Revision, app: Server | None = None, **opt
 
 @everywhere
 async def test_a_question_that_is_refused_is_a_tool_s_failure(wire: str, revision: Revision) -> None:
-    """client/sampling, Error Handling: "User rejected sampling request" is an error of the client's, and none of ours."""
+    """client/sampling, Error Handling: "User rejected sampling request" is an error of the client's, and none of
+    ours."""
     app = Server("asks")
 
     @app.tool

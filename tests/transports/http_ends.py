@@ -113,7 +113,8 @@ async def face(kind: str, what: Mapping[str, Servable], options: Options) -> Asy
 
 @asynccontextmanager
 async def wire(port: int, *, narrow: bool = False) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A raw connection. `narrow`: the system holds little of what is not read yet, so that a test need not send much."""
+    """A raw connection. `narrow`: the system holds little of what is not read yet, so that a test need not send
+    much."""
     sock = socket.socket()
     sock.setblocking(False)
     if narrow:

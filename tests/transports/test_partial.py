@@ -1,4 +1,5 @@
-"""Messages that come in part: on each wire of a server they end in time, and together they hold no more than allowed."""
+"""Messages that come in part: on each wire of a server they end in time, and together they hold no more than
+allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One MCP server, unchanged, from four workers: any of them serves any session, and one that is killed takes none along."""
+"""One MCP server, unchanged, from four workers: any of them serves any session, and one that is killed takes none
+along."""
 
 from __future__ import annotations
 

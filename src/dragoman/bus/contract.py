@@ -13,8 +13,8 @@ a store. Rules that every engine keeps:
 - A log keeps its newest message whatever its size. A reader whose `after` is older than the log's oldest message sees
   that by the first number it gets.
 - While the engine is away, calls raise `BusLost` and `alive` is False; afterwards subscriptions are restored without
-  the caller.
-  `on_state` is called on both changes. After `close` calls raise `BusLost` too, and `on_state` is not called.
+  the caller. `on_state` is called on both changes. After `close` calls raise `BusLost` too, and `on_state` is not
+  called.
 """
 
 from __future__ import annotations

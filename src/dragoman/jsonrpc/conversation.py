@@ -4,8 +4,8 @@ The calls themselves are opaque here; they belong to the peer. Rules:
 
 - Calls in flight are keyed by type and value of the id; a second one with an id in flight is refused while the first
   goes on.
-- Beyond `calls_per_channel` a call waits, beyond `waiting_per_channel` it is refused; a call that is cancelled while it waits is
-  never started.
+- Beyond `calls_per_channel` a call waits, beyond `waiting_per_channel` it is refused; a call that is cancelled while it
+  waits is never started.
 - While it drains it accepts no new call. It is idle when no answer is owed and no call runs.
 - When the far end has stopped sending, the channel is closed as soon as it is idle, and the end is attributed to the
   far end.

@@ -1,8 +1,7 @@
 """Finds out what kind of message was dropped because of its length: a request or a response, and its id.
 
 A framing drops such a message as it arrives and keeps `EDGE` bytes of its beginning and end. Peers write the short
-members first
-or last, so these nearly always show the method, or the result, and the id. Rules:
+members first or last, so these nearly always show the method, or the result, and the id. Rules:
 
 - A request is answered under its id. A message with a method and without an id at either end is a notification, which
   is never answered.

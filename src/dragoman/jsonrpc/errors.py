@@ -1,9 +1,8 @@
 """The error codes of JSON-RPC 2.0 (section 5.1), the errors that cross the wire, and our own.
 
-`RpcError` crosses the wire: code, message and data. `LocalError` never does: it means that
-dragoman was used wrongly on this side. A *dialect* of JSON-RPC has a table, `Dialect`, of its codes for our own
-refusals
-(busy, too large, out of time, draining, cancelled).
+`RpcError` crosses the wire: code, message and data. `LocalError` never does: it means that dragoman was used wrongly on
+this side. A *dialect* of JSON-RPC has a table, `Dialect`, of its codes for our own refusals (busy, too large, out of
+time, draining, cancelled).
 """
 
 from __future__ import annotations

@@ -195,10 +195,8 @@ class ContentLength:
     Protocol ("Header Part").
 
     Names are matched without regard to case; lines end with `\\r\\n`, and a lone `\\n` is accepted; blank lines before
-    a
-    header block are ignored. A frame in a charset other than UTF-8 is reported after its header, a frame that
-    is too long after its body, which is skipped. After a header without a usable length, reading continues at the next
-    header
+    a header block are ignored. A frame in a charset other than UTF-8 is reported after its header, a frame that is too
+    long after its body, which is skipped. After a header without a usable length, reading continues at the next header
     block. A header block above `limits.header_size` makes the stream `lost`.
     """
 

@@ -21,8 +21,7 @@ class JsonText:
 
     A value ends when as many brackets are closed as were opened, of either kind; the text between them need not be
     JSON. Text that does not begin with a bracket is returned as a message too, up to the next bracket or the end of its
-    line. A value
-    that is too long is reported at its end. Every byte is examined once.
+    line. A value that is too long is reported at its end. Every byte is examined once.
     """
 
     __slots__ = ("_allowed", "_depth", "_ends", "_escaped", "_held", "_size", "_stray", "_string", "begun", "held")

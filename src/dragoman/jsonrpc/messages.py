@@ -88,10 +88,10 @@ class Failure(Struct, frozen=True, gc=False):
 class Malformed(Struct, frozen=True, gc=False):
     """Bytes that are not a message: why, and the id if one could be read.
 
-    `kind` is "parse" (-32700), "invalid" (-32600) or "too_large" (`refusal` has the numbers).
-    `answerable` is False for text that looks like a response, which is never answered, and for a notification that a
-    limit refuses; the notification's `id` is UNSET.
-    `spoils` is the id of the call that a response would have answered, if all its values could be read.
+    `kind` is "parse" (-32700), "invalid" (-32600) or "too_large" (`refusal` has the numbers). `answerable` is False for
+    text that looks like a response, which is never answered, and for a notification that a limit refuses; the
+    notification's `id` is UNSET. `spoils` is the id of the call that a response would have answered, if all its values
+    could be read.
     """
 
     kind: Literal["parse", "invalid", "too_large"]

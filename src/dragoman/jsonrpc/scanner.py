@@ -59,8 +59,7 @@ def too_deep(raw: bytes, depth: int) -> bool:
     """Whether arrays and objects are nested more than `depth` levels in this JSON text.
 
     The interpreter's own bound on recursion differs between Python versions; this one does not. A text of at most twice
-    as
-    many bytes cannot be too deep, so callers check only longer ones; most of those have few brackets.
+    as many bytes cannot be too deep, so callers check only longer ones; most of those have few brackets.
     """
     if _openings(raw, depth) <= depth:
         return False

@@ -131,8 +131,8 @@ class SharedDoor:
     from it too, and asyncio accepts as many as it can; or because of TLS, as asyncio neither counts nor reports
     handshakes.
 
-    `carried`: how many channels that came in here are open. `full`: no further one may come; who is on its way in counts
-    among them (`arriving`). `accepts`: how many are taken at one wake-up.
+    `carried`: how many channels that came in here are open. `full`: no further one may come; who is on its way in
+    counts among them (`arriving`). `accepts`: how many are taken at one wake-up.
     """
 
     def __init__(

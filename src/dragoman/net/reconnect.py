@@ -1,8 +1,7 @@
 """Reconnecting: pauses between attempts, the one loop that tries again, the log of an outage, background tasks.
 
 The users of a connection (peers, brokers, buses) know how to make one and when it is lost; this module decides how long
-to wait and when to
-try again.
+to wait and when to try again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The one table of schemes: a row says how a URL of that scheme looks, and which functions implement it.
 
 `urls` reads how a URL is written, `connect`, `serve` and `open_bus` which function to call, workers what they share,
-the command and
-the documentation the rest. The functions are given by dotted names, because their modules are above this one; they are
-imported when their scheme is used, so an unused wire costs nothing.
+the command and the documentation the rest. The functions are given by dotted names, because their modules are above
+this one; they are imported when their scheme is used, so an unused wire costs nothing.
 """
 
 from __future__ import annotations

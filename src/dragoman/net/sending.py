@@ -5,8 +5,7 @@ Rules:
 - A send queues and never blocks. A task that wants to wait waits here, and wakes when the wire takes more and when
   the channel is over; it checks which of the two.
 - The watch checks four times in `limits.write_timeout`; if no byte has left in four checks in a row, the write is
-  stalled, which breaks the channel.
-  A far end that takes a little from time to time is slow, not stalled.
+  stalled, which breaks the channel. A far end that takes a little from time to time is slow, not stalled.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Rules:
 
-- A connection has at most one user of each role ("wire", "bus"), so two callers of one broker stay two connections, each
-  with its own flow. It belongs to an event loop.
+- A connection has at most one user of each role ("wire", "bus"), so two callers of one broker stay two connections,
+  each with its own flow. It belongs to an event loop.
 - The first user opens it, the last one closes it. What a user has subscribed to ends with the user.
 - Every user is told of an outage.
 """

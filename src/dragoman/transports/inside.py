@@ -5,9 +5,8 @@ Rules:
 - Each message is an exchange, as over HTTP: bytes go in and come out. The stateful era needs a channel and uses one in
   memory.
 - The receiver is a peer that has registered its call before it sends. So an answer that is ready at once is delivered
-  at
-  once, which other wires must not do; after a number of such answers the loop runs first, so that calls in a row do not
-  starve it.
+  at once, which other wires must not do; after a number of such answers the loop runs first, so that calls in a row do
+  not starve it.
 - Abandoning a call calls its exchange's `gone`.
 """
 

@@ -1,13 +1,11 @@
 """Bounds the incomplete messages of all channels of one listener, in time and in bytes.
 
 An incomplete message is kept until its end has come. Each is bounded by `limits.message_size`, but there are many
-channels, and a far end
-that never completes its message would hold its part for ever. Rules:
+channels, and a far end that never completes its message would hold its part for ever. Rules:
 
 - A message may take `limits.message_timeout` from the first kept part to its end.
 - All parts together may have `limits.partial_bytes`. Above that the channel that holds the most is closed, so a flood
-  of large
-  parts ends itself, and small messages pass.
+  of large parts ends itself, and small messages pass.
 """
 
 from __future__ import annotations

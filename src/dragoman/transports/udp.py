@@ -4,15 +4,13 @@ Rules:
 
 - Delivery is not guaranteed: if a datagram is lost, the call ends in its time-out.
 - The sender's address can be forged, so a server whose answers are much longer than requests can be used to flood a
-  victim. Without
-  `Options.amplify` an answer has at most three times the bytes of its request, the factor that QUIC allows (RFC 9000,
-  8.1), or 512 (RFC 1035's datagram) if that is more: enough for any error, and the most that a forged request of a few
-  bytes
-  can cause. With it, and for requests too, the limit is what a datagram holds: 65,507 bytes.
+  victim. Without `Options.amplify` an answer has at most three times the bytes of its request, the factor that QUIC
+  allows (RFC 9000, 8.1), or 512 (RFC 1035's datagram) if that is more: enough for any error, and the most that a forged
+  request of a few bytes can cause. With it, and for requests too, the limit is what a datagram holds: 65,507 bytes.
 - An answer that does not fit is replaced by an error; if even that does not fit, nothing is sent.
 - A client receives only from the address it dialled: the system drops datagrams from elsewhere, the peer drops late
-  answers.
-  When the system reports that no process listens there, the calls in flight fail at once, and the next may succeed.
+  answers. When the system reports that no process listens there, the calls in flight fail at once, and the next may
+  succeed.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ def test_its_life() -> None:
 
 
 def test_its_request() -> None:
-    """ "an identifier for the originating request [...], rejecting state presented on a request that does not match"."""
+    """ "an identifier for the originating request [...], rejecting state presented on a request that does not
+    match"."""
     seal = Seal(NEW)
     other = digest_of("tools/call", Raw(b'{"name": "sell", "arguments": {"a": 1, "b": [2, {"x": 1, "y": 2}]}}'))
     assert reason(seal, sealed(seal), request=other) == "mismatched"

@@ -1,4 +1,5 @@
-"""What a server asks within a call, in both eras: basic/patterns/mrtr, client/elicitation, client/sampling, client/roots."""
+"""What a server asks within a call, in both eras: basic/patterns/mrtr, client/elicitation, client/sampling,
+client/roots."""
 
 from __future__ import annotations
 

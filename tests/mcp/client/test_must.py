@@ -75,9 +75,9 @@ async def test_every_request_carries_its_envelope() -> None:
 
 @pytest.mark.parametrize("make", [modern, legacy])
 async def test_messages_are_whole_and_ids_are_never_used_twice(make: Any) -> None:
-    """basic/index: "Requests MUST include a string or integer ID", "MUST NOT match the ID of any other request"; JSON-RPC 2.0;
-    basic/transports/stdio: "The client MUST NOT write anything to the server's `stdin` that is not a valid MCP
-    message", "MUST NOT contain embedded newlines"."""
+    """basic/index: "Requests MUST include a string or integer ID", "MUST NOT match the ID of any other request";
+    JSON-RPC 2.0; basic/transports/stdio: "The client MUST NOT write anything to the server's `stdin` that is not a
+    valid MCP message", "MUST NOT contain embedded newlines"."""
     server = make(whole, tools={}, resources={}, prompts={}, completions={})
     async with Client(server) as client:
         await asyncio.gather(*(client.call_tool(f"line\n{number}", {"a": "\r\n\u2028"}) for number in range(20)))
@@ -136,8 +136,8 @@ async def test_cursors_are_opaque_and_pages_of_any_size() -> None:
 
 @pytest.mark.parametrize("hints", [{}, {"ttlMs": 0}, {"ttlMs": -5}, {"ttlMs": 0, "cacheScope": "public"}])
 async def test_what_is_stale_is_asked_for_again_and_not_before(hints: dict[str, Any]) -> None:
-    """server/utilities/caching: "If `ttlMs` is `0`, the response SHOULD be considered immediately stale"; absent and negative
-    are 0; "Clients SHOULD NOT treat TTL as a polling interval"."""
+    """server/utilities/caching: "If `ttlMs` is `0`, the response SHOULD be considered immediately stale"; absent and
+    negative are 0; "Clients SHOULD NOT treat TTL as a polling interval"."""
     server = modern(lambda message: [Result({"tools": []} | hints)], tools={})
     async with Client(server) as client:
         await client.list_tools()
@@ -203,8 +203,8 @@ async def test_a_retry_has_an_id_of_its_own_and_no_state_where_none_was_given() 
 
 @pytest.mark.parametrize("make", [modern, legacy])
 async def test_an_answer_that_comes_after_the_cancellation_is_ignored(make: Any) -> None:
-    """basic/utilities/cancellation: "The sender of the cancellation notification SHOULD ignore any response to the request that
-    arrives afterward"; "Both parties MUST handle these race conditions gracefully"."""
+    """basic/utilities/cancellation: "The sender of the cancellation notification SHOULD ignore any response to the
+    request that arrives afterward"; "Both parties MUST handle these race conditions gracefully"."""
     late: list[Message] = []
 
     def script(message: Message) -> Iterable[Any]:
@@ -253,8 +253,8 @@ async def test_a_missing_resource_is_an_error_in_either_code(code: int) -> None:
 
 
 async def test_a_lost_server_is_reached_anew_and_calls_are_not_repeated() -> None:
-    """basic/transports/stdio: "If the server process exits unexpectedly, the client SHOULD restart it [...] any in-flight
-    requests are simply lost and the client can retry them"."""
+    """basic/transports/stdio: "If the server process exits unexpectedly, the client SHOULD restart it [...] any
+    in-flight requests are simply lost and the client can retry them"."""
     dying = [True]
 
     def script(message: Message) -> Iterable[Any]:

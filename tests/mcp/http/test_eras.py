@@ -85,8 +85,8 @@ async def test_nor_does_the_oldest_wire(member: str, key: str) -> None:
 
 @pytest.mark.parametrize("revision", [R2024_11, R2025_06, R2025_11], ids=lambda one: one.date)
 async def test_a_session_s_own_requests_need_no_such_headers(there: tuple[Place, Stage], revision: Revision) -> None:
-    """ "Servers [...] that need to interoperate with counterparts speaking those protocol versions implement the behavior
-    described in the corresponding revision": `Mcp-Method` and `Mcp-Name` mean nothing there."""
+    """ "Servers [...] that need to interoperate with counterparts speaking those protocol versions implement the
+    behavior described in the corresponding revision": `Mcp-Method` and `Mcp-Name` mean nothing there."""
     sitting = await there[0].begin(revision)
     said = {"name": "add", "arguments": {"a": 1, "b": 1}, "_meta": {"progressToken": 1, "other/member": "x\\/y"}}
     for headers in ({}, {"Mcp-Method": "ping", "Mcp-Name": "other"}):
@@ -97,8 +97,8 @@ async def test_a_session_s_own_requests_need_no_such_headers(there: tuple[Place,
 
 
 async def test_a_server_of_the_newest_revision_alone() -> None:
-    """ "A server that does not support such clients MUST reject a request without the header", "SHOULD name the protocol
-    versions it supports in any error it returns to an `initialize`" (basic/versioning)."""
+    """ "A server that does not support such clients MUST reject a request without the header", "SHOULD name the
+    protocol versions it supports in any error it returns to an `initialize`" (basic/versioning)."""
     server, stage = tools(revisions=[R2026_07])
     async with served(server) as place:
         for id in (1, None):  # None: a notification

@@ -78,9 +78,9 @@ HEADERS: list[tuple[dict[str, str | None], int]] = [
 
 @pytest.mark.parametrize(("headers", "status"), HEADERS, ids=[str(one[0]) for one in HEADERS])
 async def test_headers_repeat_the_body(place: Place, headers: dict[str, str | None], status: int) -> None:
-    """ "Servers that process the request body MUST reject requests where the values specified in the headers do not match",
-    "Clients and servers MUST use case-insensitive comparisons for header names", values "are case-sensitive", "servers
-    MUST decode encoded values before comparing", "MUST return HTTP status `400 Bad Request`" and -32020."""
+    """ "Servers that process the request body MUST reject requests where the values specified in the headers do not
+    match", "Clients and servers MUST use case-insensitive comparisons for header names", values "are case-sensitive",
+    "servers MUST decode encoded values before comparing", "MUST return HTTP status `400 Bad Request`" and -32020."""
     found = await place.call("add", {"a": 1, "b": 2}, headers=headers)
     assert found.status == status, found.body
     if status == 400:
@@ -118,8 +118,8 @@ BODIES: list[tuple[bytes, int, int]] = [
 
 @pytest.mark.parametrize(("raw", "status", "expected"), BODIES, ids=[str(one[0][:50]) for one in BODIES])
 async def test_a_post_is_one_request_or_notification(place: Place, raw: bytes, status: int, expected: int) -> None:
-    """ "The body of the HTTP POST MUST be a single JSON-RPC request or notification"; "The HTTP response body MAY comprise
-    a JSON-RPC error response that has no `id`"; basic/index: "On HTTP, the response status MUST be `400`"."""
+    """ "The body of the HTTP POST MUST be a single JSON-RPC request or notification"; "The HTTP response body MAY
+    comprise a JSON-RPC error response that has no `id`"; basic/index: "On HTTP, the response status MUST be `400`"."""
     found = await place.ask(raw, standard("tools/list"))
     assert (found.status, code(found.body)) == (status, expected)
     assert found.headers["content-type"] == "application/json"
@@ -169,8 +169,8 @@ async def test_an_answer_is_json_or_events(place: Place, accept: str | None, sta
 
 
 async def test_a_stream_ends_with_its_answer(place: Place) -> None:
-    """ "These notifications MUST relate to the originating client request", "The final JSON-RPC response SHOULD terminate the
-    stream", "servers SHOULD include the `X-Accel-Buffering: no` header"."""
+    """ "These notifications MUST relate to the originating client request", "The final JSON-RPC response SHOULD
+    terminate the stream", "servers SHOULD include the `X-Accel-Buffering: no` header"."""
     raw, headers = called("talk", {"times": 3}, progressToken="mine")
     async with place.stream(raw, headers) as events:
         assert events.headers["x-accel-buffering"] == "no"
@@ -208,8 +208,8 @@ async def test_a_session_s_version_header_is_one_that_is_known(place: Place, rev
 
 @pytest.mark.parametrize("revision", [R2025_03, R2025_06, R2025_11], ids=lambda one: one.date)
 async def test_a_session_that_is_none_is_a_404_and_none_at_all_a_400(place: Place, revision: Revision) -> None:
-    """2025-11-25's basic/transports, Session Management 3 and 2: "it MUST respond to requests containing that session ID with
-    HTTP 404 Not Found", "SHOULD respond to requests without an `MCP-Session-Id` header [...] with HTTP 400"."""
+    """2025-11-25's basic/transports, Session Management 3 and 2: "it MUST respond to requests containing that session
+    ID with HTTP 404 Not Found", "SHOULD respond to requests without an `MCP-Session-Id` header [...] with HTTP 400"."""
     sitting = await place.begin(revision)
     for raw in (body("ping"), body("notifications/initialized", id=None), b'{"jsonrpc":"2.0","id":1,"result":{}}'):
         assert (await sitting.post(raw, {"Mcp-Session-Id": "none"})).status == 404

@@ -1,7 +1,7 @@
 """What the front turns away before an endpoint sees it: at MCP's endpoint that is JSON-RPC too.
 
-2026-07-28, basic/transports/streamable-http: "If the `Origin` header is present and invalid, servers MUST respond with HTTP
-403 Forbidden. The HTTP response body MAY comprise a JSON-RPC error response that has no `id`".
+2026-07-28, basic/transports/streamable-http: "If the `Origin` header is present and invalid, servers MUST respond with
+HTTP 403 Forbidden. The HTTP response body MAY comprise a JSON-RPC error response that has no `id`".
 """
 
 from __future__ import annotations

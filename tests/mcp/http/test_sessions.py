@@ -265,7 +265,8 @@ OTHERS = [
 
 @pytest.mark.parametrize("shared", [False, True], ids=["memory", "replica"])
 async def test_sessions_and_sealed_states_are_bound_to_issuer_subject_and_client(shared: bool) -> None:
-    """A subject is unique per issuer alone, and a client acts for itself (basic/security_best_practices, "Session Hijacking")."""
+    """A subject is unique per issuer alone, and a client acts for itself (basic/security_best_practices, "Session
+    Hijacking")."""
     server, _ = tools(keys=KEYS)
     async with kept(server, shared), served(server, options=Options(guard=named_by(b"x-user"))) as place:
         mine = {"X-User": json.dumps(OWNER)}

@@ -64,7 +64,8 @@ async def test_calls_of_one_connection(there: tuple[Place, Stage]) -> None:
 
 
 async def test_it_turns_into_a_stream_when_the_handler_speaks_first(both: tuple[Place, Stage]) -> None:
-    """ "an SSE stream scoped to that request, carrying request-related notifications followed by the final response"."""
+    """ "an SSE stream scoped to that request, carrying request-related notifications followed by the final
+    response"."""
     raw, headers = called("talk", {"times": 2}, progressToken="t")
     async with both[0].stream(raw, headers) as events:
         assert events.status == 200
@@ -301,7 +302,8 @@ async def test_other_errors_are_answers(there: tuple[Place, Stage]) -> None:
 
 @pytest.mark.parametrize("id", [None, 1.5])
 async def test_ids_that_are_none(there: tuple[Place, Stage], id: Any) -> None:
-    """ "Requests MUST include a string or integer ID. Unlike base JSON-RPC, the ID MUST NOT be `null`" (basic/index)."""
+    """ "Requests MUST include a string or integer ID. Unlike base JSON-RPC, the ID MUST NOT be `null`"
+    (basic/index)."""
     raw = json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/list", "params": {"_meta": meta()}}).encode()
     found = await there[0].ask(raw, LIST_HEADERS)
     assert (found.status, error(found.body)["code"]) == (400, -32600)

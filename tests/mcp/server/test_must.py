@@ -153,7 +153,8 @@ IDS: list[Any] = [0, -1, 1, "1", "", "\u00fc \"'\\", "x" * 200, 2**53 - 1, -(2**
 @pytest.mark.parametrize("id", IDS, ids=str)
 async def test_an_answer_has_the_id_of_its_request(client: Client, id: Any) -> None:
     """basic/index: "Result responses MUST include the same ID as the request they correspond to", "Error responses MUST
-    include the same ID as the request", "an `error` field with a `code` and `message`", "Error codes MUST be integers"."""
+    include the same ID as the request", "an `error` field with a `code` and `message`", "Error codes MUST be
+    integers"."""
     answer = await client.ask("tools/list", id=id)
     assert (answer["id"], type(answer["id"])) == (id, type(id))
     assert "result" in answer
@@ -446,7 +447,8 @@ async def test_an_unknown_log_level_is_invalid_params(revision: Revision) -> Non
 
 
 async def test_what_is_there_is_declared(client: Client) -> None:
-    """server/tools, resources, prompts, completion, logging: "Servers that support [it] MUST declare the capability"."""
+    """server/tools, resources, prompts, completion, logging: "Servers that support [it] MUST declare the
+    capability"."""
     if client.revision.stateful:
         begun = Client(client.revision, server())
         info = {"name": "test", "version": "1"}
@@ -544,16 +546,17 @@ FAILURES: list[tuple[str, Any, int | None]] = [
 
 @pytest.mark.parametrize(("method", "params", "code"), FAILURES, ids=lambda one: str(one)[:60])
 async def test_common_failures_have_their_codes(client: Client, method: str, params: Any, code: int | None) -> None:
-    """server/prompts, resources, tools and completion: "Servers SHOULD return standard JSON-RPC errors for common failure
-    cases"; server/resources: "If the requested resource does not exist, servers MUST return [...] `-32602`" (2026),
-    `-32002` before; "Servers SHOULD return `-32603` for internal errors", which say nothing of the inside."""
+    """server/prompts, resources, tools and completion: "Servers SHOULD return standard JSON-RPC errors for common
+    failure cases"; server/resources: "If the requested resource does not exist, servers MUST return [...] `-32602`"
+    (2026), `-32002` before; "Servers SHOULD return `-32603` for internal errors", which say nothing of the inside."""
     error = (await client.ask(method, params))["error"]
     assert error["code"] == (client.revision.missing_resource if code is None else code)
     assert "1234" not in str(error)
 
 
 async def test_completions_are_at_most_a_hundred(client: Client) -> None:
-    """server/utilities/completion: "Maximum 100 items per response", "Boolean indicating if additional results exist"."""
+    """server/utilities/completion: "Maximum 100 items per response", "Boolean indicating if additional results
+    exist"."""
     params = {"ref": {"type": "ref/prompt", "name": "p0"}, "argument": {"name": "who", "value": "x"}}
     found = (await client.ask(COMPLETE, params))["result"]["completion"]
     assert len(found["values"]) == 100

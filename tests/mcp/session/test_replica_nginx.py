@@ -1,7 +1,7 @@
 """Three replicas behind nginx, restarted one after the other under calls of both eras: what fails, and what comes back.
 
-The short run is part of the tests; `python -m tests.mcp.session.test_replica_nginx 60` runs as many seconds and prints what
-it counted.
+The short run is part of the tests; `python -m tests.mcp.session.test_replica_nginx 60` runs as many seconds and prints
+what it counted.
 """
 
 from __future__ import annotations

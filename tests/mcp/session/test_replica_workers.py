@@ -1,4 +1,5 @@
-"""Workers of one machine that share a port: their sessions are everybody's, and one that is killed takes only its calls."""
+"""Workers of one machine that share a port: their sessions are everybody's, and one that is killed takes only its
+calls."""
 
 from __future__ import annotations
 

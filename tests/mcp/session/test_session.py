@@ -37,8 +37,8 @@ async def passing(call: Call, next: Next) -> Any:
 @KINDS
 @pytest.mark.parametrize("json_only", [False, True])
 async def test_busy_is_503_as_it_is_without_a_session(kind: str, json_only: bool) -> None:
-    """ "If the server cannot accept the input, it MUST return an HTTP error status code": a request that is not taken on
-    is 503 in both eras, its body the error as JSON, and so is a notification."""
+    """ "If the server cannot accept the input, it MUST return an HTTP error status code": a request that is not taken
+    on is 503 in both eras, its body the error as JSON, and so is a notification."""
     async with sessions(kind, http=HttpOptions(json=json_only)) as place:
         server = place.places[0].server
         server.restrict(server.limits.but(calls=1))
@@ -358,7 +358,8 @@ CHANGED = "notifications/tools/list_changed"
 
 @KINDS
 async def test_a_home_that_comes_back_gets_the_rest_of_its_own_and_nothing_of_another(kind: str) -> None:
-    """ "The server MUST NOT replay messages that would have been delivered on a different stream" (basic/transports)."""
+    """ "The server MUST NOT replay messages that would have been delivered on a different stream"
+    (basic/transports)."""
     async with sessions(kind) as place:
         sitting = await place.begin()
         server = place.servers[0]

@@ -3,8 +3,7 @@
 Rules: SIGTERM ends the child, so that it drains. A signal to this process is sent to the child, whose exit status
 becomes ours (128 and the signal's number if a signal ended it). After a signal no new child is started, and a first
 signal does not hurry a child that already drains. If a child cannot start (a syntax error in the file), this process
-waits for the next change.
-With `--workers` the supervisor of the workers does all this, and `changes` tells it when.
+waits for the next change. With `--workers` the supervisor of the workers does all this, and `changes` tells it when.
 """
 
 from __future__ import annotations

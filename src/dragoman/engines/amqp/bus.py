@@ -1,6 +1,6 @@
-"""RabbitMQ as a bus: one direct exchange, a topic is a routing key, every bus hears on a queue of its own that goes with its
-channel. RabbitMQ keeps no values, so the bus has no store: what needs one (sessions of MCP's stateful revisions) cannot be
-shared over it.
+"""RabbitMQ as a bus: one direct exchange, a topic is a routing key, and every bus has a queue of its own that is
+deleted with its channel. RabbitMQ stores no values, so the bus has no store: state that needs one (sessions of MCP's
+stateful revisions) cannot be shared over it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXCHANGE = "dragoman.bus"
 
 
 class AmqpBus:
-    """See the module and `bus.Bus`."""
+    """A `Bus` over RabbitMQ."""
 
     def __init__(self, where: Url, line: BrokerConnection) -> None:
         self.url = f"{where.scheme}://{where.address}{where.path.rstrip('/')}"
@@ -60,7 +60,7 @@ class AmqpBus:
         self._there()
         one = self._topics.add(topic, take)
         try:
-            await self._line.bind(self._queue, EXCHANGE, topic)  # of an equal one nothing comes
+            await self._line.bind(self._queue, EXCHANGE, topic)  # no effect if the binding exists
         except ConnectionError as why:
             await one.close()
             raise BusLost(f"{self.url}: {why}") from None

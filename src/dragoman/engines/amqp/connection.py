@@ -1,10 +1,10 @@
-"""RabbitMQ's library, for the wire and for the bus. It is aiormq, the lower half of aio-pika, whose upper half (its own way
-to come back, its objects for queues) is of no use here.
+"""RabbitMQ's library, for the wire and for the bus. It is aiormq, the lower half of aio-pika; the upper half (its own
+reconnecting, its objects for queues) is not needed.
 
-A `BrokerConnection` is one channel of AMQP 0-9-1 that comes back: when it is lost it is made anew, with growing, jittered
-pauses of two seconds at most, and calls `renew` before it says that it is back. A wire and a bus at the same place have a
-channel each on one connection (`Dialled`), because deliveries are settled on the channel that they came over, and what a
-channel has not settled is given back when it is closed.
+A `BrokerConnection` is one channel of AMQP 0-9-1 that reconnects: when it is lost it is opened again, with growing,
+jittered pauses of at most two seconds, and awaits `renew` before it reports that it is back. A wire and a bus to the
+same server have a channel each on one connection (`Dialled`), because deliveries are settled on the channel on which
+they came, and a channel's unsettled deliveries are requeued when it is closed.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ log = logging.getLogger("dragoman.wire")
 PAUSES = (0.1, 2.0)
 """The first and the longest pause between two tries to connect."""
 PATIENCE = 10.0
-"""Seconds for dialling, for an answer, and for leaving in good order."""
+"""Seconds to connect, to wait for a reply, and to close in order."""
 HEARTBEAT = 10
-"""Seconds of silence after which a connection is given up (`?heartbeat=`)."""
+"""Seconds of silence after which a connection is taken to be lost (`?heartbeat=`)."""
 
-# the library logs as an error what it raises as well, at every try
+# at every try the library logs as an error what it also raises
 logging.getLogger("aiormq.connection").addFilter(
     lambda record: not str(record.msg).startswith("error when creating transport")
 )
 
 
 class Returned(ConnectionError):
-    """The broker has no queue for a message that said it must have one."""
+    """The broker has no queue for a message with the mandatory flag."""
 
 
 class Turned(ConnectionError):
-    """The broker refused a message: the queue that it was for is full."""
+    """The broker refused a message because its queue is full."""
 
 
 class Closed(ConnectionError):
-    """The line was closed here, or is away just now."""
+    """The channel was closed here, or is lost at the moment."""
 
 
 class Silent(ConnectionError):
-    """The broker is there and does not answer what it was asked."""
+    """The broker is connected and does not answer a request."""
 
 
 def _faults(fault: BaseException) -> str:
-    """Why, for people."""
+    """The reason of a failure as text."""
     if isinstance(fault, aiormq.exceptions.ConnectionNotAllowed | aiormq.exceptions.AuthenticationError):
         return printable(str(fault))
     if isinstance(fault, aiormq.exceptions.AMQPError):
@@ -68,7 +68,7 @@ def _faults(fault: BaseException) -> str:
 
 
 async def client(where: Url, *, vhost: str, tls: Any = None, heartbeat: int = HEARTBEAT) -> Any:
-    """A connection of the library. Raises ConnectionError, in words."""
+    """A connection of the library. Raises ConnectionError with a readable text."""
     user, password = credentials(where) or ("guest", "guest")
     host = f"[{where.host}]" if ":" in where.host else where.host or "localhost"
     query = urlencode({"heartbeat": heartbeat, "name": "dragoman"})
@@ -84,13 +84,13 @@ async def client(where: Url, *, vhost: str, tls: Any = None, heartbeat: int = HE
 
 
 class Dialled:
-    """One connection, dialled anew by whichever of its channels needs it first."""
+    """One connection, opened again by whichever of its channels needs it first."""
 
     alive = True
-    """It is there when it is asked for."""
+    """True: it connects on demand."""
 
     def __init__(self, where: Url, vhost: str, tls: Any, heartbeat: int) -> None:
-        self.states: list[OnState] = []  # its channels tell of themselves
+        self.states: list[OnState] = []  # its channels report their own state
         self._dial = partial(client, where, vhost=vhost, tls=tls, heartbeat=heartbeat)
         self._dialling = asyncio.Lock()
         self._there: Any = None
@@ -110,7 +110,7 @@ class Dialled:
             return self._there
 
     async def drop(self, connection: Any) -> None:
-        """It is of no use any more: the next who asks gets another."""
+        """The connection is lost: the next `get` opens another."""
         if self._there is connection:
             self._there = None
         await _farewell(connection)
@@ -125,14 +125,15 @@ _SHARED: Sharing[Dialled] = Sharing()
 
 
 class Loss(Struct, frozen=True):
-    """Why a channel is over, and whether its connection is of use still."""
+    """Why a channel has ended, and whether its connection still works."""
 
     why: str
     usable: bool = False
 
 
 class BrokerConnection:
-    """See the module. `renew(line)` is awaited after every connecting; what it raises counts as a failed try."""
+    """One channel that reconnects. `renew(line)` is awaited after every connecting; if it raises, the try has
+    failed."""
 
     def __init__(self, where: Url, *, vhost: str, role: str, tls: Any = None) -> None:
         self.where = where
@@ -182,8 +183,8 @@ class BrokerConnection:
         persistent: bool = True,
         mandatory: bool = False,
     ) -> None:
-        """Send, and wait until the broker has it. `name`: unique among what is under way. Raises Returned, Turned,
-        and ConnectionError when the line is lost meanwhile."""
+        """Publish, and wait until the broker has the message. `name`: unique among unconfirmed messages. Raises
+        Returned, Turned, and ConnectionError when the connection is lost meanwhile."""
         channel = self.channel
         task = asyncio.current_task()
         if channel is None or task is None:
@@ -210,7 +211,7 @@ class BrokerConnection:
                 task.uncancel()
             if task.cancelling():
                 raise
-            raise Closed("RabbitMQ was lost") from None  # the library ends what waits so
+            raise Closed("RabbitMQ was lost") from None  # the library cancels waiting tasks then
         except (aiormq.exceptions.AMQPError, OSError, RuntimeError) as fault:
             raise ConnectionError(_faults(fault)) from None
         else:
@@ -220,8 +221,8 @@ class BrokerConnection:
             self._dropped.discard(task)
 
     def settle(self, channel: Any, tag: int, how: str) -> None:
-        """Acknowledge ("ack"), give back ("requeue") or set aside ("dead") a delivery. What came over a connection that
-        is gone needs none: the broker gives it to somebody again."""
+        """Acknowledge ("ack"), requeue ("requeue") or dead-letter ("dead") a delivery. A delivery of a connection that
+        is lost needs none: the broker delivers it again."""
         if channel is not self.channel:
             return
         self._acks.append((tag, how))
@@ -246,8 +247,8 @@ class BrokerConnection:
     # -- what is made -----------------------------------------------------------------------------
 
     async def queue(self, name: str, arguments: Mapping[str, Any] | None = None, *, own: bool = False) -> str:
-        """Declare a durable queue, or one of our own that goes with the connection (`name` "" gets one). Raises
-        ConnectionError, in words, where one of that name is otherwise."""
+        """Declare a durable queue, or one of our own that is deleted with the connection (`name` "": the broker names
+        it). Raises ConnectionError if a queue of that name has other arguments."""
         declared = await self._asked(
             self.channel.queue_declare(
                 name, durable=not own, exclusive=own, auto_delete=own, arguments=dict(arguments or {})
@@ -263,15 +264,15 @@ class BrokerConnection:
         )
 
     async def bind(self, queue: str, exchange: str, key: str = "") -> None:
-        """Let a queue have what comes to an exchange."""
+        """Bind a queue to an exchange."""
         await self._asked(self.channel.queue_bind(queue, exchange, routing_key=key), "a binding")
 
     async def unbind(self, queue: str, exchange: str, key: str) -> None:
-        """No longer."""
+        """Remove a binding."""
         await self._asked(self.channel.queue_unbind(queue, exchange, routing_key=key), "a binding")
 
     async def consume(self, queue: str, take: Callable[[Any], None], *, free: bool = False) -> str:
-        """Take what comes; `free`: it needs no acknowledgement. Returns the consumer's tag."""
+        """Consume a queue; `free`: deliveries need no acknowledgement. Returns the consumer's tag."""
 
         async def consumer(message: Any) -> None:
             self._heard = True
@@ -281,16 +282,16 @@ class BrokerConnection:
         return str((await self._asked(self.channel.basic_consume(queue, consumer, no_ack=free), about)).consumer_tag)
 
     async def cancel(self, tag: str) -> None:
-        """Take no more."""
+        """Cancel a consumer."""
         await self._asked(self.channel.basic_cancel(tag), "a consumer")
 
     async def limit(self, prefetch: int) -> None:
-        """So many unsettled deliveries at most, of each consumer from now on."""
+        """Set the most unsettled deliveries of each consumer from now on."""
         self.prefetch = prefetch
         await self._asked(self.channel.basic_qos(prefetch_count=prefetch), "the prefetch")
 
     async def delete(self, queue: str) -> None:
-        """Take a queue away."""
+        """Delete a queue."""
         await self._asked(self.channel.queue_delete(queue), f"the queue {printable(queue)!r}")
 
     async def _asked(self, work: Awaitable[Any], about: str) -> Any:
@@ -307,14 +308,14 @@ class BrokerConnection:
                 raise
             raise Closed("RabbitMQ was lost") from None
         except Exception as fault:
-            if type(fault) is Exception:  # what the library gives to those who wait when it closes a channel
+            if type(fault) is Exception:  # the library's exception for tasks that wait when it closes a channel
                 raise Closed("RabbitMQ was lost") from None
             raise
 
     # -- its life ---------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Leave in good order, as far as that goes."""
+        """Close in order, as far as possible."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
@@ -353,7 +354,7 @@ class BrokerConnection:
         _settled(lost, Loss(words, usable=not connection.is_closed))
 
     async def _keep(self) -> None:
-        """Notice that the connection is lost, and come back."""
+        """Reconnect whenever the connection is lost."""
         while True:
             loss = await self._watch()
             self.alive = False
@@ -362,7 +363,7 @@ class BrokerConnection:
             self._leave(connection, channel if loss.usable else None)
             self._let_go()
             self._say(False, loss.why)
-            self._patience = 2.0  # a broker that starts may leave a question unanswered for ever
+            self._patience = 2.0  # a broker that starts may never answer a request
             await reconnect(self._connect, PAUSES, failed=self._failed, faults=(ConnectionError,))
             self._patience = PATIENCE
             self._back = asyncio.get_running_loop().time()
@@ -374,7 +375,7 @@ class BrokerConnection:
         self._say(False, str(why))
 
     async def _watch(self) -> Loss:
-        """Until the connection is lost: return why. A far end that says nothing for too long is lost too."""
+        """Wait until the connection is lost; return why. A far end that is silent for too long is lost too."""
         assert self._lost is not None
         while True:
             done, _ = await asyncio.wait([self._lost], timeout=self.heartbeat / 2)
@@ -385,12 +386,12 @@ class BrokerConnection:
                 while not done:
                     self._heard = False
                     done, _ = await asyncio.wait([self._lost, asked], timeout=self.heartbeat / 2)
-                    if not done and not self._heard:  # who is busy answers late, after all that was asked before
+                    if not done and not self._heard:  # a busy broker answers late, after all earlier requests
                         return Loss(f"it was silent for {self.heartbeat} s")
                 fault = None if not asked.done() or asked.cancelled() else asked.exception()
                 if self._lost.done():
                     return self._lost.result()
-                if asked.cancelled():  # the library ends what waits so
+                if asked.cancelled():  # the library cancels waiting tasks then
                     return Loss("closed", usable=not self._connection.is_closed)
                 if fault is not None:
                     return Loss(_faults(fault), usable=not self._connection.is_closed)
@@ -398,7 +399,7 @@ class BrokerConnection:
                 asked.cancel()
 
     def _let_go(self) -> None:
-        """End what waits on a connection that is gone: the library may leave it waiting for ever."""
+        """End the tasks that wait on a lost connection: the library may leave them waiting for ever."""
         for task in self._publishing:
             if task not in self._dropped:
                 self._dropped.add(task)
@@ -416,7 +417,7 @@ class BrokerConnection:
         self._leaving.begin(self._left(connection, channel))
 
     async def _left(self, connection: Any, channel: Any) -> None:
-        """Close the channel; the connection too where that does not work, or there is none."""
+        """Close the channel; also the connection if that fails or there is no channel."""
         if channel is None or not await _farewell(channel):
             await self._part.connection.drop(connection)
 
@@ -427,7 +428,7 @@ def _settled(lost: asyncio.Future[Loss], loss: Loss) -> None:
 
 
 async def _farewell(connection: Any) -> bool:
-    """Close a connection or a channel that may be dead; whether that went well."""
+    """Close a connection or a channel that may be dead; returns whether that succeeded."""
     try:
         async with asyncio.timeout(2):
             await connection.close()

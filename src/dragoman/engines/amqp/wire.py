@@ -1,18 +1,18 @@
 """RabbitMQ (AMQP 0-9-1): `amqp://host/calculator`, `amqp://host/vhost?queue=calculator`, `amqps:` with TLS.
 
-Grade of promise: at least once. Rules:
+Delivery guarantee: at least once. Rules:
 
-- Requests go to a durable quorum queue named by `?queue=`, or by the path's last part; what stands before it is the
+- Requests go to a durable quorum queue named by `?queue=`, or by the path's last part; the part before it is the
   virtual host. Workers compete for them, `?prefetch=` unsettled requests each.
 - Everything is published with confirms, and requests with the mandatory flag: no queue is `Unroutable`, at once.
-- Answers go to a durable queue of the caller's own, `dragoman.answers.<id>`, which RabbitMQ takes away ten minutes after
+- Answers go to a durable queue of the caller's own, `dragoman.answers.<id>`, which RabbitMQ deletes ten minutes after
   the caller. `?reply=direct` uses RabbitMQ's direct reply-to instead: quicker, but an answer is lost when the caller's
   connection is. A worker answers to these and to queues that RabbitMQ named (`amq.gen-`), to others by `?reply_to=`.
-- What is set aside goes to the queue `<queue>.dead`: messages that are not JSON-RPC and name no address to answer, and
-  requests
-  that were delivered `?deliveries=` times (5). Cancels and broadcasts go to the fanout exchange `<queue>.control`.
-- `?length=` bounds the queue; above it requests are `Refused`. `?limit=` is the longest message in bytes (16 MiB, which is
-  what RabbitMQ 4 takes unless it is told otherwise). `?heartbeat=` (10 s): how long a silent connection is believed.
+- Dead letters go to the queue `<queue>.dead`: messages that are not JSON-RPC and name no address to answer, and
+  requests that were delivered `?deliveries=` times (5). Cancels and broadcasts go to the fanout exchange
+  `<queue>.control`.
+- `?length=` bounds the queue; above it requests are `Refused`. `?limit=` is the longest message in bytes (16 MiB, which
+  is what RabbitMQ 4 takes unless it is told otherwise). `?heartbeat=` (10 s): how long a silent connection is believed.
   `?declare=no` takes the queue as it is.
 """
 
@@ -48,10 +48,10 @@ log = logging.getLogger("dragoman.wire")
 
 LIMIT = 16 * 1024 * 1024
 EXPIRES = 600_000
-"""Milliseconds that a mailbox lives without its caller."""
+"""Milliseconds after which a mailbox without its caller is deleted."""
 DIRECT = "amq.rabbitmq.reply-to"
 OURS = "dragoman."
-"""How the names of mailboxes begin."""
+"""The prefix of the names of mailboxes."""
 MAILBOXES = (f"{DIRECT}.*", "amq.gen-*", f"{OURS}*")
 """Direct reply-to, queues that RabbitMQ named for their owner, and ours."""
 _QUERY = ("queue", "prefetch", "reply", "reply_to", "deliveries", "length", "limit", "heartbeat", "declare")
@@ -75,7 +75,7 @@ class AmqpPost:
         self.on_state: Callable[[bool, str], None] | None = None
         self._declare = choice(where, "declare", "yes", "no") == "yes"
         self._length = number(where, "length", 0)
-        for name in ("prefetch", "deliveries"):  # which are the listener's
+        for name in ("prefetch", "deliveries"):  # which the listener uses
             number(where, name, 1)
         self._bounded = "length" in query
         self._where = where
@@ -127,7 +127,7 @@ class AmqpPost:
                 why = Unroutable(f"no worker serves {printable(self.queue)!r} at {self._where.shown}: no such queue")
                 again = self._line.young
             except Turned:
-                # it says no as well while a queue has no leader
+                # it also refuses while a queue has no leader
                 full = "is full" if self._bounded else "is full, or has no leader"
                 why = Refused(f"RabbitMQ did not take the message: {printable(self.queue)!r} {full}")
                 again = self._line.young or not self._bounded
@@ -195,7 +195,7 @@ class AmqpPost:
     # -- consuming --------------------------------------------------------------------------------
 
     async def _renew(self) -> None:
-        """Everything again, on a new connection."""
+        """Declare and consume everything again, on a new connection."""
         if self._hear is not None:
             await self._begin_hear(self._hear)
         if self._mail is not None:
@@ -212,7 +212,7 @@ class AmqpPost:
                 "x-dead-letter-exchange": "",
                 "x-dead-letter-routing-key": dead,
                 "x-dead-letter-strategy": "at-least-once",
-                "x-overflow": "reject-publish",  # which that strategy needs
+                "x-overflow": "reject-publish",  # required by that strategy
             }
             if self._bounded:
                 arguments["x-max-length"] = self._length
@@ -236,7 +236,7 @@ class AmqpPost:
 
     async def _begin_mailbox(self, take: Take) -> None:
         line = self._line
-        # now, and not when many calls end at once and each has its cancel to send
+        # now, not when many calls end at once and each sends a cancel
         await line.exchange(f"{self.queue}.control", "fanout")
         if self.direct:
             await line.consume(DIRECT, lambda message: take(_read(message)), free=True)
@@ -250,7 +250,7 @@ class AmqpPost:
         self._reader = await line.consume(self._mailbox, taken)
 
     def _letter(self, channel: Any, message: Any) -> BrokerMessage:
-        """A delivery that wants to be settled."""
+        """A broker message for a delivery that must be settled."""
         tag = message.delivery.delivery_tag
         return _read(message, lambda outcome: self._line.settle(channel, tag, _SETTLED[outcome]))
 
@@ -267,7 +267,7 @@ def _read(message: Any, settle: Callable[[Outcome], None] = unsettled) -> Broker
         headers = {name: value for name, value in found.items() if type(value) is str}
         delivered = found.get("x-delivery-count", 0)
         count = delivered if type(delivered) is int else 0
-    if not count and message.delivery.redelivered:  # a queue of another type does not count
+    if not count and message.delivery.redelivered:  # other types of queues do not count
         count = 1
     return BrokerMessage(
         body=message.body,

@@ -2,10 +2,10 @@
 
 Rules:
 
-- Only the dialling, which blocks, is done in a thread; everything else happens on the loop, where paho is told when its
+- Only the dialling, which blocks, runs in a thread; everything else runs on the loop, which tells paho when its
   socket can be read or written.
-- A link is used once: when it is lost it stays lost, what waits ends in ConnectionError, and its owner opens another
-  under the same client id, by which the broker knows what it has kept.
+- A link is used once: when it is lost, waiting tasks get ConnectionError, and its owner opens another
+  under the same client id, by which the broker finds the session.
 - Acknowledgements go out in the order in which the messages came: "A Client MUST send PUBACK packets in the order in
   which the corresponding PUBLISH packets were received" (MQTT 5.0, 4.6), unless `Place.ordered` is False.
 - No more is unacknowledged than the broker's Receive Maximum allows (MQTT 5.0, 4.9).
@@ -33,23 +33,23 @@ from .messages import Packed, Published, properties
 log = logging.getLogger("dragoman.wire")
 
 PATIENCE = 3.0
-"""Seconds for the dialling, and again for the broker's CONNACK: less than the pauses between attempts add up to."""
+"""Seconds to connect, and again for the broker's CONNACK: less than the sum of the pauses between attempts."""
 LONGEST_PACKET = 268_435_455
-"""MQTT 5.0, 1.5.5: what four bytes of Remaining Length can say."""
+"""MQTT 5.0, 1.5.5: the largest Remaining Length of four bytes."""
 WITH_WILL = 0x04
-"""DISCONNECT: the broker shall publish our will all the same."""
+"""DISCONNECT: the broker shall publish our will nevertheless."""
 NO_SUBSCRIBERS = 0x10
-"""PUBACK: the message was taken, and there is no subscriber to get it."""
+"""PUBACK: the message was taken, and it has no subscriber."""
 UNSUPPORTED = 0x84
 """CONNACK: the broker does not speak this version of MQTT."""
 NO_RETAINING = 0x9A
-"""CONNACK: the broker retains nothing, and so takes no will that it should."""
+"""CONNACK: the broker retains no messages, so it takes no will that it should retain."""
 TURNED_AWAY = 0x80
-"""From here on a reason code is a failure."""
+"""Reason codes from here on are failures."""
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where and as whom to connect."""
+    """Where to connect, and with which client id and session."""
 
     host: str
     port: int
@@ -66,14 +66,14 @@ class Place(Struct, frozen=True, kw_only=True):
     """The most unacknowledged messages that the broker may send us."""
     ordered: bool = True
     will: tuple[str, bytes] | None = None
-    """Topic and body of what the broker publishes when the link is lost and not back in `will_after` seconds (5 only)."""
+    """Topic and body that the broker publishes when the link is lost and not back in `will_after` seconds (5 only)."""
     will_after: int = 0
     will_kept: int = 0
-    """Seconds that the broker retains it for those who subscribe later; 0: it does not."""
+    """Seconds that the broker retains it for later subscribers; 0: it does not retain it."""
 
 
 class TurnedAway(ConnectionError):
-    """The broker said no; `code` is MQTT 5's reason code."""
+    """The broker refused; `code` is MQTT 5's reason code."""
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(words)
@@ -81,12 +81,13 @@ class TurnedAway(ConnectionError):
 
 
 class Blamed(ConnectionError):
-    """The link was lost while the broker had this message, the longest of those that it had not confirmed: it may be
-    what the broker could not bear (too long, where it does not say how long is too long)."""
+    """The link was lost while this was the longest message that the broker had not confirmed. The broker may have
+    closed the link because of it (too long, if it does not state its limit)."""
 
 
 class Link:
-    """See the module's rules. `take` gets each message, `lost` is called once with why, unless `close` was called."""
+    """One connection to the broker. `take` gets each message; `lost` is called once with the reason, unless `close` was
+    called."""
 
     def __init__(
         self, place: Place, take: Callable[[Link, Published], None], lost: Callable[[Link, str], None]
@@ -95,11 +96,11 @@ class Link:
         self.resumed = False
         """Whether the broker had kept our session."""
         self.shares = place.version == "5"
-        """Whether the broker says that it has shared subscriptions."""
+        """Whether the broker states that it has shared subscriptions."""
         self.packet = LONGEST_PACKET
         """The longest packet that the broker takes."""
         self.why = ""
-        """Why it is over; "" while it is not."""
+        """Why it has ended; "" while it lives."""
         self._take = take
         self._on_lost = lost
         self._loop = asyncio.get_running_loop()
@@ -115,13 +116,14 @@ class Link:
         """How many of our messages the broker has confirmed."""
         self._sent: dict[int, tuple[asyncio.Future[int], int]] = {}
         self._asked: dict[int, asyncio.Future[list[int]]] = {}
-        self._owed: dict[int, bool] = {}  # what came and is not acknowledged, in its order; whether it could be
+        self._owed: dict[int, bool] = {}  # unacknowledged messages in order; whether they may be acknowledged
         self._ticking: asyncio.TimerHandle | None = None
 
     # -- its life ---------------------------------------------------------------------------------
 
     async def open(self, *, clean: bool) -> None:
-        """Connect. `clean`: forget what the broker kept under our client id. OSError, TurnedAway."""
+        """Connect. `clean`: discard the session that the broker kept under our client id. Raises OSError,
+        TurnedAway."""
         client, place = self._client, self.place
         client.on_connect = self._connected
         client.on_disconnect = self._disconnected
@@ -182,13 +184,13 @@ class Link:
             sock.close()
 
     def _tick(self) -> None:
-        """Keep-alive: a ping when nothing was heard, the end when that is not answered."""
+        """Keep-alive: send a ping after silence; end the link if it is not answered."""
         self._ticking = self._loop.call_later(1.0, self._tick)
         self._guarded(self._client.loop_misc)
 
     async def close(self, *, forget: bool) -> None:
-        """Send what is unsent and say goodbye. `forget`: the broker shall keep nothing of us; else it publishes our
-        will, where we have one. Never raises."""
+        """Send what is queued and disconnect. `forget`: the broker shall discard our session; otherwise it publishes
+        our will, if we have one. Never raises."""
         if self.why or self._closing is not None:
             return
         self._closing = self._loop.create_future()
@@ -207,7 +209,7 @@ class Link:
             self._over("closed")
 
     def _over(self, why: str) -> None:
-        """The end, once."""
+        """The link has ended. Runs once."""
         if self.why:
             return
         self.why = why
@@ -222,7 +224,7 @@ class Link:
         for waiting in everyone:
             if not waiting.done():
                 waiting.set_exception(Blamed(why) if sent and waiting is sent[-1][0] else error)
-                waiting.exception()  # a task that waits gets it; there may be none any more
+                waiting.exception()  # marks it as retrieved: the waiting task may be gone
         self._sent.clear()
         self._asked.clear()
         self._owed.clear()
@@ -255,7 +257,7 @@ class Link:
         return await confirmed
 
     def tell(self, message: Published) -> None:
-        """Send with QoS 0: at most once, and not held up by what is unacknowledged."""
+        """Send with QoS 0: at most once, and not delayed by unacknowledged messages."""
         self._publish(message, 0)
 
     def _publish(self, message: Published, qos: int) -> int:
@@ -268,8 +270,8 @@ class Link:
         return info.mid
 
     async def subscribe(self, filters: Sequence[str], qos: int, *, retained: bool = False) -> list[int]:
-        """Returns the broker's reason codes, one for each filter. `retained`: what it has retained is wanted as well;
-        else it is not sent, where the version of MQTT can say so. ConnectionError."""
+        """Returns the broker's reason codes, one for each filter. `retained`: retained messages are wanted as well;
+        otherwise they are not sent, if the version of MQTT can express that. Raises ConnectionError."""
         if self.why:
             raise ConnectionError(self.why)
         if self.place.version == "5":
@@ -281,7 +283,7 @@ class Link:
         return await self._answer(mid)
 
     async def unsubscribe(self, filters: Sequence[str]) -> None:
-        """ConnectionError."""
+        """Raises ConnectionError."""
         if self.why:
             raise ConnectionError(self.why)
         _, mid = self._client.unsubscribe(list(filters))
@@ -295,7 +297,7 @@ class Link:
         return await answer
 
     def acknowledge(self, message: Published) -> None:
-        """We need it no more. Nothing happens where the link is over: the broker will send it again."""
+        """Acknowledge a message. No effect if the link has ended: the broker will send it again."""
         if self.why or not message.id:
             return
         if not self.place.ordered:
@@ -309,7 +311,7 @@ class Link:
 
     @property
     def owes(self) -> bool:
-        """Whether something that came is not acknowledged."""
+        """Whether a received message is not acknowledged."""
         return bool(self._owed)
 
     # -- what paho says ---------------------------------------------------------------------------
@@ -369,7 +371,7 @@ class Link:
     # -- the socket -------------------------------------------------------------------------------
 
     def _guarded(self, step: Callable[[], object]) -> None:
-        """Whatever paho stumbles over in what the broker sends is the end of the link, not of the loop."""
+        """If paho fails on what the broker sends, the link ends, not the loop."""
         try:
             step()
         except Exception as error:

@@ -1,8 +1,8 @@
-"""What the workers of a topic do when one of them dies: one takes over what it had.
+"""Takeover: when a worker of a topic dies, another one takes over its requests.
 
-Brokers go on putting by a dead worker's share of the requests until its session expires, and give nothing of it to
-others. So each worker leaves a will at `<topic>/fallen/<group>/<client>`, the others claim what it leaves, and the first
-of them (by name) connects in its place, publishes anew what it has, and ends its session.
+Brokers go on queueing a dead worker's share of the requests until its session expires, and give none of it to others.
+So each worker leaves a will at `<topic>/fallen/<group>/<client>`. The others claim the dead worker's requests, and the
+first claimant (by name) connects in its place, publishes its requests again, and ends its session.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .topics import OWN_NAME
 log = logging.getLogger("dragoman.wire")
 
 SECONDS_TO_CLAIM, SECONDS_TO_INHERIT, SECONDS_TO_END = 0.5, 15.0, 5.0
-"""How long workers wait for one another's claims to what a dead one leaves; how long for the heir to say that it is done,
-before another claims it; and how long the heir waits where nothing of what was put by comes or goes."""
+"""How long workers wait for one another's claims; how long for the heir to report that it is done, before another
+worker claims; and how long the heir waits while no queued message comes or goes."""
 
 
 class Heir(Protocol):
-    """A worker, as its takeovers see it."""
+    """A worker, as its takeovers use it."""
 
     topic: str
     shown: str
@@ -43,14 +43,14 @@ class Heir(Protocol):
         """One of `renewing` is done."""
 
     async def republish(self, link: Link, message: Published, more: int) -> None:
-        """Publish again what somebody else shall do, then acknowledge it."""
+        """Publish a request again for other workers, then acknowledge it."""
 
     async def mark_end(self, link: Link, filters: list[str]) -> None:
-        """Take no more, and have a message come behind everything that was put by."""
+        """Take no more, and send a message that comes after everything that the broker has queued."""
 
 
 class Takeovers:
-    """See the module. `fallen`: the topic above the wills of the worker's group."""
+    """The takeovers of one worker. `fallen`: the topic above the wills of the worker's group."""
 
     def __init__(self, post: Heir, fallen: str) -> None:
         self._post = post
@@ -59,8 +59,8 @@ class Takeovers:
         self._turn = asyncio.Lock()  # one takeover at a time: two would wait for the same window of the broker
 
     def heard(self, link: Link, client: str, message: Published) -> None:
-        """A worker's will, another worker's claim to what it leaves, `<client> <heir>`, or nothing: it has come back, or
-        its heir is done. What was retained may be old: it has the time to come back that everyone has."""
+        """A worker's will, another worker's claim, `<client> <heir>`, or an empty message: the worker has come back, or
+        its heir is done. A retained will may be old, so its worker has the usual time to come back."""
         words = message.body.decode("latin-1").split()
         if not words:
             self._claims.pop(client, None)
@@ -84,15 +84,14 @@ class Takeovers:
         link.tell(Published(topic=f"{self._fallen}/{client}", body=b"", retained=True))
 
     async def _inherit(self, link: Link, client: str, claims: set[str]) -> None:
-        """Another worker died. Brokers go on putting by its share of the requests until its session expires, and give
-        nothing of it to others: so one of us connects in its place, publishes anew what it has, and ends it. If that
-        one dies meanwhile, the will is heard again."""
+        """Another worker died: connect in its place, publish its requests again, and end its session. If this worker
+        dies meanwhile, the will is published again."""
         mine = self._post.place.client
         claims.add(mine)
         if not link.why:
             link.tell(Published(topic=f"{self._fallen}/{client}", body=f"{client} {mine}".encode()))
         await asyncio.sleep(SECONDS_TO_CLAIM)
-        if self._claims.get(client) is not claims or link.why:  # it lives; or the broker fell, not the worker
+        if self._claims.get(client) is not claims or link.why:  # it lives; or the broker died, not the worker
             return
         if min(claims) != mine:
             claims.clear()
@@ -107,7 +106,7 @@ class Takeovers:
                 self._post.renewed()
 
     async def _take_over(self, client: str) -> None:
-        """Publish anew what a dead worker has, and end its session; where that fails, its will is published again."""
+        """Publish a dead worker's requests again, and end its session; if that fails, its will is published again."""
         end, given = asyncio.Event(), list[asyncio.Task[None]]()
 
         def take(theirs: Link, one: Published) -> None:
@@ -140,9 +139,9 @@ class Takeovers:
             self.forget_will(self._post.link, client)
 
     async def _all_given(self, end: asyncio.Event, given: Sequence[asyncio.Task[None]]) -> None:
-        """Wait until all is published anew, as long as there is some headway every few seconds: our own link may have a
-        lot to say before. To begin again where a machine is only slow would give more of it, and count each as one more
-        delivery. TimeoutError."""
+        """Wait until everything is published again, as long as there is some progress every few seconds: our own link
+        may have a queue of its own. Starting again because a machine is slow would publish requests twice, and count
+        each as one more delivery. Raises TimeoutError."""
 
         def headway() -> tuple[int, int, int]:
             link = self._post.link

@@ -1,4 +1,4 @@
-"""What an MQTT URL says, and what a topic and its properties say: pure, but for the id and the TLS context they make."""
+"""Reads MQTT URLs, topics and properties. Pure, except for the client id and the TLS context that it makes."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from .connection import Place
 from .messages import Published
 
 AWAY = 60
-"""Seconds that the broker keeps the session of a client id that we made up."""
+"""Seconds that the broker keeps the session of a generated client id."""
 AWAY_NAMED = 86_400
-"""The same for `?client=`: a client that has a name is expected back."""
+"""The same for `?client=`: a client with a name is expected to come back."""
 COUNT = "count"
-"""The header in which a message that is published anew says how often it was delivered before."""
+"""The header of a republished message with the number of earlier deliveries."""
 TOPIC_SAYS = "#"
 """The last part of an address for answers whose topic shall say what properties say otherwise; no topic has it."""
 UNANSWERABLE = "+"
-"""In place of an address to which nothing can be published."""
+"""Replaces an address to which nothing can be published."""
 FELL = 5
-"""Seconds after which a worker that lost its link without a goodbye is taken for dead."""
+"""Seconds after which a worker that lost its link without a disconnect is taken to be dead."""
 LEVEL = re.compile(r"[^/+#\s\x00]{1,100}")
-"""What can be one part of a topic."""
+"""The pattern of one level of a topic."""
 GROUP = "dragoman"
 """The name of the shared subscription."""
 OWN_NAME = re.compile(r"dragoman-[0-9a-f]{16}")
-"""The client ids that we make up."""
+"""The pattern of generated client ids."""
 OPTIONS = ("v", "client", "group", "expiry", "keepalive", "acks", "prefetch", "deliveries", "reply_to")
 MAILBOX = rf"([^/+#]*/){{0,100}}([^/+#]*|{TOPIC_SAYS})"
-"""What an address for answers is made of. Brokers drop the connection over a topic with more than 200 levels."""
+"""The pattern of a reply address. Brokers close the connection because of a topic with more than 200 levels."""
 
 
 def topic_of(where: Url) -> str:
-    """The URL's path. LocalError for what is no topic of ours."""
+    """The topic in the URL's path. Raises LocalError for an invalid one."""
     topic = where.path.strip("/")
     if not topic:
         raise LocalError(f"{where.shown}: name the topic, as in {where.scheme}://{where.address}/devices/lamp-1")
@@ -52,7 +52,7 @@ def topic_of(where: Url) -> str:
 
 
 def place_of(where: Url, options: Options, *, serving: bool) -> Place:
-    """Where to connect and as whom. LocalError for a query that makes no sense."""
+    """Where to connect, and with which client id and session. Raises LocalError for an invalid query."""
     query = where.query
     version, acks = choice(where, "v", "5", "3.1.1"), choice(where, "acks", "ordered", "any")
     tls = options.client_tls
@@ -126,11 +126,11 @@ def letter_of(
 
 
 def in_topic(headers: Mapping[str, str]) -> str:
-    """Headers as one level of a topic; a space is not `+`, which is a wildcard there."""
+    """Headers as one level of a topic; a space is not written `+`, which is a wildcard there."""
     return urlencode(headers, quote_via=quote, safe="")
 
 
 def said(code: int) -> str:
-    """A reason code of PUBACK in words (MQTT 5.0, 3.4.2.1)."""
+    """A reason code of PUBACK as text (MQTT 5.0, 3.4.2.1)."""
     known = {0x87: "not authorized", 0x90: "topic name invalid", 0x95: "packet too large", 0x97: "quota exceeded"}
     return known.get(code, f"reason code 0x{code:02x}")

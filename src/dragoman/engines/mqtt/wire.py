@@ -7,15 +7,15 @@ Rules:
   so that no unacknowledged request holds them up. Mailboxes are `<topic>/reply/<client>`, and a worker answers
   nowhere else but where `?reply_to=` allows it; what cannot be answered goes to `<topic>/dead`: a client that may use
   `<topic>/#` can do it all.
-- 3.1.1 has no properties, so the topic says it: `<topic>/request/<mailbox>/<correlation>[/<headers>]`, answers at
-  `<mailbox>/<correlation>[/<headers>]`, each part URL-encoded, the headers as `name=value&...`. Workers hear that form
-  in both versions, so a caller on 3.1.1 reaches a worker on 5.
-- MQTT does not count deliveries. What was given to a process that died is published anew with its count raised and then
-  acknowledged; so is, with its count as it was, what we give back.
-- A worker without a name of its own leaves a will at `<topic>/fallen/<group>/<client>`. A worker that hears it takes
-  over what the dead one had. The broker retains it as long as the dead worker's session, so that one that starts
-  later hears it too; the heir removes it when it is done, and so does a worker that was not dead but comes back.
-- Retained messages are no requests: they are acknowledged and forgotten.
+- 3.1.1 has no properties, so they are in the topic: `<topic>/request/<mailbox>/<correlation>[/<headers>]`, answers at
+  `<mailbox>/<correlation>[/<headers>]`, each part URL-encoded, the headers as `name=value&...`. Workers accept that
+  form in both versions, so a caller on 3.1.1 reaches a worker on 5.
+- MQTT does not count deliveries. Requests of a process that died are published again with their count raised and then
+  acknowledged; so are requests that we give back, with their count unchanged.
+- A worker without a name of its own leaves a will at `<topic>/fallen/<group>/<client>`. A worker that receives the will
+  takes over the dead one's requests. The broker retains the will as long as the dead worker's session, so that a worker
+  that starts later receives it too. The heir removes it when it is done, and so does a worker that comes back.
+- Retained messages are not requests: they are acknowledged and dropped.
 """
 
 from __future__ import annotations
@@ -57,27 +57,27 @@ log = logging.getLogger("dragoman.wire")
 PAUSES = (0.1, 2.0)
 """The first and the longest pause between two tries to connect."""
 ROUND_THE_BODY = 4_096
-"""Bytes of a packet that are kept for topic and properties."""
+"""Bytes of a packet reserved for topic and properties."""
 SECONDS_TO_LEAVE = 5.0
 STRIKES = 3
-"""How often the link may be lost over one message before that is not sent any more."""
+"""How often the link may be lost because of one message before the message is refused."""
 
 
 async def dial(url: str, options: Options) -> Channel:
-    """A channel to the workers that serve the URL's topic. Broken when the broker is not there."""
+    """A channel to the workers that serve the URL's topic. Raises Broken when the broker does not answer."""
     where = parse(url)
     return await broker_channel.reach(MqttPost(where, options, serving=False), where, options)
 
 
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
-    """A worker at the URL's topic. LocalError when it cannot be one."""
+    """A worker at the URL's topic. Raises LocalError when that is not possible."""
     where = parse(url)
     one, post = sole(where, served), MqttPost(where, options, serving=True)
     return await listener.begin(post, where, one, options, name=post.topic)
 
 
 class MqttPost:
-    """A `BrokerAdapter`; see the module's rules."""
+    """The `BrokerAdapter` of MQTT."""
 
     name = "MQTT"
     durable = True
@@ -103,7 +103,7 @@ class MqttPost:
         self._early: list[tuple[Link, Published]] = []
         self._filters: dict[str, int] = {}
         self.working: list[str] = []
-        """What is subscribed to for requests; empty while it takes none."""
+        """The subscriptions for requests; empty while it takes none."""
         self.link: Link | None = None
         self._inherits = False
         self.renewing = 0
@@ -121,7 +121,7 @@ class MqttPost:
     # -- the link ---------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """As `BrokerAdapter.open`; on 3.1.1 where the broker knows no 5."""
+        """As `BrokerAdapter.open`; with 3.1.1 if the broker does not know 5."""
         try:
             self.link = await self._connect(clean=not self._named)
         except ConnectionError as why:
@@ -169,7 +169,7 @@ class MqttPost:
         self._returning = self.asides.begin(self._return())
 
     async def _return(self) -> None:
-        """Until the broker is back and gives us what we took before."""
+        """Reconnect, and take over what we had subscribed to."""
         self.link = link = await reconnect(self._resume, PAUSES, failed=self._failed, faults=(OSError, ValueError))
         self._back = asyncio.get_running_loop().time()
         if self.on_state is not None:
@@ -195,7 +195,8 @@ class MqttPost:
             self.on_state(False, in_words(why))
 
     async def _ask_again(self, link: Link) -> None:
-        """The broker has come back without our session, so it may have forgotten what it had confirmed."""
+        """The broker has come back without our session, so it may have lost messages that it had confirmed: send them
+        again."""
         clock = asyncio.get_running_loop().time
         for correlation, (letter, until) in list(self._out.items()):
             count = int(letter.headers.get(AGAIN, "0")) + 1
@@ -232,7 +233,7 @@ class MqttPost:
     # -- letters in -------------------------------------------------------------------------------
 
     async def work(self, take: Take, prefetch: int) -> None:
-        """As `BrokerAdapter.work`. The broker was told of `prefetch` when we connected."""
+        """As `BrokerAdapter.work`. The broker got `prefetch` when we connected."""
         link = self._here()
         shares = link.shares or (self.place.version != "5" and self._shares_asked)
         group = f"$share/{self._group}/" if shares else ""
@@ -247,8 +248,8 @@ class MqttPost:
         await self._follow(dict.fromkeys(self.working, 1) | fallen)
 
     async def pause(self) -> None:
-        """As `BrokerAdapter.pause`. What the broker has put by for us still comes, and is given back; `close` waits
-        for the end of that, a message to ourselves."""
+        """As `BrokerAdapter.pause`. Messages that the broker has queued for us still come, and are given back; `close`
+        waits for the last of them, a message to ourselves."""
         link = self._here()
         for one in self.working:
             self._filters.pop(one, None)
@@ -259,7 +260,7 @@ class MqttPost:
         await self.mark_end(link, filters)
 
     async def mark_end(self, link: Link, filters: list[str]) -> None:
-        """Take no more, and send ourselves a message that comes behind everything that was put by for us."""
+        """Take no more, and send ourselves a message that comes after everything that the broker has queued for us."""
         await link.unsubscribe(filters)
         own = f"{self.topic}/reply/{link.place.client}"
         await self._subscribe(link, {own: 1})
@@ -298,7 +299,7 @@ class MqttPost:
             link.acknowledge(message)
 
     def _worked(self, link: Link, message: Published) -> None:
-        """A request."""
+        """A request has come."""
         take = self._takes.get("work")
         if take is None:  # a session that was kept: the broker begins before we do
             self._early.append((link, message))
@@ -333,8 +334,8 @@ class MqttPost:
             link.acknowledge(message)
 
     async def republish(self, link: Link, message: Published, more: int) -> None:
-        """Publish again what somebody else shall do, then acknowledge it. Where that cannot be done it stays
-        unacknowledged, and the broker has it."""
+        """Publish a request again for other workers, then acknowledge it. If that fails it stays unacknowledged, and
+        the broker keeps it."""
         head = letter_of(message, self._asked)
         headers = dict(head.headers)
         count = head.count - message.again + more

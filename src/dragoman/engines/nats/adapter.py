@@ -35,9 +35,9 @@ from .connection import BrokerConnection, Message, Subscriber, TooLong, unheard
 log = logging.getLogger("dragoman.wire")
 
 MESSAGE = 1024 * 1024
-"""What a server takes unless it says otherwise, in bytes."""
+"""The default `max_payload` of a server, in bytes."""
 HEADROOM = 2048
-"""Bytes of a message kept for its headers: the server counts them as a part of it."""
+"""Bytes of a message reserved for its headers: the server counts them as part of it."""
 RECONNECT_GRACE = 3.0
 """Seconds after a reconnection in which a request that no worker took is sent again: the workers reconnect too."""
 SECONDS_TO_LEAVE = 2.0
@@ -48,7 +48,8 @@ CORRELATION, REPLY_TO = "correlation", "reply-to"
 
 
 def headers_of(letter: BrokerMessage, **more: str) -> dict[str, str] | None:
-    """A letter's headers as they travel. Refused where they are too long, or speak to the server."""
+    """A broker message's headers on the wire. Raises Refused if they are too long, or are control headers of the
+    server."""
     headers, size = dict(more), 12
     for name, text in letter.headers.items():
         if name in more or (name == KEY and text == letter.correlation):
@@ -63,12 +64,12 @@ def headers_of(letter: BrokerMessage, **more: str) -> dict[str, str] | None:
 
 
 def reply_address(to: str, correlation: str) -> str:
-    """Where the answer of one call goes: a part of the caller's inbox."""
+    """The address for the answer of one call: a subject below the caller's inbox."""
     return f"{to}.{correlation}" if correlation else to
 
 
 def letter_of(message: Message, settle: Callable[[Outcome], None]) -> BrokerMessage:
-    """A request as it came: the reply subject says to whom the answer goes, and its last part which call it is."""
+    """A request as it came: the reply subject is the address of the answer, and its last part identifies the call."""
     to, dot, correlation = message.reply.rpartition(".")
     if not dot:
         to, correlation = message.reply, ""
@@ -112,7 +113,7 @@ class NatsPost:
             raise ConnectionError(self.line.why) from None
 
     def state(self, up: bool, why: str) -> None:
-        """What the line says of itself."""
+        """The state that the connection reports."""
         if self._grown is not None:
             self._grown.cancel()
         self._young = None
@@ -176,7 +177,7 @@ class NatsPost:
         self._full = self._full and bool(self._waiting)
 
     async def _give_back(self, message: Message) -> None:
-        """To another worker of the group; where there is none, the server tells the caller."""
+        """Give a request to another worker of the group; if there is none, the server tells the caller."""
         try:
             await self.line.publish(self.subject, message.data, reply=message.reply, headers=message.headers)
         except ConnectionError as why:
@@ -223,7 +224,7 @@ class NatsPost:
         return box
 
     async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
-        """As `BrokerAdapter.request`: on core NATS the server confirms nothing, "has it" means that the socket has."""
+        """As `BrokerAdapter.request`. Core NATS confirms nothing: here "has it" means that the socket has it."""
         if self._young is not None:
             self._young[letter.correlation] = letter
         if AGAIN in letter.headers:  # what failed before never left this process, see `BrokerConnection`
@@ -233,7 +234,7 @@ class NatsPost:
         await self.send(self.subject, letter.body, to, headers_of(letter) if letter.headers else None)
 
     async def _once_more(self, letter: BrokerMessage) -> None:
-        """No worker had it; they may be on their way back, as we were."""
+        """No worker had it; workers may be reconnecting, as we did."""
         await asyncio.sleep(0.05)
         try:
             await self.request(letter, None)
@@ -256,7 +257,7 @@ class NatsPost:
         await self.send(reply_address(to, letter.correlation), letter.body, "", headers)
 
     async def send(self, subject: str, body: bytes, reply: str, headers: dict[str, str] | None) -> None:
-        """Publish. Refused for what the server would not take."""
+        """Publish. Raises Refused for a message that the server would not take."""
         try:
             await self.line.publish(subject, body, reply=reply, headers=headers)
         except TooLong as why:

@@ -1,10 +1,11 @@
-"""`nats://[user:password@]host[:port][?prefix=dragoman&replicas=1]`: a bus and, on JetStream, a store. `natss://` for TLS.
+"""`nats://[user:password@]host[:port][?prefix=dragoman&replicas=1]`: a bus and, on JetStream, a store. `natss://` for
+TLS.
 
 - A topic is the subject `<prefix>.bus.<topic>`: core NATS, no storage.
-- A value is an entry of the key-value bucket `<prefix>`, which `nats kv` shows. Its time of expiry stands in the header
-  `Expires`; who reads looks at it, and once in `SWEEP` seconds one of the ends takes away what is over.
+- A value is an entry of the key-value bucket `<prefix>`, which `nats kv` shows. Its time of expiry is in the header
+    `Expires`; readers check it, and once in `SWEEP` seconds one of the users removes expired entries.
 - A log is a subject of the stream `<prefix>-logs`. Each message knows its number and how many bytes came before it, so
-  the newest says all about the log; "only if the newest is still that one" gives each its number without a lock.
+  the newest describes the whole log; "only if the newest is still that one" gives each its number without a lock.
 - Times are times of day in milliseconds: the clocks of the machines must agree within what a `ttl` may be off.
 
 A server without JetStream gives a bus whose `store` is None.
@@ -49,7 +50,7 @@ class NatsStore:
         self._logs = Logs(self._kept)
 
     async def open(self) -> None:
-        """Make what is not there yet. NoResponders where the server has no JetStream."""
+        """Create what is missing. Raises NoResponders if the server has no JetStream."""
         await self._values.open()
         await self._kept.open()
 
@@ -89,7 +90,7 @@ class NatsStore:
         return await self._logs.read(token(log), after)
 
     async def sweep(self) -> None:
-        """Take away what is over, if that was not done lately."""
+        """Remove expired entries, if that was not done recently."""
         if await self.put_new("sweep", b"", ttl=SWEEP):
             await self._values.sweep()
             await self._kept.sweep()
@@ -117,7 +118,7 @@ class NatsBus:
         self._sweeper: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Connect. BusLost."""
+        """Connect. Raises BusLost."""
         await self._part.open()
         self.alive = True
         self._part.watch(self._state)

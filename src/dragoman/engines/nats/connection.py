@@ -1,11 +1,12 @@
-"""Connections to NATS, for the bus in `engines.nats.bus` and the wire in `engines.nats.wire`. The one file with the library.
+"""Connections to NATS, for the bus in `engines.nats.bus` and the wire in `engines.nats.wire`. The one file with the
+library.
 
-- A `BrokerConnection` is one connection. It connects again by itself, with growing, jittered pauses, to any server of the cluster
-  that it has heard of, and subscribes anew. What was published before a loss is never sent after it.
-- A server that says nothing for `PATIENCE` seconds is asked for a word, and is lost when none comes in as many.
-- Nothing that arrives is dropped for want of room: a subscriber takes messages at once (`take` is a plain
-  function) and bounds what it holds itself.
-- Credentials are handed to the library as options and stand in no text of ours. Over `natss://` they are not sent
+- A `BrokerConnection` is one connection. It reconnects by itself, with growing, jittered pauses, to any server of the
+  cluster that it knows, and subscribes again. Messages published before a loss are never sent after it.
+- A server that is silent for `PATIENCE` seconds is sent a ping, and is lost when it does not answer for as long again.
+- No incoming message is dropped for lack of space: a subscriber takes messages at once (`take` is a plain
+  function) and bounds what it keeps itself.
+- Credentials are passed to the library as options and appear in no text of ours. Over `natss://` they are not sent
   before TLS is up.
 """
 
@@ -34,11 +35,11 @@ from ...net.sharing import OnState, Part, Sharing
 from ...net.urls import Url, printable
 
 PATIENCE = 3.0
-"""Seconds of silence after which the server is asked for a word, and again that long until it is lost."""
+"""Seconds of silence after which the server is sent a ping, and again that long until it is lost."""
 PAUSES = (0.05, 2.0)
 """The first and the longest pause between two tries to connect."""
 LOOK = 0.5
-"""Seconds between two looks at whether the library still has its connection."""
+"""Seconds between two checks whether the library still has its connection."""
 CONNECT = 5
 """Seconds for one try to connect."""
 UNSENT = 8 * 1024 * 1024
@@ -49,15 +50,15 @@ Take = Callable[[Msg], None]
 
 
 class NoResponders(ConnectionError):
-    """There is no subscriber where a question was sent."""
+    """A request has no subscriber to answer it."""
 
 
 class TooLong(ConnectionError):
-    """The server takes no message of that length."""
+    """The message is longer than the server accepts."""
 
 
 class Message(Protocol):
-    """What of the library's messages is used."""
+    """The members of the library's messages that are used."""
 
     subject: str
     reply: str
@@ -66,7 +67,7 @@ class Message(Protocol):
 
 
 class Subscriber:
-    """One subscription of a line, renewed after each loss."""
+    """One subscription of a connection, renewed after each loss."""
 
     def __init__(self, line: BrokerConnection, subject: str, queue: str, take: Take) -> None:
         self.subject, self.queue = subject, queue
@@ -89,7 +90,7 @@ class Subscriber:
             log.exception("a message of %s could not be taken", self.subject)
 
     async def close(self, *, rest: bool = False) -> None:
-        """Hear no more; `rest`: after what the server has sent already."""
+        """Unsubscribe; `rest`: after the messages that the server has already sent."""
         there, self._there = self._there, None
         if not self._line.forget(self) or there is None:
             return
@@ -102,15 +103,15 @@ class Subscriber:
 
 
 class BrokerConnection:
-    """See the module's rules. `on_state` hears False and why when the server is lost and after each try to come back that
-    failed, True when it is back."""
+    """One connection that reconnects. `on_state` is called with False and the reason when the server is lost and after
+    each failed try to reconnect, and with True when it is back."""
 
     def __init__(self, where: Url, *, name: str = "dragoman", tls: ssl.SSLContext | None = None) -> None:
         self.where = where
         self.why = "not connected yet"
         self.states: list[OnState] = []
         self.inbox = ""
-        """Where answers to `ask` come, with a dot at the end."""
+        """The prefix of the subjects for answers to `ask`, with a dot at the end."""
         self._identity = _Identity(where, name, tls)
         self._client = Client()
         self._up = self._closed = False
@@ -125,21 +126,21 @@ class BrokerConnection:
 
     @property
     def alive(self) -> bool:
-        """Whether the server can be spoken to now."""
+        """Whether the server is connected now."""
         return self._up and self._client.is_connected
 
     @property
     def limit(self) -> int:
-        """The longest message the server takes, its headers with it, in bytes."""
+        """The longest message that the server takes, headers included, in bytes."""
         return self._client.max_payload
 
     @property
     def server(self) -> str:
-        """Names the running server: another one after each of its starts."""
+        """Identifies the running server: different after each of its starts."""
         return str(self._client._server_info.get("server_id", ""))
 
     async def open(self) -> None:
-        """Connect. BusLost when that fails the first time."""
+        """Connect. Raises BusLost when the first try fails."""
         try:
             await self._connect()
         except BusLost:
@@ -148,7 +149,7 @@ class BrokerConnection:
         self._task = asyncio.create_task(self._live())
 
     def lost(self) -> BusLost:
-        """What to raise while it is away."""
+        """The exception to raise while it is not connected."""
         return BusLost(f"{self.where.shown} is away: {self.why}")
 
     # -- messages ---------------------------------------------------------------------------------
@@ -156,8 +157,8 @@ class BrokerConnection:
     async def publish(
         self, subject: str, body: bytes = b"", *, reply: str = "", headers: dict[str, str] | None = None
     ) -> None:
-        """Hand a message to the socket. BusLost while there is none, TooLong above `limit`, LocalError for a subject
-        or a header that is none."""
+        """Write a message to the socket. Raises BusLost while there is none, TooLong above `limit`, LocalError for an
+        invalid subject or header."""
         if not self.alive:
             raise self.lost()
         try:
@@ -177,8 +178,8 @@ class BrokerConnection:
         headers: dict[str, str] | None = None,
         patience: float = CONNECT,
     ) -> Msg:
-        """Publish, and wait for the answer. NoResponders when there is no subscriber to give one; BusLost when the
-        server is lost before it came, or none came within `patience` seconds."""
+        """Publish, and wait for the answer. Raises NoResponders when there is no subscriber; BusLost when the server is
+        lost before the answer came, or none came within `patience` seconds."""
         self._number += 1
         token = str(self._number)
         loop = asyncio.get_running_loop()
@@ -196,7 +197,7 @@ class BrokerConnection:
         return message
 
     async def deliver(self, subject: str, body: bytes, *, headers: dict[str, str] | None = None) -> bool:
-        """Publish, and say whether anybody was there to hear it. BusLost when the server is lost meanwhile."""
+        """Publish; returns whether there was a subscriber. Raises BusLost when the server is lost meanwhile."""
         self._number += 1
         token = str(self._number)
         word: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
@@ -209,10 +210,10 @@ class BrokerConnection:
             del self._asked[token]
 
     async def sync(self) -> None:
-        """Wait until the server has dealt with what was published before. BusLost when it is lost meanwhile.
+        """Wait until the server has processed everything published before. Raises BusLost when it is lost meanwhile.
 
-        A message to ourselves: the server takes what one connection sends in its order. Those who wait in the same
-        turn of the loop share one."""
+        It sends a message to ourselves, because the server processes the messages of one connection in order. Tasks
+        that wait in the same turn of the loop share one."""
         echo = self._echo
         if echo is None:
             loop = asyncio.get_running_loop()
@@ -241,7 +242,8 @@ class BrokerConnection:
                 echo.exception()  # the task that waited may have left
 
     async def subscribe(self, subject: str, take: Take, *, queue: str = "") -> Subscriber:
-        """Take what is published there from now on; returns when it is on its way to the server (`sync` waits for it)."""
+        """Take what is published there from now on; returns when it is on its way to the server (`sync` waits for
+        it)."""
         if not self.alive:
             raise self.lost()
         heard = Subscriber(self, subject, queue, take)
@@ -259,18 +261,18 @@ class BrokerConnection:
         return heard
 
     def forget(self, heard: Subscriber) -> bool:
-        """Subscribe it no more after a loss. False where that was done before."""
+        """Do not renew it after a loss. False if that was already done."""
         if heard not in self._heard:
             return False
         self._heard.remove(heard)
         return True
 
     def box(self) -> str:
-        """A new address, unlike any other."""
+        """A new, unique address."""
         return self._client.new_inbox()
 
     async def close(self) -> None:
-        """Send what is unsent, and leave. `on_state` is not told."""
+        """Send what is queued, and disconnect. `on_state` is not called."""
         if self._closed:
             return
         self._closed = True
@@ -372,7 +374,7 @@ class BrokerConnection:
                 since = loop.time()
 
     async def _speaks(self) -> bool:
-        """Whether the server answers within `PATIENCE`."""
+        """Whether the server answers within `PATIENCE` seconds."""
         echo, over = asyncio.ensure_future(self.sync()), asyncio.ensure_future(self._lost.wait())
         for _ in range(2):  # twice, lest a loop that something held up takes its own silence for the server's
             if not echo.done() and not over.done():
@@ -388,7 +390,7 @@ class BrokerConnection:
             on_state(up, "" if up else self.why)
 
     async def _end(self, client: Client) -> None:
-        """Close one of the library's clients; it may wait for a far end that says nothing."""
+        """Close one of the library's clients; it may wait for a silent far end."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(1):
                 await client.close()
@@ -418,7 +420,7 @@ class BrokerConnection:
 
 
 def unheard(message: Message) -> bool:
-    """Whether that is the server's word that no subscriber took a message."""
+    """Whether a message is the server's report that a request had no subscriber."""
     return not message.data and message.headers is not None and message.headers.get("Status") == "503"
 
 
@@ -426,7 +428,7 @@ _SHARED: Sharing[BrokerConnection] = Sharing()
 
 
 def part_of(where: Url, role: str, tls: ssl.SSLContext | None) -> Part[BrokerConnection]:
-    """A part in a connection to the server of a URL, as whom the URL says; not open yet."""
+    """A part in a connection to the server of a URL with the URL's credentials; not open yet."""
     who = (where.user, where.password, where.query.get("token"), where.query.get("creds"))
     key = (where.scheme, where.address, who, tls)
     return _SHARED.part(key, role, lambda: BrokerConnection(where, tls=tls))
@@ -466,7 +468,7 @@ class _Identity:
             self.options["user_credentials"] = file
 
     def check(self, client: Client) -> None:
-        """Raise where TLS was asked for and the server has none: the library would go on without."""
+        """Raise if TLS was requested and the server has none: the library would go on without."""
         if self._tls and not client._server_info.get("tls_required"):
             raise errors.Error("the server offers no TLS, and natss:// asks for it")
 
@@ -484,5 +486,5 @@ def _in_words(fault: BaseException) -> str:
 
 
 def _level(fault: BaseException) -> int:
-    """What the server objects to is worth a line; how a connection ends is told by its state."""
+    """Log the server's objections; the end of a connection is reported by its state."""
     return logging.DEBUG if isinstance(fault, errors.UnexpectedEOF | OSError) else logging.WARNING

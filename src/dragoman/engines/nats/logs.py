@@ -1,4 +1,4 @@
-"""Logs of `engines.nats.bus`: each is a subject of one stream, and its newest message says all about it.
+"""Logs of `engines.nats.bus`: each is a subject of one stream, and its newest message describes the whole log.
 
 Headers of a message: `Number`, from 1; `Before`, the bytes that came before it; `First`, the number of the oldest that
 counts; `Origin`, the place in the stream after which this log begins (what is older was another log of that name).
@@ -13,13 +13,14 @@ from .store import EXPIRES, Entry, Shelf, now
 
 NUMBER, BEFORE, FIRST, ORIGIN, TOUCH = "Number", "Before", "First", "Origin", "Touch"
 KNOWN = 2_000
-"""Logs whose messages' sizes are remembered, so that appending takes one round trip."""
+"""Logs whose messages' sizes are cached, so that appending takes one round trip."""
 SLACK = 64
-"""Messages that count no more may stay until there are so many: taking each away alone would double the work."""
+"""Removed messages may stay in the stream up to this number: deleting each singly would double the work."""
 
 
 class _Known:
-    """What this end knows of one log: the place of the newest message, and number, bytes before and place of each."""
+    """What this process knows of one log: the place of the newest message, and number, bytes before and place of
+    each."""
 
     def __init__(self, origin: int) -> None:
         self.origin = origin
@@ -43,7 +44,7 @@ class _Known:
         self.sizes[number] = (before, place)
 
     def bounded(self, size: int, messages: int, most: int) -> int:
-        """The first number that counts once a message of that size is added."""
+        """The first number of the log once a message of that size is added."""
         first, number = max(self.first, self.number + 2 - messages), self.number + 1
         while first < number and self.total + size - self.sizes.get(first, (0, 0))[0] > most:
             first += 1
@@ -107,7 +108,7 @@ class Logs:
         return await self._shelf.drop(name)
 
     async def _learn(self, name: str, known: _Known) -> _Known:
-        """Somebody else was here: what is there now."""
+        """Another process has appended: read the current state."""
         newest = await self._shelf.last(name)
         if newest is None:
             return _Known(0)
@@ -123,7 +124,7 @@ class Logs:
         return known
 
     async def _trim(self, name: str, known: _Known, first: int) -> None:
-        """Forget what counts no more, and take it away now and then."""
+        """Drop old messages from the cache, and delete them from the stream from time to time."""
         if known.number == 1 and known.origin:
             await self._shelf.clear(name, known.origin)
         known.first = first

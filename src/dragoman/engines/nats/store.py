@@ -1,6 +1,7 @@
-"""One JetStream stream as `engines.nats.bus` uses it: subjects below one name, the newest message of each, conditions, expiry.
+"""One JetStream stream as `engines.nats.bus` uses it: subjects below one name, the newest message of each, conditions,
+expiry.
 
-Its words are those of JetStream's API in JSON, not of the library's: it needs five requests of them.
+It uses JetStream's API in JSON directly, not the library's functions, because it needs only five requests of it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ...net.urls import printable
 from .connection import BrokerConnection, Message, NoResponders, TooLong
 
 EXPIRES = "Expires"
-"""Header: milliseconds since 1970 after which an entry counts no more."""
+"""Header: milliseconds since 1970 after which an entry is expired."""
 _AFTER = "Nats-Expected-Last-Subject-Sequence"
 _NOT_FOUND, _NO_STREAM, _OTHER_STREAM = 10037, 10059, 10058
 _WRONG_LAST = (10071, 10164)
@@ -44,7 +45,7 @@ class _State(Struct):
 
 
 class Reply(Struct):
-    """An answer of JetStream's, as far as it is looked at."""
+    """The members of a JetStream answer that are used."""
 
     error: Fault | None = None
     seq: int = 0
@@ -68,12 +69,12 @@ class Entry(Struct, frozen=True):
     body: bytes
     headers: Mapping[str, str]
     pending: int = 0
-    """How many come after it, where that is known."""
+    """How many come after it, if known."""
     name: str = ""
 
     @property
     def over(self) -> bool:
-        """Whether its time is over."""
+        """Whether it is expired."""
         expires = self.headers.get(EXPIRES)
         return (expires is not None and int(expires) <= now()) or "KV-Operation" in self.headers
 
@@ -84,7 +85,7 @@ def now() -> int:
 
 
 async def api(line: BrokerConnection, what: str, patience: float = 5.0, /, **members: Any) -> Reply:
-    """Ask JetStream for something. NoResponders where there is no JetStream, BusLost where it does not answer; its own
+    """Send a request to JetStream. Raises NoResponders if there is no JetStream, BusLost if it does not answer; its own
     errors are in the reply."""
     body = msgspec.json.encode(members) if members else b""
     answer = await line.ask(f"$JS.API.{what}", body, patience=patience)
@@ -92,7 +93,7 @@ async def api(line: BrokerConnection, what: str, patience: float = 5.0, /, **mem
 
 
 def refused(line: BrokerConnection, fault: Fault) -> BusLost:
-    """JetStream's no, as an exception."""
+    """A refusal of JetStream as an exception."""
     return BusLost(f"{line.where.shown}: JetStream says: {printable(fault.description)} ({fault.err_code})")
 
 
@@ -119,12 +120,12 @@ class Shelf:
         }
 
     async def open(self) -> None:
-        """Make the stream where there is none; one that is there stays as it is."""
+        """Create the stream if there is none; an existing one is not changed."""
         found = await api(self.line, f"STREAM.INFO.{self._stream}")
         if found.error is not None and found.error.err_code == _NO_STREAM:
             found = await api(self.line, f"STREAM.CREATE.{self._stream}", **self._config)
             if found.error is not None and found.error.err_code == _OTHER_STREAM:
-                return  # somebody made it meanwhile
+                return  # another process has created it
         if found.error is not None:
             raise refused(self.line, found.error)
 
@@ -146,8 +147,8 @@ class Shelf:
         after: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> int | None:
-        """Add a message to a subject; its place. `after`: only where the newest is that one (0: where there is none),
-        else None."""
+        """Add a message to a subject; returns its place. `after`: only if the newest message is the one at that place
+        (0: if there is none), otherwise returns None."""
         with_them = dict(headers or {})
         if ttl is not None:
             with_them[EXPIRES] = str(now() + max(1, round(ttl * 1000)))
@@ -167,7 +168,7 @@ class Shelf:
         raise refused(self.line, done.error)
 
     async def drop(self, name: str) -> bool:
-        """Take a subject's messages away; False where there were none, or their time was over."""
+        """Delete a subject's messages; False if there were none, or they were expired."""
         while (found := await self.last(name)) is not None:
             gone = await self.clear(name, found.place)
             if found.over:
@@ -177,7 +178,7 @@ class Shelf:
         return False
 
     async def clear(self, name: str, upto: int) -> int:
-        """Take away what a subject has up to that place, and leave no trace; how many it were."""
+        """Delete a subject's messages up to that place without a trace; returns their number."""
         done = await api(self.line, f"STREAM.PURGE.{self._stream}", filter=self._prefix + name, seq=upto + 1)
         if done.error is not None:
             raise refused(self.line, done.error)
@@ -231,7 +232,7 @@ class Shelf:
         )
 
     async def sweep(self) -> None:
-        """Take away what is over."""
+        """Delete expired entries."""
         over = [entry async for entry in self.entries(">", newest=True) if entry.over]
         for entry in over:
             await self.clear(entry.name, entry.place)

@@ -1,16 +1,16 @@
 """`nats://host/calculator?stream=work`: requests in a JetStream work queue, so that they run at least once.
 
 - The stream `work` (made by the first worker, or by you) takes the subject `calculator`; the durable pull consumer
-  `workers_calculator` hands each request to one worker. The caller's inbox and correlation id stand in the headers
+  `workers_calculator` hands each request to one worker. The caller's inbox and correlation id are in the headers
   `reply-to` and `correlation`, and `Nats-Msg-Id` lets the server drop a request that was sent twice.
-- A worker acknowledges after its answer was published to an inbox that has a subscriber; one that has none is
-  tried for the seconds of `MAILBOX`, since its owner may be on the way back. While it works it says so every third of
-  `?wait=` seconds (10); the requests of a worker that says nothing go to another, with one delivery more.
-- It asks for as many requests as it has room for (`?prefetch=`), so none waits in a worker while another is idle.
-- A server that starts again has forgotten whom it gave what in its last moments (it writes that a little later than
-  it does it). So whatever was in the stream then counts as delivered before, if a worker was there to see it.
-- What is rejected goes to the subject `calculator.dead` of the stream `work-dead` (the newest 10,000).
-- No stream: a call fails at once. No worker: it waits in the stream until somebody serves it or its deadline passes.
+- A worker acknowledges after its answer was published to an inbox that has a subscriber; if it has none, the worker
+  tries for the seconds of `MAILBOX`, because the caller may be reconnecting. While it works, it reports progress every
+  third of `?wait=` seconds (10); the requests of a silent worker go to another, with one delivery more.
+- It asks for as many requests as it has slots for (`?prefetch=`), so none waits in a worker while another is idle.
+- A server that starts again has forgotten its last deliveries (it writes them a little later than
+  it makes them). So requests that were in the stream then count as redelivered, if a worker was connected at that time.
+- Rejected requests go to the subject `calculator.dead` of the stream `work-dead` (the newest 10,000).
+- No stream: a call fails at once. No worker: it waits in the stream until a worker comes or its deadline passes.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ log = logging.getLogger("dragoman.wire")
 WAIT = 10
 DEAD = 10_000
 WINDOW = 120
-"""Seconds for which the stream knows what it has taken already."""
+"""Seconds for which the stream detects a request that it already has."""
 MAILBOX = (0.1, 0.2, 0.3, *(0.4,) * 14)
-"""Seconds between tries to answer somebody who is not there."""
+"""Seconds between tries to answer a caller that is not connected."""
 SOON, LATE = 0.25, 5.0
-"""Seconds that an answer of JetStream's may take while it is young (what is not answered soon was not heard), and else."""
+"""Seconds that an answer of JetStream's may take while it is young (what is not answered soon was not heard), and
+else."""
 EXPIRES = 30
 BEAT = 1
 """Seconds for which a request for requests holds, and between two signs of life of it."""
@@ -74,7 +75,7 @@ class Stream(Struct, frozen=True):
 
 
 def stream_of(where: Url) -> Stream:
-    """The stream of a URL with `?stream=`. LocalError for what makes no sense."""
+    """The stream of a URL with `?stream=`. Raises LocalError for an invalid URL."""
     name = where.query["stream"]
     if not name or len(name) > 100 or not all(c.isalnum() or c in "-_" for c in name):
         raise LocalError(f"{where.shown}: ?stream= is made of letters, digits, - and _")
@@ -83,7 +84,7 @@ def stream_of(where: Url) -> Stream:
 
 
 class StreamPost:
-    """A `contract.BrokerAdapter` on JetStream: its requests; mailboxes and control are those of core NATS."""
+    """A `contract.BrokerAdapter` on JetStream for requests; mailboxes and control are those of core NATS."""
 
     name = "NATS"
 
@@ -121,7 +122,7 @@ class StreamPost:
         await self._puller.begin()
 
     async def _furnish(self) -> None:
-        """Make the streams and the consumer, where they are not there yet."""
+        """Create the streams and the consumer if they do not exist."""
         await self._stream_for(
             self._subject,
             name=self._stream,
@@ -149,7 +150,7 @@ class StreamPost:
         self._check(made)
 
     async def _stream_for(self, subject: str, **config: Any) -> None:
-        """See to it that a stream takes a subject."""
+        """Make sure that a stream takes a subject."""
         name = config["name"]
         named = await self.api("STREAM.NAMES", subject=subject)
         holders = named.streams or []
@@ -177,7 +178,7 @@ class StreamPost:
         return SOON if self._loop.time() < self._young else LATE
 
     async def api(self, what: str, **members: Any) -> Reply:
-        """Ask JetStream. BusLost where it does not answer."""
+        """Send a request to JetStream. Raises BusLost if it does not answer."""
         until = self._loop.time() + RECONNECT_GRACE
         while True:
             try:
@@ -263,7 +264,7 @@ class StreamPost:
 
 
 class Puller:
-    """Takes requests from the consumer: asks for as many as there is room for, acknowledges, says that it is alive."""
+    """Takes requests from the consumer: asks for as many as there are slots, acknowledges, and reports progress."""
 
     def __init__(self, post: StreamPost, take: Take, prefetch: int, wait: int) -> None:
         self._post, self._line = post, post._line
@@ -297,19 +298,19 @@ class Puller:
         self._due.set()
 
     def anew(self) -> None:
-        """The server is back: it has forgotten what was asked for."""
+        """The server is back and has forgotten our requests for requests."""
         self._asked = 0
         self._hold = 0.0
         self._due.set()
 
     async def pause(self) -> None:
-        """Ask for no more; what is on its way still comes."""
+        """Ask for no more; those on their way still come."""
         self._paused = True
         if self._hearing is not None:
             await self._hearing.close(rest=True)
 
     async def close(self) -> None:
-        """Give back what is not settled."""
+        """Give back unsettled requests."""
         await self.pause()
         for to in tuple(self._held):
             self._settle(to, "retry")
@@ -359,7 +360,7 @@ class Puller:
         )
 
     def _status(self, message: Message) -> None:
-        """A word of the server's about something we asked for."""
+        """A status message of the server about a request for requests."""
         headers = message.headers or {}
         status = headers.get("Status", "")
         if status == "100":  # it still holds

@@ -2,21 +2,22 @@
 
 The address `calculator` is these subjects (a path `/team/calculator` is the subject `team.calculator`):
 
-- `calculator`: requests, taken by one member of the queue group (`?group=`, `workers`). The reply subject is the caller's
-  inbox and, as its last part, the call's correlation id; the answer goes there without headers. So any NATS client can
-  call: `nats request calculator '{"jsonrpc":"2.0","method":"add","params":[1,2],"id":1}'`.
-- `calculator.control`: cancels, `calculator.all`: broadcasts. Everyone who serves the address hears them.
+- `calculator`: requests, taken by one member of the queue group (`?group=`, `workers`). The reply subject is the
+  caller's inbox and, as its last part, the call's correlation id; the answer goes there without headers. So any NATS
+  client can call: `nats request calculator '{"jsonrpc":"2.0","method":"add","params":[1,2],"id":1}'`.
+- `calculator.control`: cancels, `calculator.all`: broadcasts. All workers of the address get them.
 
 Rules:
 
-- At most once. No worker there: the server says so, and the call fails at once (`Unroutable`; within `RECONNECT_GRACE`
-  seconds of a reconnection it is tried again). The server lost: calls that are out fail at once, and nothing that
-  somebody may have heard is sent again; whether they ran is not known.
-- `?prefetch=` requests run at once and as many wait as `limits.calls` says; beyond them a request is answered as
-  busy. Nothing is dropped in silence.
-- A worker that closes gives what it has not begun back to the group.
-- A worker publishes answers to `_INBOX.>` alone, and to what `?reply_to=` adds: a subject such as `$JS.API.STREAM.PURGE.orders`
-  in a request's reply would have it do what its caller may not.
+- At most once. Without a worker the server reports it, and the call fails at once (`Unroutable`; within
+  `RECONNECT_GRACE` seconds of a reconnection it is tried again). When the server is lost, calls in flight fail at once,
+  and nothing that a worker may have received is sent again; whether they ran is not known.
+- `?prefetch=` requests run at once and as many wait as `limits.calls` allows; further requests are answered as
+  busy. Nothing is dropped silently.
+- A worker that closes gives requests it has not begun back to the group.
+- A worker publishes answers only to `_INBOX.>`, and to what `?reply_to=` adds. A subject such as
+  `$JS.API.STREAM.PURGE.orders`
+  in a request's reply would make it do what its caller may not.
 - `?stream=` makes it at least once: see `stream`.
 """
 
@@ -38,7 +39,7 @@ from .stream import StreamPost, stream_of
 
 GROUP = "workers"
 MAILBOX = "_INBOX.*"
-"""How NATS clients call the subjects on which they wait for replies."""
+"""The subjects on which NATS clients wait for replies."""
 _KNOWN = (
     "subject",
     "group",
@@ -59,21 +60,22 @@ _SUBJECT = r"(?!\$|_INBOX)[^\s\x00-\x1f.*>]+(\.[^\s\x00-\x1f.*>]+)*"
 
 
 async def dial(url: str, options: Options) -> Channel:
-    """A channel whose requests go to a subject. Broken when the server does not answer, LocalError for a wrong URL."""
+    """A channel whose requests go to a subject. Raises Broken when the server does not answer, LocalError for a wrong
+    URL."""
     where = parse(url)
     return await broker_channel.reach(post_at(where, options), where, options)
 
 
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
-    """A listener that is one more member of a subject's queue group. LocalError when the server does not answer or the
-    URL is wrong."""
+    """A listener that is one more member of a subject's queue group. Raises LocalError when the server does not answer
+    or the URL is wrong."""
     where = parse(url)
     one, post = sole(where, served), post_at(where, options)
     return await listener.begin(post, where, one, options, name=subject_of(where))
 
 
 def subject_of(where: Url) -> str:
-    """The subject that a URL names. LocalError where there is none."""
+    """The subject that a URL names. Raises LocalError if there is none."""
     last, before = address(where, "subject", legal=_SUBJECT)
     if "subject" in where.query and before:
         raise LocalError(f"{where.shown}: name the subject in the path or as ?subject=, not in both")
@@ -81,7 +83,7 @@ def subject_of(where: Url) -> str:
 
 
 def post_at(where: Url, options: Options) -> BrokerAdapter:
-    """The post of a URL, which is not open yet."""
+    """The adapter for a URL, not open yet."""
     query = asked(where, *_KNOWN)
     group = query.get("group", GROUP)
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", group):

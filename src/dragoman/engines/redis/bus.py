@@ -1,7 +1,8 @@
-"""`redis://[user:password@]host[:port][/db][?prefix=dragoman:]`: a bus and a store between machines. `rediss://` for TLS.
+"""`redis://[user:password@]host[:port][/db][?prefix=dragoman:]`: a bus and a store between machines. `rediss://` for
+TLS.
 
-- Keys begin with the prefix; topics with the prefix and the number of the database, which what is published does
-  not know by itself.
+- Keys begin with the prefix; topics with the prefix and the number of the database, because published messages are not
+  bound to a database.
 - A log is a stream whose ids are the numbers; a Lua script appends, bounds and dates it in one step.
 """
 
@@ -86,7 +87,7 @@ class RedisStore:
         return [(int(id.partition(b"-")[0]), fields[3]) for id, fields in found or ()]
 
     async def _ask(self, *words: Word) -> Any:
-        """What is of another kind is not there."""
+        """A key of another type counts as missing."""
         try:
             return await self._line.ask(*words)
         except Denied as fault:
@@ -117,7 +118,7 @@ class RedisBus:
         self.store: RedisStore | None = RedisStore(self._line, prefix)
 
     async def open(self) -> None:
-        """Connect. BusLost."""
+        """Connect. Raises BusLost."""
         try:
             for part in (self._commands, self._published):
                 part.watch(self._state)

@@ -1,13 +1,14 @@
-"""Connections to Redis, for the bus in `engines.redis.bus` and the wire in `engines.redis.wire`. The one file with the library.
+"""Connections to Redis, for the bus in `engines.redis.bus` and the wire in `engines.redis.wire`. The one file with the
+library.
 
-- A `BrokerConnection` is one connection: what is asked in one turn of the loop goes out in one write, answers come back in
-  order. It connects again by itself, with pauses that grow to two seconds; what was asked and not answered when it
-  was lost ends in `BusLost`, since it is not known whether it was done. A server that says nothing for `PATIENCE`
-  seconds is lost too (a half-open connection looks like that).
-- An `PubSubConnection` is a connection of its own for what is published; its topics are subscribed again after a loss.
+- A `BrokerConnection` is one connection. Commands of one turn of the loop go out in one write, answers come back in
+  order. It reconnects by itself, with pauses that grow to two seconds. Commands without an answer when it
+  was lost end in `BusLost`, because it is not known whether they ran. A server that is silent for `PATIENCE`
+  seconds counts as lost too (a half-open connection).
+- A `PubSubConnection` is a connection of its own for published messages; its topics are subscribed again after a loss.
 - A `Script` is Lua that the server runs in one step.
 
-Redis 6.2 or newer, one server or the address of the one that leads; no Redis Cluster.
+Redis 6.2 or newer, one server or the address of the primary; no Redis Cluster.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from ...net.sharing import OnState, Part, Sharing
 from ...net.urls import Url, credentials
 
 PATIENCE = 5.0
-"""Seconds without a word from the server after which it is asked for one, and again that long until it is lost."""
+"""Seconds of silence after which the server is sent a ping, and again that long until it is lost."""
 PAUSES = (0.05, 2.0)
 """The first and the longest pause between two tries to connect."""
 
 Word: TypeAlias = bytes | str | int
 Denied = ResponseError
-"""What the server says no with; its text begins with a code, e.g. NOGROUP."""
+"""The server refused a command; its text begins with a code, e.g. NOGROUP."""
 
 
 # -- where ----------------------------------------------------------------------------------------
@@ -58,7 +59,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """The URL without credentials, which leads to the same place."""
+        """The URL without credentials."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}{f'/{self.db}' if self.db else ''}"
 
@@ -86,7 +87,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 class _Given:
-    """Stands where the library makes a TLS context of its own, which in some versions checks no host name."""
+    """Keeps the library from making a TLS context of its own, which in some versions checks no host name."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
@@ -97,7 +98,7 @@ class _Given:
 
 
 def place(where: Url, db: str, tls: ssl.SSLContext | None = None) -> Place:
-    """A database of the server that a URL names, with the URL's credentials or the environment's. LocalError."""
+    """A database of the server that a URL names, with the URL's credentials or the environment's. Raises LocalError."""
     if not where.host:
         raise LocalError(f"{where.shown}: name the server, as in {where.scheme}://host:6379")
     if db and not (db.isascii() and db.isdigit() and len(db) < 10):
@@ -118,16 +119,16 @@ def place(where: Url, db: str, tls: ssl.SSLContext | None = None) -> Place:
 
 
 class _Life(Struct, frozen=True):
-    """A connection of the library, and the tasks that read it, write it and watch over it."""
+    """A connection of the library, and the tasks that read it, write it and watch it."""
 
     connection: Any
     tasks: list[asyncio.Task[None]]
 
 
 class BrokerConnection:
-    """One connection that comes back by itself. `greet` runs on every new connection before anybody hears that it is
-    there. `push` takes everything that comes in, on a connection that has subscribed. `on_state` hears False and why when
-    it is lost and after each try to come back that failed, True when it is back."""
+    """One connection that reconnects by itself. `greet` runs on every new connection before it is reported as
+    connected. `push` takes everything that comes in, on a connection that has subscribed. `on_state` is called with
+    False and the reason when it is lost and after each failed try to reconnect, and with True when it is back."""
 
     def __init__(
         self,
@@ -141,9 +142,9 @@ class BrokerConnection:
         self.alive = False
         self.why = "not connected yet"
         self.since = 0.0
-        """When it came to life, on the loop's clock."""
+        """When it was connected, on the loop's clock."""
         self.gap = 0.0
-        """How many seconds it had been away before; 0 when it never was."""
+        """How many seconds it had been lost before; 0 if it never was."""
         self.states: list[OnState] = [] if on_state is None else [on_state]
         self._greet, self._push = greet, push
         self._up = self._closed = False
@@ -156,7 +157,7 @@ class BrokerConnection:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Connect. BusLost when that fails the first time."""
+        """Connect. Raises BusLost when the first try fails."""
         first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._live(first))
         try:
@@ -168,8 +169,8 @@ class BrokerConnection:
             raise
 
     def ask(self, *words: Word) -> asyncio.Future[Any]:
-        """Send a command; its answer in bytes, numbers and lists. BusLost at once while there is no connection, and
-        from the future when it was lost before the answer; Denied when the server says no."""
+        """Send a command; a future of its answer in bytes, numbers and lists. Raises BusLost at once while there is no
+        connection, and from the future when it was lost before the answer; Denied when the server refuses."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._send(words, answer)
         return answer
@@ -179,18 +180,18 @@ class BrokerConnection:
         self._send(words, None)
 
     async def back(self) -> None:
-        """Wait for the connection, as long as it takes. BusLost when it was closed here."""
+        """Wait for the connection, without a time-out. Raises BusLost when it was closed here."""
         while not self.alive:  # which it may be again, and not any more, when the one that waits comes to its turn
             if self._closed:
                 raise self.lost()
             await self._back.wait()
 
     def lost(self) -> BusLost:
-        """What to raise while it is away."""
+        """The exception to raise while it is not connected."""
         return BusLost(f"{self.where.shown} is away: {self.why}")
 
     async def close(self, *, flush: bool = True) -> None:
-        """Leave; `flush`: after what was sent is answered, or a second."""
+        """Disconnect; `flush`: after all commands are answered, or a second."""
         if flush and not self._closed and self.alive and self._push is None:
             with contextlib.suppress(BusLost, Denied, TimeoutError):
                 async with asyncio.timeout(1):
@@ -253,7 +254,7 @@ class BrokerConnection:
         return life
 
     async def _hold(self, life: _Life) -> None:
-        """Until the connection is over, which is an exception."""
+        """Run until the connection ends, which raises."""
         try:
             done, _ = await asyncio.wait(life.tasks, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
@@ -309,7 +310,7 @@ class BrokerConnection:
             await connection.send_packed_command(out, check_health=False)
 
     async def _watch(self) -> None:
-        """Notice a server that is there and says nothing."""
+        """Detect a server that is connected and silent."""
         while True:
             self._fresh = False
             await asyncio.sleep(PATIENCE)
@@ -342,7 +343,7 @@ class BrokerConnection:
 
 
 def _packed(words: Sequence[Word]) -> bytes:
-    """A command as the server reads it."""
+    """A command in the form of the wire."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         data = word if isinstance(word, bytes) else str(word).encode()
@@ -351,7 +352,7 @@ def _packed(words: Sequence[Word]) -> bytes:
 
 
 def in_words(fault: BaseException) -> str:
-    """A fault in one line: the system's own, where the library's is about one."""
+    """A fault in one line: the system's own text if the library's exception has one."""
     cause: BaseException | None = fault
     while cause is not None and not (isinstance(cause, OSError) and cause.errno is not None):
         cause = cause.__cause__ or cause.__context__
@@ -366,7 +367,7 @@ class Script:
         self._sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
 
     async def run(self, line: BrokerConnection, keys: Sequence[Word], *words: Word) -> Any:
-        """Its result. As `BrokerConnection.ask`."""
+        """Run it; returns its result. Errors as for `BrokerConnection.ask`."""
         try:
             return await line.ask("EVALSHA", self._sha, len(keys), *keys, *words)
         except Denied as fault:
@@ -384,7 +385,7 @@ def _code(fault: Denied) -> str:
 
 
 class PubSubConnection:
-    """A connection that hears what is published."""
+    """A connection that receives published messages."""
 
     def __init__(self, where: Place) -> None:
         self.line = BrokerConnection(where, greet=self._again, push=self._pushed, on_state=self._state)
@@ -398,15 +399,15 @@ class PubSubConnection:
         return self.line.alive
 
     def lost(self) -> BusLost:
-        """What to raise while it is away."""
+        """The exception to raise while it is not connected."""
         return self.line.lost()
 
     async def open(self) -> None:
-        """Connect. BusLost when that fails the first time."""
+        """Connect. Raises BusLost when the first try fails."""
         await self.line.open()
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:
-        """Call `take` with each message; returns when the server knows it. BusLost."""
+        """Call `take` with each message; returns when the server has the subscription. Raises BusLost."""
         if not self.line.alive:
             raise self.line.lost()
         one = self._topics.add(topic, take)
@@ -469,7 +470,7 @@ class PubSubConnection:
                     known.set_exception(why)
 
     async def close(self) -> None:
-        """Hear no more."""
+        """Unsubscribe."""
         await self.line.close()
         self._fail(self.line.lost())
 
@@ -486,5 +487,5 @@ def commands(where: Place, role: str) -> Part[BrokerConnection]:
 
 
 def published(where: Place, role: str) -> Part[PubSubConnection]:
-    """A part in a connection that hears what is published; not open yet."""
+    """A part in a connection that receives published messages; not open yet."""
     return _PUBLISHED.part(where, role, lambda: PubSubConnection(where))

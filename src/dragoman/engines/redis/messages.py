@@ -1,4 +1,4 @@
-"""How a letter lies in Redis: an entry with a `head`, which is a JSON object, and a `body`."""
+"""The form of a broker message in Redis: an entry with a `head`, which is a JSON object, and a `body`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...transports.broker.contract import BrokerMessage, Outcome, unsettled
 
 
 class Head(Struct, omit_defaults=True):
-    """What stands beside a body."""
+    """The head of an entry."""
 
     to: str = ""
     id: str = ""
@@ -24,14 +24,14 @@ _decode = msgspec.json.Decoder(Head).decode
 
 
 def head_of(letter: BrokerMessage, count: int = 0) -> bytes:
-    """The head of a letter that was delivered so often."""
+    """The head of a message with that number of deliveries."""
     return _encode(Head(letter.reply_to, letter.correlation, count, letter.headers))
 
 
 def letter_of(
     fields: list[bytes], settle: Callable[[Outcome], None] = unsettled, count: int = 0
 ) -> BrokerMessage | None:
-    """The letter in an entry; None for what is none. `count`: deliveries that the stream knows of."""
+    """The broker message in an entry; None for an invalid one. `count`: the stream's number of deliveries."""
     if len(fields) == 4 and fields[0] == b"head" and fields[2] == b"body":
         raw, body = fields[1], fields[3]
     else:
@@ -48,6 +48,6 @@ def letter_of(
 
 
 def after(id: bytes) -> str:
-    """The id that follows."""
+    """The id after this one."""
     milliseconds, _, sequence = id.decode().partition("-")
     return f"{milliseconds}-{int(sequence) + 1}"

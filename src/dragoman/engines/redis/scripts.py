@@ -1,4 +1,4 @@
-"""What `engines.redis.wire` asks of the server that must be done in one step, in Lua. KEYS[1] is the request stream."""
+"""The Lua scripts of `engines.redis.wire`, for what must be done in one step. KEYS[1] is the request stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if redis.call('XADD', KEYS[1], 'NOMKSTREAM', '*', 'head', ARGV[2], 'body', ARGV[
 return 0
 """
 )
-"""Most entries, head, body. The size with the new one; 0 where there is no stream; the size, negative, of a full one."""
+"""Most entries, head, body. Returns the size with the new entry; 0 if there is no stream; the negative size of a full
+one."""
 
 AGAIN = Script(
     """
@@ -29,8 +30,8 @@ if redis.call('XADD', KEYS[1], 'NOMKSTREAM', '*', 'head', ARGV[2], 'body', ARGV[
 return 0
 """
 )
-"""As `REQUEST`, for one that may be there already; then what stands in its head, and for how many milliseconds. A copy
-that ran before the first would be a second run without a mark."""
+"""As `REQUEST`, for a request that may already be there; further arguments: the text to find in its head, and
+milliseconds. A copy that ran before the first would run twice without a mark."""
 
 TAKE_OVER = Script(
     """
@@ -47,8 +48,8 @@ end
 return {found[1], entries, counts}
 """
 )
-"""Group, consumer, milliseconds, where to go on, how many. Where to go on next, the entries of workers that said
-nothing for so long, and how often each was delivered before."""
+"""Group, consumer, milliseconds, where to continue, how many. Returns where to continue next, the entries of workers
+that were silent for that long, and how often each was delivered before."""
 
 KEEP = Script(
     """
@@ -61,7 +62,7 @@ if #mine > 0 then redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, unpack(mine
 return #ARGV - 2 - #mine
 """
 )
-"""Group, consumer, ids. Their idle time begins anew; how many of them are not this consumer's any more."""
+"""Group, consumer, ids. Restarts their idle time; returns how many of them are no longer this consumer's."""
 
 REQUEUE = Script(
     """
@@ -76,7 +77,7 @@ redis.call('XADD', KEYS[1], '*', 'head', ARGV[4], 'body', body)
 return 1
 """
 )
-"""Group, consumer, id, head. A copy at the end, with another head, if the entry is still this consumer's."""
+"""Group, consumer, id, head. Adds a copy at the end, with another head, if the entry is still this consumer's."""
 
 REJECT = Script(
     """
@@ -86,7 +87,7 @@ redis.call('XACK', KEYS[1], ARGV[1], ARGV[2])
 return redis.call('XDEL', KEYS[1], ARGV[2])
 """
 )
-"""KEYS[2] the stream of what was set aside; group, id, about how many that one keeps."""
+"""KEYS[2] is the stream of dead letters; group, id, about how many to keep."""
 
 LEAVE = Script(
     """
@@ -100,5 +101,4 @@ end
 return 0
 """
 )
-"""Group, consumer. Strike the consumer off the list, and those not heard of for an hour, unless something is
-pending for them."""
+"""Group, consumer. Deletes the consumer, and those that were silent for an hour, unless they have pending entries."""

@@ -4,20 +4,20 @@ The queue `calculator` is these keys and channels of one database:
 
 - `calculator`, a stream with the consumer group `workers`. An entry is a request: `head` is a JSON object
   `{"to": mailbox, "id": correlation, "headers": {...}, "count": deliveries before}`, `body` the message.
-- `calculator:to:...`, a stream per caller: its mailbox. It lives a minute longer than its caller, and what is
-  answered to one that is gone is dropped. A worker writes to no other key, whatever a request asks for, unless
-  `?reply_to=` says so.
-- `calculator:dead`, a stream: what was set aside, the newest 10,000.
-- `calculator:control@0`, published messages that every worker of database 0 hears: a head, a newline, a body.
+- `calculator:to:...`, a stream per caller: its mailbox. It lives a minute longer than its caller, and answers
+  to a caller that is gone are dropped. A worker writes to no other key, whatever a request asks for, unless
+  `?reply_to=` allows it.
+- `calculator:dead`, a stream: dead letters, the newest 10,000.
+- `calculator:control@0`, published messages that every worker of database 0 receives: a head, a newline, a body.
 
 Rules:
 
 - The stream is made by the first worker and stays: without it a call fails at once (`Unroutable`), with it and
   without a worker calls wait. A stream with `?max=` entries takes no more (`Refused`); nothing is trimmed.
-- A worker takes an entry, answers, and then acknowledges and deletes it. While it works it says so every third of
-  `?idle=` seconds; the entries of one that has said nothing for `idle` seconds go to another (XAUTOCLAIM), with one
-  delivery more on their count.
-- Blocking reads have connections of their own. All else of a post goes over one, pipelined.
+- A worker takes an entry, answers, and then acknowledges and deletes it. While it works, it renews its claim every
+  third of `?idle=` seconds; the entries of a worker that was silent for `idle` seconds go to another (XAUTOCLAIM), with
+  one delivery more on their count.
+- Blocking reads have connections of their own. Everything else of an adapter goes over one, pipelined.
 """
 
 from __future__ import annotations
@@ -47,35 +47,36 @@ log = logging.getLogger("dragoman.wire")
 
 GROUP = "workers"
 IDLE = 4
-"""Seconds after which the entries of a worker that says nothing go to another: several times within a call's 30."""
+"""Seconds after which the entries of a silent worker go to another: several times within a call's 30."""
 MAX = 10_000
 """Entries that a request stream may hold."""
 MAILBOX_LIFE = 60_000
 """Milliseconds that a mailbox outlives its caller."""
 TRIM = 32
-"""Answers that were read and stay until they are cut off together; a pause of `BLOCK` cuts them off too."""
+"""Answers that were read and stay until they are trimmed together; a pause of `BLOCK` trims them too."""
 BULK = 512 * 1024 * 1024
-"""`proto-max-bulk-len` where the server does not tell."""
+"""`proto-max-bulk-len` if the server does not report it."""
 
 
 # -- the two ends ---------------------------------------------------------------------------------
 
 
 async def dial(url: str, options: Options) -> Channel:
-    """A channel whose requests go to a stream. Broken when Redis does not answer, LocalError for a wrong URL."""
+    """A channel whose requests go to a stream. Raises Broken when Redis does not answer, LocalError for a wrong URL."""
     where = parse(url)
     return await broker_channel.reach(post_at(where, options), where, options)
 
 
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
-    """A listener that takes requests from a stream. LocalError when Redis does not answer or the URL is wrong."""
+    """A listener that takes requests from a stream. Raises LocalError when Redis does not answer or the URL is
+    wrong."""
     where = parse(url)
     one, post = sole(where, served), post_at(where, options)
     return await listener.begin(post, where, one, options, name=post.stream)
 
 
 def post_at(where: Url, options: Options) -> RedisPost:
-    """The post of a URL, which is not open yet."""
+    """The adapter for a URL, not open yet."""
     query = asked(where, "queue", "group", "idle", "max", "deliveries", "prefetch", "reply_to")
     name, before = address(where)
     database = place(where, before, options.client_tls)
@@ -220,7 +221,7 @@ class RedisPost:
         await self._keep_mailbox(self._box)
 
     async def _keep_mailbox(self, line: BrokerConnection) -> None:
-        """Let it live; make it where it is not there."""
+        """Extend the life of the mailbox; create it if it is missing."""
         if await line.ask("PEXPIRE", self._mailbox, MAILBOX_LIFE):
             return
         made = line.ask("XADD", self._mailbox, "MAXLEN", 0, "*", "made", "")
@@ -231,7 +232,7 @@ class RedisPost:
             self._came_back_empty()
 
     def _came_back_empty(self) -> None:
-        """Redis has lost what it held, so the calls that are out will not be answered."""
+        """Redis has lost its data, so the calls in flight will not be answered: fail them."""
         self._emptied = False
         log.warning("%s has lost what it held", self._place.shown)
         if self.on_state is not None:

@@ -1,11 +1,11 @@
-"""Who takes requests from a stream of `redis`: reads them, acknowledges them, and takes over from workers that are gone.
+"""Takes requests from a stream of `wire`: reads and acknowledges them, and takes over from dead workers.
 
 Rules:
 
-- What is held is told to be held every third of `idle` seconds; what is settled is acknowledged in one go for all of
-  one turn of the loop, and again where the server may not have heard it.
+- The claim on held entries is renewed every third of `idle` seconds. Settled entries are acknowledged together for
+  one turn of the loop, and again if the server may not have received that.
 - An entry that is held here, or was settled here and may still be pending, is never taken a second time.
-- A connection of its own for the blocking reads; all else goes over the post's.
+- The blocking reads have a connection of their own; everything else uses the adapter's.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from .messages import head_of, letter_of
 log = logging.getLogger("dragoman.wire")
 
 AT_ONCE = 64
-"""Entries taken by one read, so that one worker does not take what others could do now."""
+"""Entries taken by one read, so that one worker does not take entries that others could run now."""
 BLOCK = 2_000
 """Milliseconds of a blocking read; below the patience of a `BrokerConnection`."""
 COMING_BACK = 2.5
-"""Seconds that a live worker needs at most to be back after Redis is: a little more than the longest pause."""
+"""Seconds that a live worker needs at most to reconnect after Redis is back: a little more than the longest pause."""
 DEAD = 10_000
 SECONDS_TO_LEAVE = 2.0
 
 
 class Worker:
-    """One consumer of a stream's group. `line`: the post's, for commands. `reads`, which its owner opens before `begin`:
-    for the blocking reads."""
+    """One consumer of a stream's group. `line`: the post's, for commands. `reads`, which its owner opens before
+    `begin`: for the blocking reads."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Worker:
         self._minding = loop.create_task(self._mind())
 
     async def pause(self) -> None:
-        """Take no more: end the read that waits."""
+        """Take no more: end the waiting read."""
         self._paused = True
         self._room.set()
         while self._reading is not None and not self._reading.done() and self._line.alive and self.reads.alive:
@@ -88,7 +88,7 @@ class Worker:
             await asyncio.wait([self._reading], timeout=0.05)
 
     async def close(self) -> None:
-        """Give back what is held, and leave the group."""
+        """Give back held entries, and leave the group."""
         await self.pause()
         for id, letter in tuple(self._held.items()):
             self._aside(id, self._requeue(id, letter, 1))
@@ -109,7 +109,7 @@ class Worker:
         await self._make_group(self.reads)
 
     async def _make_group(self, line: BrokerConnection) -> None:
-        """From the first entry on: what came before the first worker waits for it."""
+        """From the first entry on, so that requests older than the first worker wait for it."""
         try:
             await line.ask("XGROUP", "CREATE", self._stream, self._group, 0, "MKSTREAM")
         except Denied as why:
@@ -145,7 +145,8 @@ class Worker:
                     self._deliver(found[0][1])
 
     async def _recover(self) -> None:
-        """What was sent to us and lost with the connection: it is pending for us, and no other worker has it."""
+        """Take the entries that were sent to us and lost with the connection: they are pending for us, and no other
+        worker has them."""
         async with self._claiming:
             for id, _, _, times in await self._line.ask(
                 "XPENDING", self._stream, self._group, "-", "+", 10_000, self._me
@@ -154,7 +155,7 @@ class Worker:
                     self._deliver(await self._line.ask("XRANGE", self._stream, id, id), [times])
 
     async def _repair(self, why: Denied) -> None:
-        """The stream was flushed or deleted, or the server will not do it now."""
+        """The stream was flushed or deleted, or the server refuses at the moment."""
         with contextlib.suppress(BusLost):
             try:
                 if "NOGROUP" in str(why) or "UNBLOCKED" in str(why):
@@ -168,7 +169,7 @@ class Worker:
     def _deliver(self, entries: list[Any], counts: list[int] | None = None) -> None:
         for position, entry in enumerate(entries):
             id, fields = entry
-            if id in self._held or id in self._unconfirmed:  # we were thought dead
+            if id in self._held or id in self._unconfirmed:  # others took us to be dead
                 continue
             settle = partial(self._settle, id)
             found = letter_of(fields, settle, 0 if counts is None else counts[position])
@@ -201,7 +202,7 @@ class Worker:
             self._aside(id, self._reject(id))
 
     def acknowledge(self) -> None:
-        """Say what was settled; nothing happens while the server is away."""
+        """Acknowledge settled entries; no effect while the server is not connected."""
         if not self._done or not self._line.alive:
             return
         done, self._done = self._done, []
@@ -215,7 +216,7 @@ class Worker:
             self._unconfirmed.difference_update(done)
 
     async def _requeue(self, id: bytes, letter: BrokerMessage, more: int) -> None:
-        """A copy at the end of the stream. What was refused was not begun, so it does not count as a delivery."""
+        """Add a copy at the end of the stream. A refused request was not begun, so it does not count as a delivery."""
         head = head_of(letter, letter.count + more)
         await scripts.REQUEUE.run(self._line, [self._stream], self._group, self._me, id, head)
 
@@ -226,7 +227,7 @@ class Worker:
         self._asides.begin(self._tried(id, work))
 
     async def _tried(self, id: bytes, work: Awaitable[None]) -> None:
-        """What fails here is still pending at the server, and somebody's later."""
+        """If this fails, the entries are still pending at the server, and another worker takes them later."""
         try:
             await work
         except (BusLost, Denied) as why:
@@ -236,7 +237,7 @@ class Worker:
     # -- who lives --------------------------------------------------------------------------------
 
     async def _mind(self) -> None:
-        """Say that we live, and take over from who does not."""
+        """Renew our claims, and take over from silent workers."""
         cursor = b"0-0"
         while True:
             try:

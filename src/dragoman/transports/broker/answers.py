@@ -8,8 +8,7 @@ Rules:
   that another caller uses, or that is used for another call, is a different key, and its caller does not learn that it
   is in use.
 - The correlation id of its request is kept with it: for another correlation id (the caller sent the request again, with
-  a key
-  of its own) the answer gets the new request's id.
+  a key of its own) the answer gets the new request's id.
 - `limits.answers_kept` and `limits.answers_kept_size` bound what is kept here and what this worker has put in
   the store. The oldest answers are dropped first; an answer longer than the bound is not kept.
 """

@@ -3,12 +3,10 @@
 Rules:
 
 - Every message is one broker message. `flush` returns when the broker has confirmed the notifications that the current
-  task
-  sent, and raises the error of one that the broker did not take.
+  task sent, and raises the error of one that the broker did not take.
 - While the broker is away messages wait, up to `limits.send_queue` bytes; then `writable` is False. A message that was
-  not
-  confirmed is sent again, with the same key, when the broker is back. A confirmed request waits for its answer if the
-  broker stores messages (`BrokerAdapter.durable`), and fails at once if it does not.
+  not confirmed is sent again, with the same key, when the broker is back. A confirmed request waits for its answer if
+  the broker stores messages (`BrokerAdapter.durable`), and fails at once if it does not.
 - An outage is logged, and so is a message that the broker does not confirm although it is connected.
 - A caller that stops waiting sends a cancel to the control address, because the queue would pass it to another worker.
 - A late or second answer is dropped. A message that is not an answer (`ahead`) goes to the receiver.

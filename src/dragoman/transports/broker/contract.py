@@ -6,8 +6,8 @@ Callers use `channel`, workers use `listener`; both are built on this contract. 
 Rules:
 
 - A request is one broker message to the URL's address. It names the caller's mailbox and the call (correlation id), and
-  has an
-  idempotency key, equal to the correlation id unless the caller chose one. The answer is one message to the mailbox.
+  has an idempotency key, equal to the correlation id unless the caller chose one. The answer is one message to the
+  mailbox.
 - A message that the broker did not confirm is sent again, with the same key, once the broker is back, and marked.
 - A delivery is settled after its answer is confirmed, so that nothing is lost if the worker dies before.
 - Cancels and broadcasts go to the control address, which all workers of the URL's address read.
@@ -93,8 +93,8 @@ Take: TypeAlias = Callable[[BrokerMessage], None]
 class Mailboxes:
     """The addresses to which a worker may send answers: those that match one of the engine's `usual` patterns or one in
     the URL's `?reply_to=` (several are separated by commas), in which `*` stands for any characters. A client that may
-    put a request on the queue chooses its reply address, and the worker publishes with its own permissions. Without this
-    rule the caller could have an answer published to any address of the broker.
+    put a request on the queue chooses its reply address, and the worker publishes with its own permissions. Without
+    this rule the caller could have an answer published to any address of the broker.
 
     `legal`: the pattern of an address on this wire; it must be printable as well.
     """

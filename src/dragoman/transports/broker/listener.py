@@ -14,8 +14,7 @@ Rules:
 - A request whose deadline has passed, or whose cancel came before it, is not run. Deadlines are times of day, so the
   clocks of the machines must agree.
 - A request with a recent answer (here or in `Options.store`) gets that answer and is not run again; a redelivered
-  request
-  without one runs with `Caller.redelivered`. A second copy of a request that runs here joins the first.
+  request without one runs with `Caller.redelivered`. A second copy of a request that runs here joins the first.
 - A request for which there is no slot is kept, and offered again as a new exchange when another exchange has ended, or
   after a pause; while draining it goes back to the other workers.
 """

@@ -6,12 +6,13 @@ lives.
 
 Rules:
 
-- There is one broker per event loop; the URL's name is the queue. `?prefetch=`, `?deliveries=` and `?reply_to=` as on every
-  broker, `?max=` requests and `?bytes=` bytes are held for a queue (more is `Refused`), `?limit=` is the longest message.
+- There is one broker per event loop; the URL's name is the queue. `?prefetch=`, `?deliveries=` and `?reply_to=` as on
+  every broker, `?max=` requests and `?bytes=` bytes are held for a queue (more is `Refused`), `?limit=` is the longest
+  message.
 - The first worker makes the queue, and it stays: without it a call fails at once (`Unroutable`), with it and without a
   worker calls wait, until their deadline passes.
-- A worker that leaves gives back what it has not settled, with one delivery more on its count. What is rejected is kept in
-  `Queue.dead`, the newest of it.
+- A worker that leaves gives back what it has not settled, with one delivery more on its count. What is rejected is kept
+  in `Queue.dead`, the newest of it.
 - An answer goes to whatever is at its address, as with RabbitMQ's default exchange: a mailbox, or another queue. So the
   listener alone decides where answers may go.
 - Nothing is delivered from within a call of the adapter's: the loop delivers.

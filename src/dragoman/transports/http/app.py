@@ -4,11 +4,11 @@ One `App` has two interfaces: it is an ASGI application (`await app(scope, recei
 `http_server` serves the same object on the native front. Rules of both:
 
 - `route` examines only the head and decides which endpoint gets the request, or which answer refuses it.
-- The path must match exactly ("/a" is not "/a/"); other paths are 404. A JSON-RPC
-  endpoint takes POST (405 else) of JSON that is not compressed (415 else) up to `limits.message_size` (413 else).
-- In addition there are the documents of `Servable.routes()`, `/health` and `/ready`, by GET and HEAD. `/health` is 503 while
-  draining; `/ready` also while `Options.unready` has a reason, so that new work goes elsewhere. These two answer for
-  any Host.
+- The path must match exactly ("/a" is not "/a/"); other paths are 404. A JSON-RPC endpoint takes POST (405 else) of
+  JSON that is not compressed (415 else) up to `limits.message_size` (413 else).
+- In addition there are the documents of `Servable.routes()`, `/health` and `/ready`, by GET and HEAD. `/health` is 503
+  while draining; `/ready` also while `Options.unready` has a reason, so that new work goes elsewhere. These two answer
+  for any Host.
 - What is served may be `HttpEndpoints`: endpoints of its own by their paths, given the one it is
   served at, in place of the JSON-RPC one. They get every method and header, and answer as they like, also by a
   stream.
@@ -154,8 +154,8 @@ class App:
         return head
 
     def _has_a_guard(self, head: Head) -> bool:
-        """Whether the guard decides about a request: if it goes to a served object. Not if it is refused anyway, nor for
-        health checks."""
+        """Whether the guard decides about a request: if it goes to a served object. Not if it is refused anyway, nor
+        for health checks."""
         if head.answer is None:
             return True
         return head.answer.status == 200 and head.path not in HEALTH
@@ -263,8 +263,8 @@ async def _admitted(app: App, head: Head, scope: Scope) -> Admitted | Answer:
 
 
 def _head(app: App, scope: Scope) -> Head:
-    """The decision for a head. Callers send the same head again and again, so decisions for calls are cached by the parts
-    of the head that matter."""
+    """The decision for a head. Callers send the same head again and again, so decisions for calls are cached by the
+    parts of the head that matter."""
     method, fields = scope["method"], scope["headers"]
     place = (scope["path"], scope.get("raw_path"), scope.get("query_string"), scope.get("root_path"))
     asked = (method, place, scope.get("server"))

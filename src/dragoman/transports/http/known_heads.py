@@ -1,11 +1,9 @@
 """A cache of what was found out about the heads of requests, by their bytes. Pure.
 
 Clients send the same head before each body, except for the body's length and for lines that change with every request
-and
-are not used here: a `traceparent`, a date, an id. So a head is found by its bytes; by its *shape*, its bytes
+and are not used here: a `traceparent`, a date, an id. So a head is found by its bytes; by its *shape*, its bytes
 without the `Content-Length` line; or by its lines without that one and those that do not matter. A cached head costs
-one
-look-up, two, or two and a check of each such line.
+one look-up, two, or two and a check of each such line.
 
 An ASGI server has read the head already: there it is known by its fields that matter (`KnownFields`).
 
@@ -13,9 +11,8 @@ Rules:
 
 - Nothing is cached that changes with time: the served object decides about being busy or draining.
 - A line is left out only if it is complete and usual and nothing here reads it: its name has only letters of names, its
-  value
-  no control characters, and the name is not one of `MATTERS`. All other lines of a head are compared, so if one of two
-  heads with the same remaining lines is acceptable, so is the other.
+  value no control characters, and the name is not one of `MATTERS`. All other lines of a head are compared, so if one
+  of two heads with the same remaining lines is acceptable, so is the other.
 - What an endpoint keeps in `Head.memo` depends only on the lines that matter.
 """
 

@@ -1,6 +1,5 @@
 """Parses the requests of one connection, without I/O: bytes in, requests out. The parser is httptools (llhttp); this
-module
-adds the checks that llhttp does not make.
+module adds the checks that llhttp does not make.
 
 Ambiguous lengths (both Content-Length and Transfer-Encoding, two of either, an invalid number),
 folded lines, bare CR or LF, a bad chunk, no Host or two are 400 and the end of the connection, because

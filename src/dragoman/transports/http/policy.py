@@ -2,10 +2,9 @@
 
 - A foreign `Origin` is 403 and a foreign `Host` 421, unless `options.origins` and `options.hosts` name them: a web page
   must not reach a server through its reader's browser. On loopback, loopback's own names are not foreign. On another
-  address a page
-  of this very server is not foreign (its origin is the Host), and neither is a Host that is an address or a name of
-  this
-  machine. A mounted ASGI app checks Host only where `options.hosts` is given, because a proxy in front may send any.
+  address a page of this very server is not foreign (its origin is the Host), and neither is a Host that is an address
+  or a name of this machine. A mounted ASGI app checks Host only where `options.hosts` is given, because a proxy in
+  front may send any.
 - A body is accepted as JSON when its `Content-Type` says so, in UTF-8; never as `text/plain`, which a
   foreign page may send without asking first.
 - No CORS header unless `options.cors` names the page's origin.

@@ -1,7 +1,6 @@
 """The requests of one connection that are not started yet: because the limit of running requests is reached, because
-the far end
-does not read its answers, or because the guard decides about them one after another. Pure except for the guard's
-task."""
+the far end does not read its answers, or because the guard decides about them one after another. Pure except for the
+guard's task."""
 
 from __future__ import annotations
 

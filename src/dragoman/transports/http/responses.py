@@ -27,8 +27,8 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 def compose(
     head: Head, more: Lines, answer: Answer, *, keep: bool, chunked: bool = False, length: int | None = None
 ) -> bytes:
-    """The bytes of an answer, or of its head (`length` None: it has no known length). `more`: header fields that go with
-    it. ValueError for a bad header."""
+    """The bytes of an answer, or of its head (`length` None: it has no known length). `more`: header fields that go
+    with it. ValueError for a bad header."""
     status = answer.status
     out = _lines(status, tuple(answer.headers), (*head.extra, *more) if more else tuple(head.extra))
     if chunked:

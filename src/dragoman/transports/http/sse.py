@@ -9,8 +9,7 @@ The rules are those of the HTML standard, section 9.2 (event streams):
   end of the stream cuts off is dropped.
 
 Our addition: an event has a limit of bytes. A longer one is reported as `TooLong` as soon as that shows, and is dropped
-as it
-arrives; the following events are read as usual. Time is linear in the input, however it is cut into chunks.
+as it arrives; the following events are read as usual. Time is linear in the input, however it is cut into chunks.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 Rules:
 
-- The guard sees where the caller comes from, its TLS certificate and, on a Unix socket, its process as the kernel knows it.
-- Nothing of the conversation is read before the guard has decided; what comes meanwhile stays in the system's buffers, and
-  in TLS's, which are bounded.
+- The guard sees where the caller comes from, its TLS certificate and, on a Unix socket, its process as the kernel knows
+  it.
+- Nothing of the conversation is read before the guard has decided; what comes meanwhile stays in the system's buffers,
+  and in TLS's, which are bounded.
 - What the guard decides about counts among `limits.channels`, as handshakes do, and it has `limits.guard_timeout`.
 - Whom it denies gets one JSON-RPC error without an id and the end of the channel; who is admitted for a time gets the
   same when that is over.

@@ -1,5 +1,6 @@
 # mypy: ignore-errors
-"""The official Python SDK 1 as a client; see `probe` for how it is started. A URL that ends in /sse is taken for HTTP+SSE."""
+"""The official Python SDK 1 as a client; see `probe` for how it is started. A URL that ends in /sse is taken for
+HTTP+SSE."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # mypy: ignore-errors
-"""What a client does alike on both official Python SDKs. They spell attributes differently, so results are read as sent."""
+"""What a client does alike on both official Python SDKs. They spell attributes differently, so results are read as
+sent."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ async def text(client, name, arguments=None):
 
 
 def features(client, heard: Heard, *, note, modern):
-    """All but `cancel`. `note`: the resource's URI as this SDK takes it; `modern`: whether this is the stateless era."""
+    """All but `cancel`. `note`: the resource's URI as this SDK takes it; `modern`: whether this is the stateless
+    era."""
 
     async def listing():
         return sorted(tool.name for tool in (await client.list_tools()).tools)

@@ -1,8 +1,8 @@
 """What every client tries at every server, as plain data: standard library only, since peers' interpreters run it.
 
-A client's program is started as `python CLIENT.py ERA TARGET...` (ERA: auto, or legacy for the handshake; TARGET: a URL or a
-command) and prints one JSON object: for each feature what came out, or `{"failed": why}`; a feature that it does not have is
-not in there. The server offers the tools that are used below.
+A client's program is started as `python CLIENT.py ERA TARGET...` (ERA: auto, or legacy for the handshake; TARGET: a URL
+or a command) and prints one JSON object: for each feature what came out, or `{"failed": why}`; a feature that it does
+not have is not in there. The server offers the tools that are used below.
 """
 
 from __future__ import annotations

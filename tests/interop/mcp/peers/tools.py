@@ -2,7 +2,8 @@
 """What a server has in every Python SDK, since all of them write it alike: the tools that ask nothing, resource and
 prompt.
 
-No `from __future__ import annotations`: an SDK finds its Context by what `ctx` is annotated with, and here that is an argument.
+No `from __future__ import annotations`: an SDK finds its Context by what `ctx` is annotated with, and here that is an
+argument.
 """
 
 import asyncio

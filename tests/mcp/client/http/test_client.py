@@ -281,7 +281,8 @@ async def test_an_endpoint_that_takes_no_post_may_be_http_sse() -> None:
 
 
 async def test_a_lost_session_is_begun_anew_and_the_call_repeated_once() -> None:
-    """2025-11-25's basic/transports: on 404 the client "MUST start a new session by sending a new `InitializeRequest`"."""
+    """2025-11-25's basic/transports: on 404 the client "MUST start a new session by sending a new
+    `InitializeRequest`"."""
 
     def handler(seen: Seen, talk: Talk) -> None:
         if seen.message["method"] == "tools/call" and seen.headers["mcp-session-id"] == "s-1":

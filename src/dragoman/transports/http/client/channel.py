@@ -6,8 +6,7 @@ Rules:
   ones wait in order). Dialling does not connect yet; a refused POST fails its own call, and the next one connects
   again.
 - A body that contains JSON-RPC is the answer whatever the HTTP status (400, 413, 500, 503 carry JSON-RPC errors). A
-  body that
-  does not fails the call at once, with the status, the media type, and one line of the body.
+  body that does not fails the call at once, with the status, the media type, and one line of the body.
 - A POST is never repeated and a redirect never followed, because only the caller knows whether a method may run twice.
 - Notifications have no order except the sender's own: `flush` returns when the server has accepted those
   that the current task sent, and raises the error of one that was not accepted.
