@@ -66,7 +66,7 @@ class Stand:
         self.stamp = stamp(self.info)
         self.service = Service("stand", discover=False)
         self.service.answers = structs.replace(self.service.answers, dialect=MCP)
-        self.service.router = self._route
+        self.service.route = self._route
         self.host = Runner(self.service)
         self.tools: dict[str, Method] = {}
         self.resources = {"test://one", "test://two", "file:///dir"}

@@ -92,7 +92,7 @@ async def test_two_functions_of_one_name_have_places_of_their_own() -> None:
     found = {"narrow": held("narrow", 1), "wide": held("wide", 2)}
     for method in found.values():
         api.link(method)
-    api.router = lambda message, caller, peer: (found[message.method], message)
+    api.route = lambda message, caller, peer: (found[message.method], message)
     async with raw(api) as (far, peer):
         for id, name in enumerate(["narrow", "wide", "wide"]):
             far.send(f'{{"jsonrpc":"2.0","method":"{name}","id":{id}}}')

@@ -72,7 +72,7 @@ def routed() -> Service:
             raise RpcError("not from here", code=7)
         return api.find(message.method), message
 
-    api.router = router
+    api.route = router
     return api
 
 

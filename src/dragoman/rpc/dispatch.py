@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
 from typing import Any, Protocol, TypeAlias
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from ..channel import Caller
 from ..jsonrpc.codec import Answer, Leniency
@@ -91,6 +91,11 @@ class Acceptor(Protocol):
         """Deliver the answers to a batch, so many in one text."""
 
 
+Router: TypeAlias = Callable[[Request | Notification, Caller, Any], tuple[Method | None, Request | Notification]]
+"""Finds the method for a message, given who sent it and the `Peer` it came in on (None: an exchange), and may
+replace the message by one whose params are made ready. Raises RpcError to turn the message away."""
+
+
 class MethodTable(Protocol):
     """What a dispatcher looks methods up in: a service."""
 
@@ -100,11 +105,7 @@ class MethodTable(Protocol):
     dispatcher: Dispatcher
     modest: int
     """An answer of at most so many bytes is within every limit."""
-
-    def route(
-        self, message: Request | Notification, caller: Caller, peer: Any = None
-    ) -> tuple[Method | None, Request | Notification]:
-        """The method for a message, and the message as that takes it. Raises RpcError to turn the message away."""
+    route: Router
 
 
 class Dispatcher:
@@ -204,6 +205,8 @@ class Dispatcher:
             value = None
         if message.version == "1.0":
             answer = binding.encode({"result": value, "error": None, "id": message.id})
+        elif type(value) is Raw:  # what is JSON already is put in its place: half of what encoding it again costs
+            answer = b"".join((b'{"jsonrpc":"2.0","result":', value, b',"id":', binding.encode(message.id), b"}"))
         else:
             answer = binding.encode(Answer(value, message.id))
         return answer if len(answer) <= self.table.modest else self.table.answers.fitting(message, answer)

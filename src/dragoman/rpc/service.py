@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -26,7 +26,7 @@ from ..jsonrpc.scanner import SHORT, odd
 from .binding.binding import bind
 from .binding.signature import registrable
 from .context import Context
-from .dispatch import HERE, Dispatcher, LooplessAcceptor, run
+from .dispatch import HERE, Dispatcher, LooplessAcceptor, Router, run
 from .method import Handler, Method, method_of
 from .middleware import Call, Middleware, Next, chain
 from .openrpc import document
@@ -49,11 +49,6 @@ SERVICE: Final = {
     "discover": FLAG,
 }
 """What the options of a Service may be; those of `Leniency` are checked there."""
-
-
-Router: TypeAlias = Callable[[Request | Notification, Caller, Any], tuple[Method | None, Request | Notification]]
-"""Finds the method for a message, given who sent it and the `Peer` it came in on (None: an exchange), and may
-replace the message by one whose params are made ready. Raises RpcError to turn the message away."""
 
 
 class Service:
@@ -92,8 +87,8 @@ class Service:
             else STRICT
         )
         self.answers = Answers(limits, Debug(debug))
-        self.router: Router | None = None
-        """Stands before the table of methods where a protocol on top has rules of its own; None: names alone decide."""
+        self.route: Router = self._by_name
+        """Finds the method for a message; a protocol on top that has rules of its own puts its router here."""
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self._table: dict[str, Method] = {}
         self._internal: dict[str, Method] = {}
@@ -253,12 +248,9 @@ class Service:
         """The method behind a name, `rpc.discover` too."""
         return self._table.get(name) or self._internal.get(name)
 
-    def route(
-        self, message: Request | Notification, caller: Caller, peer: Any = None
+    def _by_name(
+        self, message: Request | Notification, caller: Caller, peer: Any
     ) -> tuple[Method | None, Request | Notification]:
-        """The method for a message, and the message as that takes it. Raises RpcError where the router refuses."""
-        if self.router is not None:
-            return self.router(message, caller, peer)
         return self._table.get(message.method) or self._internal.get(message.method), message
 
     def openrpc(self) -> dict[str, Any]:

@@ -383,7 +383,7 @@ class ClientSession:
                 raise MethodNotFound(data={"method": message.method})
             return asked, msgspec.structs.replace(message, params=(message, revision))
 
-        service.router = route
+        service.route = route
         return service
 
     def _take(self, message: Notification, context: None) -> None:

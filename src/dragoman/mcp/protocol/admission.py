@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import InvalidParams, RpcError
 from ...jsonrpc.messages import Request
-from .encoding import decode
+from .encoding import READERS, decode, reader
 from .headers import HeaderParam, check, check_version
 from .methods import HEADER_MISMATCH, METHODS, UNSUPPORTED_VERSION, Row
 from .params import InitializeRequestParams
@@ -29,7 +29,10 @@ LEVELS = {level: number for number, level in enumerate(get_args(LoggingLevel))}
 NOTHING = ClientCapabilities()
 SHOWN = 200
 """Bytes of a wrong value's JSON that an error's `received` repeats: enough to know it by, and no echo of a large one."""
+UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+"""What decoding JSON raises for what is none, or does not fit."""
 _NO_META = RequestMeta()
+_EMPTY = b"{}"
 
 
 class SessionState(Struct):
@@ -98,7 +101,8 @@ EVERYTHING = offer(REVISIONS.values())
 """Every revision there is."""
 
 
-def _unmarked(tool: str) -> tuple[HeaderParam, ...]:
+def unmarked(tool: str) -> tuple[HeaderParam, ...]:
+    """The marks of tools that have none."""
     return ()
 
 
@@ -110,7 +114,7 @@ def admit(
     channel: bool = True,
     principal: str | None = None,
     headers: Mapping[str, str] | None = None,
-    marks: Callable[[str], tuple[HeaderParam, ...]] = _unmarked,
+    marks: Callable[[str], tuple[HeaderParam, ...]] = unmarked,
     methods: Mapping[str, Row] = METHODS,
 ) -> Admitted | None:
     """What a request or notification from a client is, or None where its revision has no such method.
@@ -127,15 +131,15 @@ def admit(
         _spoken(message, None, offered, headers, marks, channel)
         return None
     try:
-        params = parameters(row, raw)
-    except InvalidParams:
+        params = (READERS.get(row.params) or reader(row.params))(_EMPTY if raw is UNSET else raw)
+    except UNREADABLE as error:
         # what a revision that is not spoken here means by its params is not judged here
         revision = _spoken(message, row, offered, headers, marks, channel)
         if revision is None and session is not None:
             revision = session.revision
         if revision is not None and not row.within(revision):
             return None
-        raise
+        raise _unfit(row, raw, error) from None
     meta = getattr(params, "meta", None)
     if type(meta) is not RequestMeta:
         meta = _NO_META if meta is not None else _meta_apart(row, raw)
@@ -143,10 +147,11 @@ def admit(
         _agree(message, row, params, meta.protocol_version, headers, marks, channel)
         if not channel and row.until.stateful:  # such as an `initialize`: without `_meta` it would begin a session
             return None
+    token = None if meta.progress_token is UNSET else meta.progress_token
     if meta.protocol_version is not UNSET:
-        return _stateless(row, params, raw, meta, offered, principal)
+        return _stateless(row, params, raw, meta, token, offered, principal)
     if session is not None:
-        return _in_session(row, params, raw, meta, session, principal)
+        return _in_session(row, params, raw, token, session, principal)
     return _unbegun(row, params, raw, meta, offered, channel, principal)
 
 
@@ -199,8 +204,8 @@ def _agree(
 def claimed(raw: Any) -> str | UnsetType:
     """The revision that the `_meta` of any params names; UNSET where it names none."""
     try:
-        return decode(b"{}" if raw is UNSET else raw, _Enveloped).meta.version
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return decode(_EMPTY if raw is UNSET else raw, _Enveloped).meta.version
+    except UNREADABLE:
         return UNSET
 
 
@@ -218,17 +223,23 @@ def _known(version: str | UnsetType, offered: Offer) -> Revision | None:
         return None
     revision = offered.stateless.get(version)
     if revision is None:
-        # "it MUST respond with an UnsupportedProtocolVersionError listing the versions it does support" (basic/versioning)
-        data = {"supported": offered.dates, "requested": version}
-        raise RpcError.of(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+        raise _unspoken(version, offered)
     return revision
 
 
+def _unspoken(version: str, offered: Offer) -> RpcError:
+    # "it MUST respond with an UnsupportedProtocolVersionError listing the versions it does support" (basic/versioning)
+    data = {"supported": offered.dates, "requested": version}
+    return RpcError.of(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+
+
 def _stateless(
-    row: Row, params: Any, raw: Any, meta: RequestMeta, offered: Offer, principal: str | None
+    row: Row, params: Any, raw: Any, meta: RequestMeta, token: Any, offered: Offer, principal: str | None
 ) -> Admitted | None:
-    revision = _known(meta.protocol_version, offered)
-    assert revision is not None  # it is said
+    version: Any = meta.protocol_version
+    revision = offered.stateless.get(version)
+    if revision is None:
+        raise _unspoken(version, offered)
     if meta.client_capabilities is UNSET:
         raise InvalidParams(*_strange(meta, offered))
     level = meta.log_level
@@ -244,14 +255,14 @@ def _stateless(
         None if meta.client_info is UNSET else meta.client_info,
         meta.client_capabilities,
         None if level is UNSET else level,
-        _token(meta),
+        token,
         None,
         principal,
     )
 
 
 def _in_session(
-    row: Row, params: Any, raw: Any, meta: RequestMeta, session: SessionState, principal: str | None
+    row: Row, params: Any, raw: Any, token: Any, session: SessionState, principal: str | None
 ) -> Admitted | None:
     if not row.within(session.revision):
         return None
@@ -263,7 +274,7 @@ def _in_session(
         session.client,
         session.capabilities,
         session.log_level,
-        _token(meta),
+        token,
         session,
         principal,
     )
@@ -281,10 +292,6 @@ def _unbegun(
     if row.result is None:  # a notification that we do not know
         return None
     raise InvalidParams(*_strange(meta, offered))
-
-
-def _token(meta: RequestMeta) -> str | int | None:
-    return None if meta.progress_token is UNSET else meta.progress_token
 
 
 def _levels() -> str:
@@ -326,21 +333,16 @@ def begun(admitted: Admitted) -> SessionState:
 # -- params ---------------------------------------------------------------------------------------
 
 
-def parameters(row: Row, raw: Any) -> Any:
-    """The params of a method. Raises InvalidParams with every fault."""
-    try:
-        return decode(b"{}" if raw is UNSET else raw, row.params)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _unfit(row, raw, error) from None
-
-
 class _MetaAlone(Struct):
     meta: RequestMeta | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
 def _meta_apart(row: Row, raw: Any) -> RequestMeta:
     """The envelope of a method of an extension, whose params say nothing of it. Raises InvalidParams."""
-    found = parameters(msgspec.structs.replace(row, params=_MetaAlone), raw).meta
+    try:
+        found = decode(_EMPTY if raw is UNSET else raw, _MetaAlone).meta
+    except UNREADABLE as error:
+        raise _unfit(msgspec.structs.replace(row, params=_MetaAlone), raw, error) from None
     return found if type(found) is RequestMeta else _NO_META
 
 
@@ -348,8 +350,8 @@ def _unfit(row: Row, raw: Any, error: Exception) -> InvalidParams:
     """Every fault, field by field: the decoder stops at the first."""
     faults: list[dict[str, Any]] = []
     try:
-        members = decode(b"{}" if raw is UNSET else raw, dict[str, Raw])
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        members = decode(_EMPTY if raw is UNSET else raw, dict[str, Raw])
+    except UNREADABLE:
         return InvalidParams(f"Invalid params: {row.name} takes an object")
     for field in msgspec.structs.fields(row.params):
         name = field.encode_name
@@ -359,7 +361,7 @@ def _unfit(row: Row, raw: Any, error: Exception) -> InvalidParams:
             continue
         try:
             decode(members[name], field.type)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as fault:
+        except UNREADABLE as fault:
             faults.append({"field": name, "message": str(fault), "received": _shown(members[name])})
     if not faults:
         return InvalidParams(f"Invalid params: {error}")

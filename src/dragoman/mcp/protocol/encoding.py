@@ -23,7 +23,8 @@ T = TypeVar("T")
 Fit: TypeAlias = Callable[[Any], Any]
 
 _encode = msgspec.json.Encoder().encode
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+READERS: dict[Any, Callable[[bytes | Raw], Any]] = {}
+"""What `reader` made, by type: for those who look one up with each message."""
 _fits: tuple[dict[type, Fit | None], ...] = tuple({} for _ in REVISIONS)
 """By `Revision.order` and type; None: this revision knows it whole."""
 
@@ -55,11 +56,13 @@ def decode(raw: bytes | Raw, type: type[T]) -> T:
     `type` may be any hint that msgspec takes (then cast what comes out). Raises msgspec.DecodeError;
     of its kind ValidationError where it is JSON and does not fit, with the path to the place.
     """
-    decoder = _decoders.get(type)
-    if decoder is None:
-        decoder = _decoders[type] = msgspec.json.Decoder(type)
-    found: T = decoder.decode(raw)
+    found: T = (READERS.get(type) or reader(type))(raw)
     return found
+
+
+def reader(type: Any) -> Callable[[bytes | Raw], Any]:
+    """What `decode` reads this type with."""
+    return READERS.setdefault(type, msgspec.json.Decoder(type).decode)
 
 
 def _extra(hint: Any) -> dict[str, Any]:

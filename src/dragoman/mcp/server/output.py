@@ -26,7 +26,6 @@ from ...rpc.binding.tree import Node
 from ..protocol.admission import Admitted
 from ..protocol.params import CallToolResult
 from ..protocol.results import Stamp, finish
-from ..protocol.revisions import Revision
 from .content import CONTENT, blocks
 from .errors import told
 from .schema import Schema, is_object, is_structured, output_schema, wrapped
@@ -133,7 +132,12 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
         if faults is not None and (wrong := faults(text)):
             words = told(msgspec.to_builtins(wrong))
             raise LocalError(f"{name} returned what its output schema does not allow:\n{words}")
-        shown = _shown(value, text, revision)
+        if len(text) > LARGEST_TEXT and revision.structured:
+            shown = _quoted(
+                f"The result is in structuredContent ({len(text):,} bytes of JSON); it is not repeated here."
+            )
+        else:  # as a JSON string
+            shown = text if isinstance(value, str) else _quoted(text.decode())
         if not revision.stateful:
             return Raw(b"".join((begin_stateless, shown, between, text, b"}")))
         if not revision.structured:
@@ -143,10 +147,3 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
         return Raw(b"".join((begin_stateful, shown, between, text, b"}")))
 
     return unstructured if result.schema is None else structured
-
-
-def _shown(value: Any, text: bytes, revision: Revision) -> bytes:
-    """The text beside structured content, as a JSON string."""
-    if len(text) > LARGEST_TEXT and revision.structured:
-        return _quoted(f"The result is in structuredContent ({len(text):,} bytes of JSON); it is not repeated here.")
-    return text if isinstance(value, str) else _quoted(text.decode())

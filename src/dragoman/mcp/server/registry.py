@@ -20,6 +20,7 @@ from ...jsonrpc.options import TEXT, check, instance
 from ...rpc.method import Method
 from ...rpc.service import Service
 from ..protocol.encoding import decode
+from ..protocol.headers import HeaderParam
 from ..protocol.params import CacheScope, PromptReference, ResourceTemplateReference
 from ..protocol.revisions import NEWEST, Revision
 from ..protocol.types import (
@@ -339,6 +340,11 @@ class Registry:
             raise InvalidParams(f"Unknown tool: {_short(name)}")
         return entry
 
+    def marks(self, name: str, caller: Caller) -> tuple[HeaderParam, ...]:
+        """The parameters of a tool that HTTP headers repeat; empty for a tool that this caller does not know."""
+        entry = self._tools.by_key.get(name)
+        return entry.marked if entry is not None and entry.marked and entry.there(caller) else ()
+
     def prompt(self, name: str, caller: Caller) -> Entry:
         """The prompt of this name, for this caller. InvalidParams where there is none ("Invalid prompt name", server/prompts)."""
         entry = self._prompts.by_key.get(name)
@@ -419,11 +425,6 @@ class Registry:
         """The result of a list method for this caller. InvalidParams for a cursor that is none of ours."""
         those = self._lists[listing]
         return those.page(revision, cursor, self._begins_personal if those.personal else self._begins, caller)
-
-    @property
-    def personal(self) -> bool:
-        """Whether some tools are there for some callers alone."""
-        return self._tools.personal
 
 
 # -- names ----------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ from ...rpc.peer import Peer
 from ...rpc.service import Service
 from ..asking.ask import verify
 from ..asking.request_state import Seal, SealError, State
-from ..protocol.admission import Admitted, Offer, admit, bad_id
+from ..protocol.admission import Admitted, Offer, admit, bad_id, unmarked
+from ..protocol.headers import HeaderParam
 from .builtin import raising
 from .table import MethodTable
 
@@ -40,12 +41,11 @@ class Uses(Protocol):
         """Use a state up; False where it was used before."""
 
 
-class Personal(Protocol):
-    """What a server offers, as far as routing needs it."""
+class Marks(Protocol):
+    """The tools, as far as routing needs them."""
 
-    @property
-    def personal(self) -> bool:
-        """Whether some tools are there for some callers alone."""
+    def marks(self, name: str, caller: Caller) -> tuple[HeaderParam, ...]:
+        """The parameters of a tool that HTTP headers repeat."""
 
 
 class Routed(Protocol):
@@ -65,9 +65,8 @@ class Routed(Protocol):
     def once(self) -> bool: ...
     @property
     def shared(self) -> Uses | None: ...
-    def marks(self, name: str, caller: Caller = ...) -> Any: ...
     @property
-    def catalog(self) -> Personal: ...
+    def catalog(self) -> Marks: ...
 
 
 class Router:
@@ -79,21 +78,22 @@ class Router:
     def route(
         self, message: Request | Notification, caller: Caller, peer: Peer | None
     ) -> tuple[Method | None, Request | Notification]:
-        """Admit a message and find what answers it; see `rpc.service.Router`."""
+        """Admit a message and find what answers it; see `rpc.dispatch.Router`."""
         server = self._server
         request = type(message) is Request
         if request:
             id: Any = message.id  # type: ignore[union-attr]
             if type(id) is Raw and not _whole(id):
                 raise bad_id()
+        http = caller.scheme in _HTTP
         admitted = admit(
             message,
             None if peer is None else peer.state,
             server.offered,
             channel=peer is not None or not request,
-            principal=caller.principal,
-            headers=caller.headers if caller.scheme in _HTTP else None,
-            marks=partial(server.marks, caller=caller) if server.catalog.personal else server.marks,
+            principal=None if caller.identity is None else caller.identity.principal,
+            headers=caller.headers if http else None,
+            marks=partial(server.catalog.marks, caller=caller) if http else unmarked,
             methods=server.table.rows,
         )
         if admitted is None:
@@ -101,28 +101,27 @@ class Router:
         if admitted.row.name == "notifications/initialized" and admitted.session is not None:
             # what comes next counts on it, and its method may wait for a turn, or get none where too many calls run
             admitted.session.initialized = True
-        method = self._method(admitted, caller)
+        found = server.table.get(admitted.row.name)
+        if found is None:
+            return None, message
+        method = found.method
+        try:
+            if found.find is not None:
+                method = found.find(admitted, caller) or method
+            if found.row.ask and getattr(admitted.params, "request_state", UNSET) is not UNSET:
+                method = self._verified(method, admitted)
+        except RpcError as error:
+            method = raising(error)
         if method is None:
             return None, message
         if server.life is not None:
             method = self._living(server.life, method, admitted)
         return method, Request(message.method, admitted, id) if request else Notification(message.method, admitted)
 
-    def _method(self, admitted: Admitted, caller: Caller) -> Method | None:
-        found = self._server.table.get(admitted.row.name)
-        if found is None:
-            return None
-        method = found.method
-        try:
-            if found.find is not None:
-                method = found.find(admitted, caller) or method
-            if found.row.ask and getattr(admitted.params, "request_state", UNSET) is not UNSET:
-                state = verify(admitted, admitted.method, admitted.principal, self._server)
-                if state is not None and method is not None:
-                    method = self._once(method, state)
-        except RpcError as error:
-            return raising(error)
-        return method
+    def _verified(self, method: Method | None, admitted: Admitted) -> Method | None:
+        """The method for a call that brings sealed state back. SealError (-32602) for state that is not this call's."""
+        state = verify(admitted, admitted.method, admitted.principal, self._server)
+        return method if state is None or method is None else self._once(method, state)
 
     def _living(self, life: Lifespan, method: Method, admitted: Admitted) -> Method:
         """A method within the lifespan: as it is where that has begun on this loop, else one that begins it first."""

@@ -17,7 +17,7 @@ from msgspec import UNSET
 
 from ...channel import Caller, Channel, Document, Exchange
 from ...jsonrpc.codec import read
-from ...jsonrpc.errors import LocalError, RpcError
+from ...jsonrpc.errors import LocalError
 from ...jsonrpc.limits import SERVER, Limits
 from ...jsonrpc.options import check
 from ...rpc.binding.signature import registrable
@@ -148,7 +148,7 @@ class Server:
                 for wanted, function in one.handlers.items():
                     self.add_method(function, wanted)
         self.life = Lifespan(name, lambda: lifespan(self)) if lifespan is not None else None
-        self.service.router = Router(self).route
+        self.service.route = Router(self).route
         declared = {"tools": tools, "resources": resources, "prompts": prompts, "completions": completions}
         self._declared = frozenset(kind for kind, said in declared.items() if said)
         self._users = 0
@@ -310,13 +310,6 @@ class Server:
         """Tell everyone who subscribed to it that a resource has changed. From any thread."""
         self.subscriptions.updated(uri)
 
-    def marks(self, name: str, caller: Caller = _ANYONE) -> Any:
-        """The parameters of a tool that are mirrored in HTTP headers; empty for a tool that this caller does not know."""
-        try:
-            return self.catalog.tool(name, caller).marked
-        except RpcError:
-            return ()
-
     def capabilities(self, revision: Revision) -> ServerCapabilities:
         """What is declared: the kinds of things that are registered, and those that were declared beforehand."""
 
@@ -336,12 +329,9 @@ class Server:
 
     def exchange(self, x: Exchange) -> None:
         """Take one exchange: of the stateless era, or of a session where its caller has a mailbox (brokers)."""
-        tell = getattr(x, "tell", None)
-        if tell is None:
-            self.host.exchange(x)
-            return
         message = read(x.request, self.limits, self.service.lenient)
-        if not self._mailboxes.take(x, message, tell):
+        tell = getattr(x, "tell", None)
+        if tell is None or not self._mailboxes.take(x, message, tell):
             self.host.take(x, message)
 
     def attach(self, channel: Channel) -> None:
