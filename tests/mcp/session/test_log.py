@@ -1,0 +1,139 @@
+"""Logs of streams and of sessions: what was written is read, here and from a store."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragoman.bus.memory import MemoryBus
+from dragoman.mcp.protocol.admission import SessionState
+from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.revisions import REVISIONS
+from dragoman.mcp.protocol.types import ClientCapabilities, ElicitationCapability, Implementation
+from dragoman.mcp.session import record as records
+from dragoman.mcp.session.log import SPARE, MemoryLog, StreamLog
+from dragoman.mcp.session.record import Delta
+from dragoman.mcp.session.store_log import StoreLog, parts, written
+
+from ..http_tools import tools
+from ..replicas import KEYS
+
+MESSAGES = st.binary(max_size=60) | st.binary(max_size=40).map(SPARE.__add__)
+IDS = st.none() | st.integers() | st.text(max_size=20) | st.floats(allow_nan=False, allow_infinity=False)
+URIS = st.lists(st.sampled_from(["file:///a", "file:///b", "x://日"]), unique=True, max_size=3)
+DELTAS = st.lists(
+    st.builds(
+        Delta,
+        log_level=st.sampled_from([None, "debug", "error"]),
+        subscribed=URIS,
+        unsubscribed=URIS,
+        initialized=st.booleans(),
+        heard=st.integers(0, 2**40),
+    ),
+    max_size=12,
+)
+SESSIONS = st.builds(
+    SessionState,
+    revision=st.sampled_from([one for one in REVISIONS.values() if one.stateful]),
+    client=st.builds(Implementation, name=st.text(max_size=20), version=st.text(max_size=10)),
+    capabilities=st.sampled_from([ClientCapabilities(), ClientCapabilities(elicitation=ElicitationCapability())]),
+    principal=st.none() | st.text(max_size=20),
+)
+
+
+@given(MESSAGES, st.booleans(), IDS)
+def test_an_entry_of_a_streams_log(message: bytes, last: bool, id: object) -> None:
+    raw = msgspec.json.encode(id)
+    assert parts(written(message, last, raw)) == (message, last, raw)
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=12), st.integers(1, 6), st.integers(1, 200))
+def test_a_log_keeps_what_there_is_room_for(said: list[bytes], messages: int, size: int) -> None:
+    """The newest always; of the others in their order, notifications go first."""
+
+    async def kept() -> None:
+        log = MemoryLog(messages, size)
+        for number, message in enumerate(said, 1):
+            assert await log.stored(log.append(message)) == number
+        found = await log.read()
+        numbers = [one.number for one in found]
+        assert numbers == sorted(set(numbers))
+        assert [one.message for one in found] == [said[number - 1] for number in numbers]
+        assert numbers[-1] == len(said)
+        assert len(found) == 1 or (len(found) <= messages and sum(len(one.message) for one in found) <= size)
+        assert log.dropped == len(said) - len(found)
+        for after in range(len(said) + 1):
+            assert list(await log.read(after)) == [one for one in found if one.number > after]
+
+    asyncio.run(kept())
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.tuples(MESSAGES, st.sampled_from(["", "a", "b"])), max_size=8), IDS)
+def test_a_log_in_a_store_reads_as_one_in_the_process(said: list[tuple[bytes, str]], id: object) -> None:
+    """Another replica reads what this one wrote; what several wrote under one mark is there once."""
+
+    async def read() -> None:
+        (near, _), (far, _) = tools(keys=KEYS), tools(keys=KEYS)
+        buses = [MemoryBus("logs"), MemoryBus("logs")]
+        for server, bus in zip((near, far), buses, strict=True):
+            await server.join(bus)
+        assert near.shared is not None
+        assert far.shared is not None
+        here = MemoryLog(100, 1 << 20)
+        options = HttpOptions()
+        logs = [
+            StoreLog(one.shared, "stream", options, id=msgspec.json.encode(id)) for one in (near, far) if one.shared
+        ]
+        told: set[str] = set()
+        for turn, (message, mark) in enumerate(said):
+            last = turn == len(said) - 1
+            log: StreamLog = logs[turn % 2 if mark else 0]
+            number = await log.stored(log.append(message, last=last, mark=mark))
+            assert (number == 0) is (mark in told)
+            if mark not in told:
+                assert number == here.append(message, last=last)
+            told |= {mark} - {""}
+        for after in range(here.last + 1):
+            assert [list(await log.read(after)) for log in logs] == [list(await here.read(after))] * 2
+        for server, bus in zip((near, far), buses, strict=True):
+            await server.stop()
+            await bus.close()
+
+    asyncio.run(read())
+
+
+@given(SESSIONS)
+def test_a_session_that_another_replica_reads(state: SessionState) -> None:
+    found = records.record([(1, records.written(records.begun(state)))])
+    assert found is not None
+    assert records.session(found.whole) == state
+
+
+@given(SESSIONS, DELTAS, st.data())
+def test_a_sessions_log_read_at_once_or_bit_by_bit(
+    state: SessionState, deltas: list[Delta], data: st.DataObject
+) -> None:
+    """Whoever follows it, whoever reads all of it, and whoever wrote it know the same."""
+    entries = [(1, records.written(records.begun(state)))]
+    entries += [(number, records.written(delta)) for number, delta in enumerate(deltas, 2)]
+    whole = records.record(entries)
+    first = records.record(entries[:1])
+    wrote = records.record(entries[:1])
+    assert whole is not None
+    assert first is not None
+    assert wrote is not None
+    for delta in deltas:
+        wrote.change(delta)
+    while first.number < len(entries):
+        upto = data.draw(st.integers(first.number, len(entries)))
+        assert first.take(entries[first.number - 1 : upto + 1])
+    assert first.whole == whole.whole == wrote.whole
+    assert (first.number, whole.number) == (len(entries), len(entries))
+    if len(entries) > 2:
+        behind = records.record(entries[:1])
+        assert behind is not None
+        assert not behind.take(entries[2:])  # something is missing: it reads all of it
