@@ -230,21 +230,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         at, end = 0, data.find(b"\r\n\r\n")
         while end > at:
             raw = data[at:end]
-            head = known.exact.get(raw)
-            if head is not None:
-                stop = end + 4 + head.length
-                if stop > len(data):
-                    break
-                self.take(head, data[end + 4 : stop])
-            else:
-                similar = known.similar(raw)
-                if similar is None:
-                    break
-                stop = end + 4 + similar.length
-                if stop > len(data):
-                    break
-                body, varied = data[end + 4 : stop], similar.varied
-                self.take(similar.head, body, None if varied is None else Request(similar.head, body, raw, varied))
+            found = known.exact.get(raw) or known.similar(raw)
+            if found is None:
+                break
+            stop = end + 4 + found.length
+            if stop > len(data):
+                break
+            head, body, varied = found.head, data[end + 4 : stop], found.varied
+            self.take(head, body, None if varied is None else Request(head, body, raw, varied))
             at = stop
             if at == len(data) or self.last:
                 return b""

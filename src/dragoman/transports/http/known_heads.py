@@ -40,6 +40,7 @@ MATTERS = (
 """The names of lines that decide something, here or at an endpoint, as a regular expression."""
 
 _LENGTHS = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
+_LENGTH_NAMES = (b"Content-Length", b"content-length")
 _LENGTH_LINE = re.compile(rb"[Cc]ontent-[Ll]ength: ([0-9]{1,15})")
 _INDIFFERENT = re.compile(
     rb"(?!(?:%b)[ \t]*:)[A-Za-z0-9!#$%%&'*+.^_`|~-]+:[^\x00-\x08\x0a-\x1f\x7f]*" % MATTERS.encode(), re.IGNORECASE
@@ -54,6 +55,7 @@ _NAME_SIZE = 64
 """Longest one of them: others count as fields that matter, so a head with one is read anew each time."""
 
 _Key = TypeVar("_Key", bound=Hashable)
+_Found = TypeVar("_Found")
 _Kept: TypeAlias = tuple[tuple[int, ...], tuple[bytes, ...]]
 
 
@@ -69,10 +71,10 @@ class Similar(Struct, frozen=True, gc=False):
 class KnownHeads:
     """The cached heads of one listener."""
 
-    __slots__ = ("_harmless", "_largest", "_layouts", "_most", "_seen", "_shapes", "_varies", "exact", "kept")
+    __slots__ = ("_harmless", "_largest", "_layouts", "_most", "_names", "_seen", "_shapes", "_varies", "exact", "kept")
 
     def __init__(self, header_size: int, message_size: int) -> None:
-        self.exact: dict[bytes, Head] = {}
+        self.exact: dict[bytes, Similar] = {}
         """By all their bytes, without the blank line."""
         self._shapes: dict[bytes, Head] = {}
         self.kept: dict[_Kept, Head] = {}
@@ -82,6 +84,8 @@ class KnownHeads:
         lines."""
         self._harmless: set[bytes] = set()
         """Lines that do not matter and came more than once."""
+        self._names: set[bytes] = set()
+        """The names of lines that do not matter."""
         self._varies = False
         """The last similar head differed in more than its length."""
         self._seen: set[int] = set()
@@ -99,7 +103,10 @@ class KnownHeads:
         if shape is None or not 0 < shape[1] <= self._most or (head := self._shapes.get(shape[0])) is None:
             return None
         self._varies = False
-        return Similar(head, shape[1])
+        found = Similar(head, shape[1])
+        if len(raw) <= self._largest:
+            _keep(self.exact, raw, found)
+        return found
 
     def _by_lines(self, raw: bytes) -> Similar | None:
         if len(raw) > self._largest:
@@ -109,10 +116,15 @@ class KnownHeads:
             left, varied, lengths = lines.copy(), [], []
             for at in layout:
                 varied.append(line := left.pop(at))
-                if line not in self._harmless and _INDIFFERENT.fullmatch(line) is None:
-                    if (length := _LENGTH_LINE.fullmatch(line)) is None:
-                        break
+                if line in self._harmless:
+                    continue
+                name, colon, value = line.partition(b":")
+                if name in _LENGTH_NAMES and (length := _LENGTH_LINE.fullmatch(line)) is not None:
                     lengths.append(int(length[1]))
+                elif not (colon and name in self._names and value.decode("latin-1").isprintable()) and (
+                    _INDIFFERENT.fullmatch(line) is None  # as what is before it, of any line, but slower
+                ):
+                    break
             else:
                 head = self.kept.get((layout, tuple(left)))
                 # two lengths would be two messages for two readers
@@ -135,7 +147,7 @@ class KnownHeads:
 
     def learn(self, raw: bytes, head: Head) -> None:
         """Cache what was found out about a head."""
-        _keep(self.exact, raw, head)
+        _keep(self.exact, raw, Similar(head, head.length))
         if (shape := shaped(raw)) is None:
             return
         _keep(self._shapes, shape[0], head)
@@ -145,7 +157,10 @@ class KnownHeads:
         lines = raw.split(b"\r\n")
         if len(self._harmless) >= KNOWN_HEADS:
             self._harmless.clear()
-        self._harmless.update(lines[at] for at in layout if _INDIFFERENT.fullmatch(lines[at]) is not None)
+            self._names.clear()
+        indifferent = [lines[at] for at in layout if _INDIFFERENT.fullmatch(lines[at]) is not None]
+        self._harmless.update(indifferent)
+        self._names.update(line.partition(b":")[0] for line in indifferent)
         if len(self._layouts) >= KNOWN_HEADS:
             self._layouts.clear()
         place = left[0], len(left) + len(layout)
@@ -159,6 +174,7 @@ class KnownHeads:
         self.kept.clear()
         self._layouts.clear()
         self._harmless.clear()
+        self._names.clear()
 
 
 class KnownFields:
@@ -203,10 +219,10 @@ def with_own(head: Head, fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str
     return texts
 
 
-def _keep(kept: dict[_Key, Head], key: _Key, head: Head) -> None:
+def _keep(kept: dict[_Key, _Found], key: _Key, found: _Found) -> None:
     if len(kept) >= KNOWN_HEADS:
         kept.clear()
-    kept[key] = head
+    kept[key] = found
 
 
 def _left(raw: bytes) -> _Kept:

@@ -55,7 +55,7 @@ def _lines(status: int, headers: Lines, extra: Lines) -> bytes:
 
 def joining(asked: Request) -> Lines:
     """Header fields with which the guard admits a request, to be added to its answer."""
-    admitted = asked.admitted
+    admitted = None if asked.admission is None else asked.admitted
     return () if admitted is None else tuple(admitted.headers)
 
 
