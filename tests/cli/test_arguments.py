@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from dragoman.cli.arguments import params_of
 from dragoman.cli.ends import Usage, ending_of, readable
-from dragoman.cli.options import Link, Wire, limits_of
+from dragoman.cli.options import Access, Wire, limits_of
 from dragoman.cli.progress import told
 from dragoman.cli.reach import place_of
 from dragoman.cli.terminal import clean, laid_out
@@ -96,24 +96,30 @@ def test_mistakes_in_limits(word: str, sentence: str) -> None:
 
 
 def test_link_options() -> None:
-    assert Link(header=["A: b", "C:d:e"]).headers() == {"A": "b", "C": "d:e"}
-    assert Link(user="ada:se:cret").auth() == ("ada", "se:cret")
-    assert Link(bearer="token").auth() == "token"
-    assert Link(timeout=float("inf")).seconds() is None
-    assert Link(timeout=2).seconds() == 2
-    assert Link().tls() is None
-    context = Link(insecure=True).tls()
+    assert Access(header=["A: b", "C:d:e"]).headers() == {"A": "b", "C": "d:e"}
+    assert Access(user="ada:se:cret").auth() == ("ada", "se:cret")
+    assert Access(bearer="token").auth() == "token"
+    assert Access(timeout=float("inf")).seconds() is None
+    assert Access(timeout=2).seconds() == 2
+    assert Access().tls() is None
+    context = Access(insecure=True).tls()
     assert context is not None
     assert context.verify_mode is ssl.CERT_NONE
 
 
 @pytest.mark.parametrize(
-    "link",
-    [Link(header=["no colon"]), Link(user="ada"), Link(user="a:b", bearer="c"), Link(timeout=0), Link(ca="/none")],
+    "access",
+    [
+        Access(header=["no colon"]),
+        Access(user="ada"),
+        Access(user="a:b", bearer="c"),
+        Access(timeout=0),
+        Access(ca="/none"),
+    ],
 )
-def test_mistakes_in_link_options(link: Link) -> None:
+def test_mistakes_in_link_options(access: Access) -> None:
     with pytest.raises(Usage):
-        (link.headers(), link.auth(), link.seconds(), link.tls())
+        (access.headers(), access.auth(), access.seconds(), access.tls())
 
 
 @pytest.mark.parametrize(

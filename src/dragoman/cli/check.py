@@ -14,7 +14,7 @@ from rich.text import Text
 from ..jsonrpc.check import Problem, problems
 from .ends import ANSWERED_WITH_ERROR, FINE, Usage
 from .options import OUTPUT, Output
-from .terminal import clean, compact, err, out
+from .terminal import clean, compact, err, many, out
 
 app = App(
     name="check",
@@ -89,9 +89,5 @@ def _show(file: str, line: int, problem: Problem, json: bool) -> None:
 
 def _sum_up(messages: int, errors: int, warnings: int) -> None:
     style = "red" if errors else "yellow" if warnings else "green"
-    counted = [_many(messages, "message"), _many(errors, "error"), _many(warnings, "warning")]
+    counted = [many(messages, "message"), many(errors, "error"), many(warnings, "warning")]
     err.print(Text(", ".join(counted), style=style))
-
-
-def _many(number: int, thing: str) -> str:
-    return f"{number or 'no'} {thing}{'' if number == 1 else 's'}"

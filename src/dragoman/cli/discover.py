@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -13,8 +12,9 @@ from rich.text import Text
 
 from ..mcp import Client
 from .ends import FINE, Usage
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, found, plain, server_at
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, plain
 from .options import OUTPUT, Output
+from .progress import Bar
 from .serving.hosts import Host
 from .terminal import clean, compact, out
 
@@ -67,7 +67,7 @@ def discover(
     words
         The server.
     """
-    about = asyncio.run(_discover(_only(words, options), options))
+    about = asked(_only(words, options), options, "discover", _discover)
     if output.json:
         print(compact(about))
     else:
@@ -86,7 +86,7 @@ def ping(
     words
         The server.
     """
-    about, seconds = asyncio.run(_ping(_only(words, options), options))
+    about, seconds = asked(_only(words, options), options, "ping", _ping)
     if output.json:
         print(compact({"server": about.server, "revision": about.revision, "ms": round(1000 * seconds, 3)}))
     else:
@@ -101,19 +101,14 @@ def _only(words: tuple[str, ...], options: McpOptions) -> Host:
     return host
 
 
-async def _discover(host: Host, options: McpOptions) -> About:
-    async with server_at(host, options, "discover") as (client, _):
-        if client.revision.stateful:
-            return _about(client, [])
-        return _about(client, list((await client.discover()).supported_versions))
+async def _discover(client: Client, bar: Bar) -> About:
+    return _about(client, (await client.discover()).supported_versions)
 
 
-async def _ping(host: Host, options: McpOptions) -> tuple[About, float]:
-    async with server_at(host, options, "ping") as (client, _):
-        started = perf_counter()
-        await client.ping()
-        seconds = perf_counter() - started
-        return _about(client, []), seconds
+async def _ping(client: Client, bar: Bar) -> tuple[About, float]:
+    started = perf_counter()
+    await client.ping()
+    return _about(client, []), perf_counter() - started
 
 
 def _about(client: Client, revisions: list[str]) -> About:

@@ -6,14 +6,15 @@ also follow at the end, after `--`, and `--config NAME` takes one from the file 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from cyclopts import Parameter
@@ -28,13 +29,15 @@ from ..net.urls import parse
 from ..rpc.tracing import json_lines
 from .asking import Asker, at_terminal, typed
 from .ends import Usage
-from .options import LINK_GROUP, Link, trace_to
+from .options import ACCESS, LINK_GROUP, Access, trace_to
 from .progress import Bar
 from .reach import child_line, place_of
 from .serving import hosts
 from .terminal import clean, say
 
 Level: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+
+T = TypeVar("T")
 
 SERVER_WORDS = """\
 SERVER is a URL (http, https, ws, wss, tcp, tls, unix), a command in quotes
@@ -54,18 +57,7 @@ class McpOptions:
     """Look for --config NAME in FILE."""
     revision: Annotated[str | None, Parameter(metavar="DATE")] = None
     """Speak this revision of MCP; default: the newest that both know."""
-    timeout: Annotated[float, Parameter(alias="-t", metavar="SECONDS", show_default=True)] = 30.0
-    """Wait this long for the connection, and for the answer; inf waits for ever."""
-    header: Annotated[list[str], Parameter(alias="-H", metavar="'NAME: VALUE'")] = field(default_factory=list)
-    """A header for http and ws; any number of times."""
-    user: Annotated[str | None, Parameter(metavar="NAME:PASSWORD", env_var="DRAGOMAN_USER")] = None
-    """Basic authorization."""
-    bearer: Annotated[str | None, Parameter(metavar="TOKEN", env_var="DRAGOMAN_BEARER")] = None
-    """Bearer authorization."""
-    ca: Annotated[str | None, Parameter(metavar="FILE")] = None
-    """Trust the certificates in FILE (tls, https, wss)."""
-    insecure: bool = False
-    """Trust any certificate."""
+    access: Access = ACCESS
     answer: Annotated[list[str], Parameter(metavar="NAME=VALUE")] = field(default_factory=list)
     """Answer a field of the server's questions beforehand; any number of times."""
     log: Annotated[Level | None, Parameter(metavar="LEVEL")] = None
@@ -74,17 +66,6 @@ class McpOptions:
     """Write every message in both directions to FILE as JSON Lines, secrets masked; - is stderr."""
     child: Annotated[str | None, Parameter(show=False)] = None
     """The command after --."""
-
-    def link(self) -> Link:
-        """The same options in the form that the other commands use."""
-        return Link(
-            timeout=self.timeout,
-            header=self.header,
-            user=self.user,
-            bearer=self.bearer,
-            ca=self.ca,
-            insecure=self.insecure,
-        )
 
 
 MCP_OPTIONS = McpOptions()
@@ -120,8 +101,8 @@ async def server_at(host: hosts.Host, options: McpOptions, title: str) -> AsyncI
     """A client of the server, closed at the end, and the progress line. Raises what `Client` raises, and Usage."""
     if options.revision is not None and options.revision not in REVISIONS:
         raise Usage(f"--revision {options.revision}: the revisions are {', '.join(REVISIONS)}")
-    link = options.link()
-    seconds = link.seconds()  # for connecting and the handshake, too
+    access = options.access
+    seconds = access.seconds()  # for connecting and the handshake, too
     with trace_to(options.trace) as write, Bar(title) as bar, _nothing_there(host.target):
         asker = Asker("the server", options.answer, bar.pause, typed if at_terminal() else None)
         async with Client(
@@ -133,9 +114,9 @@ async def server_at(host: hosts.Host, options: McpOptions, title: str) -> AsyncI
             on_elicit=asker.reply,
             on_elicit_url=asker.reply,
             on_log=_log,
-            headers=host.headers | link.headers(),
-            auth=link.auth(),
-            tls=link.tls(),
+            headers=host.headers | access.headers(),
+            auth=access.auth(),
+            tls=access.tls(),
             env=host.env,
             cwd=host.cwd,
             stderr=child_line,
@@ -147,6 +128,16 @@ async def server_at(host: hosts.Host, options: McpOptions, title: str) -> AsyncI
             if options.log is not None:
                 await client.set_log_level(options.log)
             yield client, bar
+
+
+def asked(host: hosts.Host, options: McpOptions, title: str, work: Callable[[Client, Bar], Awaitable[T]]) -> T:
+    """What `work` returns, given a client of the server and the progress line. Raises what `server_at` raises."""
+
+    async def run() -> T:
+        async with server_at(host, options, title) as (client, bar):
+            return await work(client, bar)
+
+    return asyncio.run(run())
 
 
 @contextmanager

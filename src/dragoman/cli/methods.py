@@ -15,7 +15,7 @@ from ..jsonrpc.errors import BadAnswer, MethodNotFound
 from .ends import FINE, NoAnswer
 from .options import LINK, OUTPUT, WIRE, Link, Output, Wire
 from .reach import reached
-from .terminal import clean, err, out
+from .terminal import clean, err, many, out
 
 app = App(
     name="methods",
@@ -97,9 +97,9 @@ async def _discover(url: str, link: Link, wire: Wire) -> Raw:
 
 def _show(document: OpenRpc) -> None:
     if document.info.title:
-        many = len(document.methods)
         title = Text(clean(document.info.title), "bold")
-        err.print(title.append(f" {clean(document.info.version)}, {many} method{'' if many == 1 else 's'}", "dim"))
+        about = f" {clean(document.info.version)}, {many(len(document.methods), 'method')}"
+        err.print(title.append(about, "dim"))
     if not out.is_terminal:
         for method in document.methods:
             print(clean(signature(method)), clean(summary(method)), sep="\t")

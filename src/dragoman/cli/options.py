@@ -59,23 +59,21 @@ class Wire:
 
 @Parameter(name="*", group=LINK_GROUP, show_default=False)
 @dataclass(frozen=True, kw_only=True)
-class Link:
-    """Options of the calling end."""
+class Access:
+    """How to reach the far end, and be let in."""
 
     timeout: Annotated[float, Parameter(alias="-t", metavar="SECONDS", show_default=True)] = 30.0
     """Wait this long for the connection, and for the answer; inf waits for ever."""
     header: Annotated[list[str], Parameter(alias="-H", metavar="'NAME: VALUE'")] = field(default_factory=list)
     """A header for http and ws; any number of times."""
     user: Annotated[str | None, Parameter(metavar="NAME:PASSWORD", env_var="DRAGOMAN_USER")] = None
-    """Basic authorization, as Bitcoin Core wants it."""
+    """Basic authorization."""
     bearer: Annotated[str | None, Parameter(metavar="TOKEN", env_var="DRAGOMAN_BEARER")] = None
     """Bearer authorization."""
     ca: Annotated[str | None, Parameter(metavar="FILE")] = None
     """Trust the certificates in FILE (tls, https, wss)."""
     insecure: bool = False
     """Trust any certificate."""
-    v1: Annotated[bool, Parameter(name=["--v1", "--1.0"])] = False
-    """Speak JSON-RPC 1.0, as Bitcoin Core and many devices do."""
 
     def seconds(self) -> float | None:
         """The time-out in seconds; None for ever."""
@@ -118,6 +116,19 @@ class Link:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
+
+
+ACCESS = Access()
+
+
+@Parameter(name="*", group=LINK_GROUP, show_default=False)
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """Options of the calling end."""
+
+    access: Access = ACCESS
+    v1: Annotated[bool, Parameter(name=["--v1", "--1.0"])] = False
+    """Speak JSON-RPC 1.0, as Bitcoin Core and many devices do."""
 
 
 LINK, WIRE, OUTPUT = Link(), Wire(), Output()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 from rich.text import Text
 
-from ..mcp import GetPromptResult, Prompt
+from ..mcp import Client, GetPromptResult
 from .arguments import NAMED
 from .content import block_text, show_signatures
 from .ends import FINE, Usage, meant
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, found, plain, server_at
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, plain
 from .options import OUTPUT, Output
-from .serving.hosts import Host
 from .terminal import clean, compact, out
 
 app = App(
@@ -60,7 +58,7 @@ def prompts(
     host, rest = found(words, options)
     if rest:
         raise Usage(f"{rest[0]!r} is too much: to get a prompt use dragoman prompt")
-    listed = asyncio.run(_list(host, options))
+    listed = asked(host, options, "prompts", lambda client, _: client.list_prompts())
     if output.json:
         print(compact({"prompts": listed}))
     else:
@@ -85,7 +83,8 @@ def prompt(
     host, rest = found(words, options)
     if not rest:
         raise Usage("say which prompt: dragoman prompts lists them")
-    result = asyncio.run(_get(host, options, rest[0], texts(rest[1:])))
+    given = texts(rest[1:])
+    result = asked(host, options, rest[0], lambda client, _: _get(client, rest[0], given))
     if output.json:
         print(compact({"result": result}))
         return FINE
@@ -108,20 +107,14 @@ def texts(words: Sequence[str]) -> dict[str, str]:
     return given
 
 
-async def _list(host: Host, options: McpOptions) -> list[Prompt]:
-    async with server_at(host, options, "prompts") as (client, _):
-        return list(await client.list_prompts())
-
-
-async def _get(host: Host, options: McpOptions, name: str, arguments: dict[str, str]) -> GetPromptResult:
-    async with server_at(host, options, name) as (client, _):
-        known = {one.name: plain(one) for one in await client.list_prompts()}
-        allowed = [argument["name"] for argument in known.get(name, {}).get("arguments", [])]
-        for given in arguments:
-            if name in known and given not in allowed:
-                there = meant(given, allowed, f"it takes {', '.join(allowed) or 'none'}")
-                raise Usage(f"{name} has no argument {given!r}; {there}")
-        return await client.get_prompt(name, arguments)
+async def _get(client: Client, name: str, arguments: dict[str, str]) -> GetPromptResult:
+    known = {one.name: plain(one) for one in await client.list_prompts()}
+    allowed = [argument["name"] for argument in known.get(name, {}).get("arguments", [])]
+    for given in arguments:
+        if name in known and given not in allowed:
+            there = meant(given, allowed, f"it takes {', '.join(allowed) or 'none'}")
+            raise Usage(f"{name} has no argument {given!r}; {there}")
+    return await client.get_prompt(name, arguments)
 
 
 def _signature(each: Mapping[str, Any]) -> str:

@@ -53,7 +53,8 @@ def child_line(line: str) -> None:
 async def reached(url: str, link: Link, wire: Wire) -> AsyncIterator[Peer]:
     """The peer at `url`, closed at the end. Raises what `connect` raises, and Usage."""
     place = place_of(url)
-    seconds = link.seconds()  # for connecting and the handshake, too
+    access = link.access
+    seconds = access.seconds()  # for connecting and the handshake, too
     limits = (wire.limits(CLIENT) or CLIENT).but(call_timeout=seconds, header_timeout=seconds)
     with trace_to(wire.trace) as write:
         async with connect(
@@ -65,9 +66,9 @@ async def reached(url: str, link: Link, wire: Wire) -> AsyncIterator[Peer]:
             string_codes=wire.lenient,
             v1=link.v1,
             framing=wire.framing,
-            tls=link.tls(),
-            headers=link.headers(),
-            auth=link.auth(),
+            tls=access.tls(),
+            headers=access.headers(),
+            auth=access.auth(),
             stderr=child_line,
         ) as peer:
             yield peer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -10,12 +9,12 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 from rich.text import Text
 
-from ..mcp import ReadResourceResult, Resource, ResourceTemplate
+from ..mcp import Client, Resource, ResourceTemplate
 from .content import blob_of, contents_text, first_line, show_about
 from .ends import FINE, Usage
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, found, plain, server_at
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, plain
 from .options import OUTPUT, Output
-from .serving.hosts import Host
+from .progress import Bar
 from .terminal import clean, compact, err, out
 
 app = App(
@@ -64,7 +63,7 @@ def resources(
     host, rest = found(words, options)
     if rest:
         raise Usage(f"{rest[0]!r} is too much: to read a resource use dragoman read")
-    listed, templates = asyncio.run(_list(host, options))
+    listed, templates = asked(host, options, "resources", _list)
     if output.json:
         print(compact({"resources": listed, "resourceTemplates": templates}))
     else:
@@ -86,7 +85,7 @@ def read(
     host, rest = found(words, options)
     if len(rest) != 1:
         raise Usage("say which resource, by its URI: dragoman resources lists them")
-    result = asyncio.run(_read(host, options, rest[0]))
+    result = asked(host, options, rest[0], lambda client, _: client.read_resource(rest[0]))
     if output.json:
         print(compact({"result": result}))
         return FINE
@@ -104,14 +103,8 @@ def read(
     return FINE
 
 
-async def _list(host: Host, options: McpOptions) -> tuple[list[Resource], list[ResourceTemplate]]:
-    async with server_at(host, options, "resources") as (client, _):
-        return list(await client.list_resources()), list(await client.list_resource_templates())
-
-
-async def _read(host: Host, options: McpOptions, uri: str) -> ReadResourceResult:
-    async with server_at(host, options, uri) as (client, _):
-        return await client.read_resource(uri)
+async def _list(client: Client, bar: Bar) -> tuple[list[Resource], list[ResourceTemplate]]:
+    return await client.list_resources(), await client.list_resource_templates()
 
 
 def _show(listed: Sequence[Mapping[str, Any]]) -> None:

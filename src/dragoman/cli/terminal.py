@@ -44,6 +44,11 @@ def compact(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def many(number: int, thing: str) -> str:
+    """So many things: `no faults`, `1 fault`, `2 faults`."""
+    return f"{number or 'no'} {thing}{'' if number == 1 else 's'}"
+
+
 def laid_out(raw: bytes) -> str:
     """JSON text for people: on one line if it fits, otherwise indented. Strings are escaped as JSON does it."""
     flat = msgspec.json.format(raw, indent=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -12,14 +11,15 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..jsonrpc.errors import RpcError
-from ..mcp import CallToolResult, Tool
+from ..mcp import CallToolResult, Client, Tool
 from .arguments import params_of
 from .content import block_text, first_line, show_result, show_signatures
 from .ends import ANSWERED_WITH_ERROR, FINE, Usage, meant
 from .fields import arguments_of, resolved
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, found, plain, server_at
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, plain
 from .methods import kind
 from .options import OUTPUT, Output
+from .progress import Bar
 from .terminal import clean, compact, err, out, say
 
 app = App(
@@ -79,7 +79,7 @@ def tools(
     host, rest = found(words, options)
     if len(rest) > 1:
         raise Usage(f"{rest[1]!r} is too much: a server and at most one tool")
-    listed = asyncio.run(_list(host, options))
+    listed = asked(host, options, "tools", lambda client, _: client.list_tools())
     if rest:
         listed = [tool for tool in listed if tool.name == rest[0]] or _nothing(rest[0], listed)
     if output.json:
@@ -119,7 +119,7 @@ def tool(
     host, rest = found(words, options)
     if not rest:
         raise Usage("say which tool: dragoman tools lists them")
-    result = asyncio.run(_call(host, options, rest[0], rest[1:], arguments))
+    result = asked(host, options, rest[0], lambda client, bar: _call(client, bar, rest[0], rest[1:], arguments))
     if output.json:
         print(compact({"result": result}))
     else:
@@ -131,27 +131,21 @@ def tool(
     return ANSWERED_WITH_ERROR if result.is_error is True else FINE
 
 
-async def _list(host: Any, options: McpOptions) -> list[Tool]:
-    async with server_at(host, options, "tools") as (client, _):
-        return list(await client.list_tools())
-
-
-async def _call(host: Any, options: McpOptions, name: str, words: Sequence[str], whole: str | None) -> CallToolResult:
-    async with server_at(host, options, name) as (client, bar):
-        listed = {tool.name: tool for tool in await client.list_tools()}
-        if whole is not None:
-            given = msgspec.json.decode(params_of(words, whole) or b"{}")
-            if not isinstance(given, dict):
-                raise Usage("--arguments: write an object, the arguments by name")
-        else:
-            schema = plain(listed[name].input_schema) if name in listed else {}
-            given = arguments_of(words, schema, name)
-        try:
-            return await client.call_tool(name, given, on_progress=lambda said: bar.show(plain(said)))
-        except RpcError:
-            if name not in listed and listed:
-                say(f"the server lists no tool {name!r}{_near(name, list(listed))}", "yellow")
-            raise
+async def _call(client: Client, bar: Bar, name: str, words: Sequence[str], whole: str | None) -> CallToolResult:
+    listed = {tool.name: tool for tool in await client.list_tools()}
+    if whole is not None:
+        given = msgspec.json.decode(params_of(words, whole) or b"{}")
+        if not isinstance(given, dict):
+            raise Usage("--arguments: write an object, the arguments by name")
+    else:
+        schema = plain(listed[name].input_schema) if name in listed else {}
+        given = arguments_of(words, schema, name)
+    try:
+        return await client.call_tool(name, given, on_progress=lambda said: bar.show(plain(said)))
+    except RpcError:
+        if name not in listed and listed:
+            say(f"the server lists no tool {name!r}{_near(name, list(listed))}", "yellow")
+        raise
 
 
 # -- what is shown --------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from ...rpc.service import Service
 from ..fields import resolved
 from ..options import Output
 from ..target import Target
-from ..terminal import clean, compact, err, out
+from ..terminal import clean, compact, err, many, out
 
 if TYPE_CHECKING:
     from ...mcp.server.server import Server
@@ -66,15 +66,11 @@ def announce(served: Target, urls: Sequence[str], *, on_stdio: bool, output: Out
 def _about(served: Target) -> str:
     """Version and contents: `1.0.0, 2 methods`."""
     if isinstance(served, Service):
-        return f"{served.version}, {_many(len(served.methods), 'method')}"
+        return f"{served.version}, {many(len(served.methods), 'method')}"
     if (server := as_mcp(served)) is not None:
-        counts = [_many(len(found), name) for kind, name in KINDS if (found := listed(server, kind))]
+        counts = [many(len(found), name) for kind, name in KINDS if (found := listed(server, kind))]
         return ", ".join([server.version, *counts])
     return ""
-
-
-def _many(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def listed(server: Server, kind: Kind) -> list[dict[str, Any]]:
