@@ -24,7 +24,7 @@ from ..target import Target
 from ..terminal import clean, compact, err, many, out
 
 if TYPE_CHECKING:
-    from ...mcp.server.server import Server
+    from ...mcp import Server
 
 Kind: TypeAlias = Literal["tools", "resources", "templates", "prompts"]
 KINDS: tuple[tuple[Kind, str], ...] = (
