@@ -19,10 +19,13 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import UNSET, Raw
 
 from ..channel import Caller
-from ..jsonrpc.codec import Answer, Leniency
+from ..jsonrpc.codec import Answer, Leniency, Wire, read
+from ..jsonrpc.codec import Call as WireCall
 from ..jsonrpc.errors import PLAIN, Dialect, LocalError, Refusal, RpcError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result, Single
+from ..jsonrpc.scanner import too_deep
+from .binding.results import to_json, write
 from .context import Context, Site
 from .method import Handler, Method
 from .middleware import Call, drive
@@ -103,6 +106,8 @@ class MethodTable(Protocol):
     lenient: Leniency
     answers: Answers
     dispatcher: Dispatcher
+    quick: dict[Any, Handler]
+    """What is run in place by each acceptor, by name: it neither waits nor asks for a context."""
     modest: int
     """An answer of at most so many bytes is within every limit."""
     route: Router
@@ -161,6 +166,10 @@ class Dispatcher:
                 acceptor.responded(message)
             elif not (isinstance(message, Malformed) and acceptor.malformed(message)):
                 asked.append(message)
+        together = self._quick(asked, acceptor)
+        if together:
+            acceptor.deliver_batch(origin, self.run_together(together), len(asked), deliver)
+            return
         inner = acceptor.batched(origin)
 
         def done(found: list[bytes], size: int) -> None:
@@ -176,7 +185,73 @@ class Dispatcher:
             allowed=self.table.limits.response_size,
         ).step()
 
+    def _quick(self, asked: list[Single], acceptor: Acceptor) -> list[tuple[Handler, Request | Wire]]:
+        """The calls of a batch with what runs them, where each of them runs in place; else none."""
+        quick = self.table.quick
+        together: list[tuple[Handler, Request | Wire]] = []
+        for message in asked if quick else ():
+            if type(message) is not Request or message.version != "2.0" or not acceptor.takes_inline(message):
+                return []
+            if (binding := quick.get(message.method)) is None:
+                return []
+            together.append((binding, message))
+        return together
+
     # -- running
+
+    def run_together(self, calls: Sequence[tuple[Handler, Request | Wire]]) -> bytes:
+        """Run in place a batch of calls of JSON-RPC 2.0, none of which waits: their answers in one text.
+
+        Results are written `batch_concurrency` at once, which is quicker than one by one, and bounds what is held.
+        """
+        table = self.table
+        allowed, width = table.limits.response_size, table.limits.batch_concurrency
+        found: list[bytes] = []
+        size = 1
+        for at in range(0, len(calls), width):
+            part = calls[at : at + width]
+            values: list[Answer | Raw] = []
+            for binding, call in part:
+                try:
+                    value = binding.function(*binding.arguments(call.params))
+                    answer = Answer(None if value is UNSET else value, call.id)
+                    values.append(answer if binding.encode is write else Raw(binding.encode(answer)))
+                except BaseException as error:
+                    values.append(Raw(self._not_run(call, error)))
+            text = self._together(part, values)
+            size += len(text) + 1
+            if size <= allowed:  # what cannot be sent is not kept
+                found.append(text)
+        return table.answers.batch(found, size)
+
+    def _together(self, calls: Sequence[tuple[Handler, Request | Wire]], values: list[Answer | Raw]) -> bytes:
+        """Answers as elements of an array; each that is above a limit, or is no JSON, is its own error."""
+        limits, answers = self.table.limits, self.table.answers
+        try:
+            text = write(values)[1:-1]
+            if len(text) <= self.table.modest:
+                return text
+            if len(text) <= limits.response_size and not too_deep(text, limits.depth):
+                return text
+        except Exception:  # one of them, which is found below
+            pass
+        found = []
+        for (_, call), value in zip(calls, values, strict=True):
+            try:
+                answer = bytes(value) if isinstance(value, Raw) else write(value)
+            except BaseException as error:
+                answer = self._not_run(call, error)
+            found.append(answers.fitting(Request("", UNSET, call.id), answer))
+        return b",".join(found)
+
+    def _not_run(self, call: Request | Wire, error: BaseException) -> bytes:
+        """The answer to a call in its plain shape that was not fit or failed: what is wrong with the shape comes first."""
+        table = self.table
+        message = read(to_json(WireCall(str(call.method), call.params, call.id)), table.limits, table.lenient)
+        if isinstance(message, Malformed):
+            return table.answers.malformed(message) or b""
+        assert isinstance(message, Request)
+        return table.answers.failed(message, error) or b""
 
     def run_inline(self, method: Method, message: Request | Notification, origin: Origin) -> bytes | None:
         """Run a method that does not wait, in place: its answer, or None for a notification."""

@@ -55,9 +55,6 @@ class Table(MethodTable, Protocol):
 
     name: str
 
-    quick: dict[Any, Any]
-    """What `answer_inline` may answer."""
-
     def answer_inline(self, raw: bytes) -> bytes | None:
         """The answer to what is answered in place; None for all else, of which nothing has run."""
 

@@ -284,7 +284,7 @@ class Service:
         """
         try:
             if raw[0] == 91:  # "["
-                return self._batch_at_once(raw)
+                return self._batch_inline(raw)
             wire = plain(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError):
             return None
@@ -318,46 +318,21 @@ class Service:
             or (type(id) is str and len(id) > self.limits.id_length)
         )
 
-    def _batch_at_once(self, raw: bytes) -> bytes | None:
+    def _batch_inline(self, raw: bytes) -> bytes | None:
         wires = plain_batch(raw)
         quick = self.quick
-        found = [quick.get(wire.method) for wire in wires]
-        if None in found or not 0 < len(wires) <= self.limits.batch_length or odd(raw, self.limits.depth + 1):
+        try:
+            calls = [(quick[wire.method], wire) for wire in wires]
+        except KeyError:
+            return None
+        if not 0 < len(wires) <= self.limits.batch_length or odd(raw, self.limits.depth + 1):
             return None
         longest, minus = self.limits.id_length, b"-0" in raw
         if minus or {type(wire.id) for wire in wires} != _INTEGERS:
-            for wire in wires:
-                id = wire.id
+            for id in [wire.id for wire in wires]:
                 if id is UNSET or (minus and id == 0) or (type(id) is str and len(id) > longest):
                     return None
-        ready: list[tuple[Handler, Any, Any]] = []
-        unfit = False
-        for wire, binding in zip(wires, found, strict=True):
-            try:
-                ready.append((binding, binding.arguments(wire.params), wire.id))  # type: ignore[arg-type,union-attr]
-            except (Exception, SystemExit) as error:
-                if self._wordy(wire, raw):
-                    return None
-                ready.append((binding, error, wire.id))  # type: ignore[arg-type]
-                unfit = True
-        answers = []
-        size, allowed, modest = 1, self.limits.response_size, self.modest
-        for (binding, arguments, id), wire in zip(ready, wires, strict=True):
-            try:
-                if unfit and isinstance(arguments, BaseException):
-                    raise arguments
-                value = binding.function(*arguments)
-                answer = binding.encode(Answer(None if value is UNSET else value, id))
-            except BaseException as error:
-                answer = self.answers.failed(_request(wire), error) or b""
-            length = len(answer)
-            if length > modest:
-                answer = self.answers.fitting(Request("", UNSET, id), answer)
-                length = len(answer)
-            size += length + 1
-            if size <= allowed:  # what cannot be sent is not kept
-                answers.append(answer)
-        return self.answers.batch(answers, size)
+        return self.dispatcher.run_together(calls)
 
     async def answer_async(self, raw: bytes) -> bytes | None:
         """`answer` on the running loop: plain functions in worker threads, elements of a batch concurrently."""
