@@ -1,4 +1,4 @@
-"""How a handler asks, in both eras by the same words.
+"""Questions of a handler, in both eras through the same calls.
 
 Rules:
 
@@ -6,9 +6,10 @@ Rules:
 - Where it may not, the handler ends with `InputRequired` at its first question without an answer; the client
   gathers the answers and sends its request again, with the state it was given, and the handler runs again from
   the top (basic/patterns/mrtr). So a handler *asks before it acts*, and asks the same things in the same order.
-- An answer belongs to the question with its key *and* its text. A question without a key of its own is named by
-  its place and a digest of its text. What is missing, or does not fit, is asked again; what was not asked is ignored.
-- What the client did not declare is never asked, and in a session nothing before it is initialized: `CannotAsk`.
+- An answer belongs to the question with its key *and* its text. A question without a key of its own is identified by
+  its position and a digest of its text. A missing or unfit answer is asked for again; an answer without a question is
+  ignored.
+- A client is never asked for what it has not declared, and in a session not before it is initialized: `CannotAsk`.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ logger = logging.getLogger("dragoman.mcp")
 PATIENCE = 600.0
 """Seconds a question waits for its answer: people are slow."""
 TRIES = 3
-"""How often a form is shown whose answers do not fit, where the server calls."""
+"""How often a form is shown again when its answers do not fit, where the server calls."""
 _RECORD = "dragoman.ask"
 
 A = TypeVar("A")
@@ -69,17 +70,17 @@ C = TypeVar("C")
 
 
 class Sealing(Protocol):
-    """What asking needs of a server."""
+    """The part of a server that asking uses."""
 
     @property
     def seal(self) -> Seal: ...
     @property
     def once(self) -> bool:
-        """States are good for one use."""
+        """Whether states can be used only once."""
 
 
 class Asking(Protocol):
-    """What asking needs of a call's context. `rpc`: the `dragoman.Context`."""
+    """The part of a call's context that asking uses. `rpc`: the `dragoman.Context`."""
 
     @property
     def rpc(self) -> Any: ...
@@ -90,7 +91,7 @@ class Asking(Protocol):
 
 
 class QuestionFailed(RpcError):
-    """The client answered a question of ours with an error, which is `error`: "User rejected sampling request", say.
+    """The client answered a question with an error, which is `error`, e.g. "User rejected sampling request".
 
     To the caller it is -32603 with the client's own code and message in `data`.
     """
@@ -106,9 +107,10 @@ class QuestionFailed(RpcError):
 
 
 class InputRequired(BaseException):
-    """The handler's run is over: the client answers `requests` and asks again with `state`.
+    """The handler's run ends here: the client answers `requests` and calls again with `state`.
 
-    A BaseException, so that a handler's `except Exception` lets it pass. What runs handlers makes a result of it.
+    A BaseException, so that a handler's `except Exception` does not catch it. The code that runs handlers makes a
+    result of it.
     """
 
     def __init__(self, requests: dict[str, InputRequest], request_state: str) -> None:
@@ -122,7 +124,7 @@ class InputRequired(BaseException):
 
 
 def input_required(error: BaseException) -> InputRequired | None:
-    """The `InputRequired` that an exception is, or that a group holds (a TaskGroup makes one); else None."""
+    """The `InputRequired` that an exception is or that a group contains (a TaskGroup makes one); otherwise None."""
     if isinstance(error, InputRequired):
         return error
     if isinstance(error, BaseExceptionGroup):
@@ -161,11 +163,11 @@ async def ask(
 ) -> tuple[Any, ...]:
     """Ask questions, all at once, for their answers in order; from `async def` handlers.
 
-    `timeout`: seconds, where the server calls (None: for ever). `once`: the state that the client is given is
-    good for one use (default: the server's `once`); answers that come without it do not count then.
+    `timeout`: seconds, where the server calls (None: for ever). `once`: the state given to the client can be
+    used only once (default: the server's `once`); answers that come without it are then ignored.
 
     Raises CannotAsk; QuestionFailed, CallTimeout, BadAnswer, ChannelError where the server calls; InputRequired
-    where it may not; LocalError for questions that are none.
+    where it may not; LocalError for invalid questions.
     """
     turns = _turns(context, questions, once)
     try:
@@ -184,7 +186,7 @@ async def ask(
 def ask_blocking(
     context: Asking, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
 ) -> tuple[Any, ...]:
-    """As `ask`, from plain functions, which run in threads: it blocks where the server calls."""
+    """As `ask`, for plain functions, which run in threads: it blocks where the server calls."""
     turns = _turns(context, questions, once)
     try:
         calls = next(turns)
@@ -216,7 +218,7 @@ async def _called(context: Asking, calls: Calls, timeout: float | None) -> Seque
 def _turns(
     context: Asking, questions: Sequence[Question[Any]], once: bool | None
 ) -> Generator[Calls, Sequence[Raw], tuple[Any, ...]]:
-    """Ask: it yields calls to make, is sent their results, and returns the answers."""
+    """The steps of asking: yields the calls to make, receives their results, and returns the answers."""
     admitted = context.admitted
     revision = admitted.revision
     _allow(admitted, questions)
@@ -254,7 +256,7 @@ def _params(request: InputRequest, revision: Revision) -> Any:
 
 
 def _allow(admitted: Admitted, questions: Sequence[Question[Any]]) -> None:
-    """CannotAsk unless the client declared what all the questions need, and its revision has them."""
+    """Raise CannotAsk unless the client declared what all the questions need, and its revision has them."""
     lacking: Lacks = {}
     revision = admitted.revision
     for question in questions:
@@ -288,7 +290,7 @@ def _merge(into: Lacks, more: Lacks) -> None:
 
 
 class _Record:
-    """What one run of a handler has asked, and what is answered already."""
+    """The questions of one run of a handler, and the answers known so far."""
 
     __slots__ = ("answers", "asked", "count", "has_state", "known", "request", "used")
 
@@ -306,16 +308,16 @@ class _Record:
         self.count = 0
 
     def find(self, key: str, text: str, once: bool) -> Raw | None:
-        """The answer to a question, when there is one."""
+        """The answer to a question, or None."""
         known = self.known.get(key)
         if known is not None and known.digest == text:
             return known.answer
-        if not self.has_state:  # an answer to what this client was asked under another state, or can foresee
+        if not self.has_state:  # an answer to a question under another state, or one that the client guessed
             return None if once else self.answers.get(key)
         return self.answers.get(key) if self.asked.get(key) == text else None
 
     def lost(self) -> list[str]:
-        """Questions that were answered and have not been asked in this run."""
+        """Questions that were answered before and were not asked in this run."""
         answered = {key: known.digest for key, known in self.known.items()}
         answered |= {key: text for key, text in self.asked.items() if key in self.answers}
         return [key for key, text in answered.items() if key not in self.used or self.used[key].digest != text]
@@ -327,7 +329,7 @@ _NOTHING = State("", None, 0, "", False, {}, {})
 def _replayed(
     context: Asking, questions: Sequence[Question[Any]], requests: list[InputRequest], once: bool | None
 ) -> tuple[Any, ...]:
-    """The answers, or InputRequired for those that are missing."""
+    """The answers; raises InputRequired for missing ones."""
     record = context.rpc.state.get(_RECORD)
     if record is None:
         record = context.rpc.state[_RECORD] = _Record(context)
@@ -383,11 +385,11 @@ def _of(admitted: Admitted) -> str:
 
 
 def verify(admitted: Admitted, method: str, principal: str | None, server: Sealing) -> State | None:
-    """Look at the state that came with a request, before its handler runs; nothing to do where none came.
+    """Verify the state that came with a request, before its handler runs; nothing to do without one.
 
-    Raises SealError (-32602) for a state that is tampered with, expired, another principal's or another request's:
-    "MUST reject state that fails verification" (basic/patterns/mrtr). One that is good for a single use is given back,
-    to be used up when the call starts: a call that is refused (busy, draining) has used nothing.
+    Raises SealError (-32602) for a state that was changed, has expired, or belongs to another principal or request:
+    "MUST reject state that fails verification" (basic/patterns/mrtr). A state for a single use is returned,
+    to be marked as used when the call starts, so that a refused call (busy, draining) does not use it.
     """
     text = getattr(admitted.params, "request_state", UNSET)
     if text is UNSET:
@@ -401,9 +403,9 @@ def verify(admitted: Admitted, method: str, principal: str | None, server: Seali
 
 
 def require_url(context: Asking, /, *questions: ElicitUrl) -> NoReturn:
-    """End this call: the user must go to these URLs first, and the client calls again then.
+    """End this call: the user must open these URLs first, and then the client calls again.
 
-    The error -32042 where the revision has it, InputRequired where the client asks again anyway; else CannotAsk.
+    The error -32042 if the revision has it, InputRequired if the client calls again anyway; otherwise CannotAsk.
     """
     admitted = context.admitted
     _allow(admitted, questions)
@@ -420,10 +422,12 @@ def require_url(context: Asking, /, *questions: ElicitUrl) -> NoReturn:
 
 
 def completed(context: Asking, elicitation_id: str) -> Awaitable[None] | None:
-    """Tell the client that the user has done what the `ElicitUrl` with this `id` was for; awaitable in `async def`.
+    """Tell the client that the user has finished at the URL of the `ElicitUrl` with this `id`; awaitable in
+    `async def`.
 
-    Nothing is sent where the revision has no such message. It goes to the client whose call this is: "MUST only send
-    the notification to the client that initiated the elicitation request" (client/elicitation). In `async def` also after the call's end.
+    Nothing is sent if the revision has no such message. It goes to the client of this call: "MUST only send
+    the notification to the client that initiated the elicitation request" (client/elicitation). In `async def` it works
+    after the end of the call too.
     """
     rpc = context.rpc
     if not context.admitted.revision.url_elicitation_error:

@@ -1,4 +1,4 @@
-"""Questions in a function's own words: an `InputRequiredResult` that it returned, and what came back of it."""
+"""An `InputRequiredResult` that a function itself returned, and the answers to it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from .questions import Lacks, may_ask, words
 from .request_state import Known, digest_of
 
 _OWN: Final = "dragoman.own"
-"""The key of a function's own `requestState` among the answers of a sealed one."""
+"""The key of a function's own `requestState` among the answers in a sealed state."""
 
 
 def by_hand(result: InputRequiredResult, admitted: Admitted, server: Sealing) -> InputRequiredResult:
-    """What a function that returned questions of its own answers with: its `requestState` sealed, as ours are.
+    """The result for a function that returned questions of its own: its `requestState` is sealed like ours.
 
-    The retry has the answers in `input_responses`, and the state in `own_state`. CannotAsk where the call may not be
-    answered so, or the client did not declare what is asked; LocalError for a result without questions and state.
+    The next run has the answers in `input_responses`, and the state in `own_state`. Raises CannotAsk if the call may
+    not be answered so, or the client did not declare what is asked; LocalError for a result without questions and
+    state.
     """
     revision = admitted.revision
     if revision.server_calls:
@@ -50,7 +51,8 @@ def by_hand(result: InputRequiredResult, admitted: Admitted, server: Sealing) ->
 
 
 def own_state(context: Asking) -> str | None:
-    """The `requestState` of a function's own questions, as it returned it; None where this is no retry of those."""
+    """The `requestState` of a function's own questions, as it returned it; None if this run does not follow such
+    questions."""
     text = getattr(context.admitted.params, "request_state", UNSET)
     if text is UNSET:
         return None

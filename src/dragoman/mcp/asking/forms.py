@@ -1,15 +1,15 @@
-"""Forms: what a user is asked to fill in, as the restricted JSON Schema that elicitation has.
+"""Forms that a user fills in, as the restricted JSON Schema of elicitation.
 
 Rules (client/elicitation, "Requested Schema"):
 
-- A form is a flat object of strings, numbers, booleans, and choices of one or several among strings. What a
+- A form is a flat object of strings, numbers, booleans, and choices of one or several strings. A type that a
   form cannot hold is a LocalError that names the field, at once and for every revision.
-- It comes from a type (Struct, dataclass, TypedDict, pydantic model; a single value is a form of one field,
-  `value`) or from a dict that is such a schema already and is sent as it stands.
-- An older revision is sent what it knows: titled choices become `enumNames`, defaults of all but booleans go.
+- It is made from a type (Struct, dataclass, TypedDict, pydantic model; a single value is a form of one field,
+  `value`) or from a dict that already is such a schema and is sent unchanged.
+- An older revision gets what it knows: titled choices become `enumNames`, and only booleans keep defaults.
   A choice of several has no older form: `CannotAsk`.
-- "Servers SHOULD validate received data matches the requested schema": what comes back is checked field by field,
-  then decoded into the type. `null` for a field that may be missing counts as missing; unknown fields do not count.
+- "Servers SHOULD validate received data matches the requested schema": answers are checked field by field,
+  then decoded into the type. `null` for an optional field counts as missing; unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _ON_TOP = ("$schema", "type", "properties", "required", "title", "description", 
 
 
 class CannotAsk(RpcError):
-    """This client cannot be asked that: it did not declare the capability, its revision has no such question, or its
-    session is not initialized yet.
+    """This client cannot be asked: it did not declare the capability, its revision has no such question, or its session
+    is not initialized yet.
 
-    `code` is -32021 where the revision has a code for a missing capability, else -32600. `data` has
-    `requiredCapabilities`, where one was missing, as a client's capabilities are written.
+    `code` is -32021 if the revision has a code for a missing capability, otherwise -32600. `data` has
+    `requiredCapabilities` if one was missing, in the form of a client's capabilities.
     """
 
     code = INVALID_REQUEST
@@ -69,14 +69,14 @@ class Form(Struct, frozen=True, eq=False):
     dialect: str | None = None
 
     def schema(self, revision: Revision) -> dict[str, Any]:
-        """`requestedSchema`, as this revision knows it. Raises CannotAsk where it has no such field."""
+        """`requestedSchema` for this revision. Raises CannotAsk if the revision has no such field."""
         schema: dict[str, Any] = {"$schema": self.dialect} if self.dialect and revision.rich_forms else {}
         fields = {name: _told(name, field, revision) for name, field in self.properties.items()}
         schema |= {"type": "object", "properties": fields}
         return schema | ({"required": list(self.required)} if self.required else {})
 
     def read(self, content: Any) -> Any:
-        """What was filled in, as the form's type. BadAnswer with every fault when it does not fit."""
+        """The filled form, as the form's type. Raises BadAnswer with every fault when it does not fit."""
         content = {} if content is None else content
         if not isinstance(content, dict):
             raise BadAnswer("the answer does not fit: content: Expected an object")
@@ -92,7 +92,7 @@ class Form(Struct, frozen=True, eq=False):
 
 
 def form_of(schema: Any) -> Form:
-    """The form for a type or for a schema. LocalError, naming the field, for what no form holds."""
+    """The form for a type or a schema. Raises LocalError, naming the field, for what a form cannot hold."""
     if isinstance(schema, Mapping):
         return _of_schema(schema)
     try:
@@ -119,7 +119,7 @@ def _of_schema(schema: Mapping[str, Any]) -> Form:
 
 
 def _allowed(name: str, field: Any) -> dict[str, Any]:
-    """A field's schema, when a form may have it."""
+    """A field's schema; raises LocalError if a form may not have it."""
     kind = field.get("type") if isinstance(field, dict) else None
     if kind not in _KNOWN:
         raise _not(name, f"{_short(field)} is no string, number, integer, boolean, or array of choices")
@@ -145,7 +145,7 @@ def _short(field: Any) -> str:
 
 
 def _options(field: Any) -> list[Any] | None:
-    """The values of a choice; None where any will do."""
+    """The values of a choice; None if any value is allowed."""
     if not isinstance(field, dict):
         return None
     titled = field.get("oneOf") or field.get("anyOf")
@@ -216,7 +216,7 @@ def _resolved(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _not_null(schema: dict[str, Any], parts: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The schema without null among what it allows, and whether that was among it: a form has no null."""
+    """The schema without null, and whether it allowed null: a form has no null."""
     beside = {word: value for word, value in schema.items() if word not in ("anyOf", "enum")}
     if beside.get("default", 0) is None:
         del beside["default"]
@@ -231,7 +231,7 @@ def _not_null(schema: dict[str, Any], parts: dict[str, Any]) -> tuple[dict[str, 
 
 
 def _canonical(name: str, field: dict[str, Any], parts: dict[str, Any], titles: dict[Any, str]) -> dict[str, Any]:
-    """A field's schema in the words a form has; what those cannot say is checked when the answer is decoded."""
+    """A field's schema in the members that a form has; the decoder checks the rest."""
     about: dict[str, Any] = {word: field[word] for word in _ABOUT if word in field}
     if field.get("type") == "array" and isinstance(field.get("items"), dict):
         choice = _choice(_resolved(field["items"], parts), titles, "anyOf")
@@ -269,7 +269,7 @@ def _choice(field: dict[str, Any], titles: dict[Any, str], titled: str) -> dict[
 
 
 def _told(name: str, field: dict[str, Any], revision: Revision) -> dict[str, Any]:
-    """A field as the revision knows it."""
+    """A field in the form of the revision."""
     if revision.rich_forms:
         return field if revision.form_patterns or "pattern" not in field else _without(field, "pattern")
     if field["type"] == "array":
@@ -290,7 +290,7 @@ def _without(field: dict[str, Any], *words: str) -> dict[str, Any]:
 
 
 def _check(name: str, value: Any, field: dict[str, Any], found: list[Fault]) -> Any:
-    """The value, made an integer where that is meant; its faults are added."""
+    """The value, converted to an integer if the schema wants one; faults are appended."""
     kind = field["type"]
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)

@@ -1,7 +1,7 @@
 """The questions a handler may ask: the user (by a form, at a URL), the client's model, the client's roots.
 
-Each is a value that knows its method, what the client must have declared for it, what it is called in a
-revision, and how its answer is read. `ask` carries them.
+Each is a value that knows its method, which capability the client must have declared, its name in a
+revision, and how its answer is read. `ask` sends them.
 """
 
 from __future__ import annotations
@@ -51,48 +51,48 @@ from .forms import CannotAsk, form_of
 T = TypeVar("T")
 A = TypeVar("A", covariant=True)
 Lacks: TypeAlias = dict[str, Any]
-"""Capabilities that a client has not declared and would have to, as they are written; empty: it declared all."""
+"""Capabilities that the client has not declared but would need, in the form of capabilities; empty: it declared all."""
 
 
 def _later(type: Any) -> Callable[[Any], Any]:
-    """The decoder of a type, made when it is first needed: it takes longer than importing this module."""
+    """The decoder of a type, made on first use: making it takes longer than importing this module."""
     made = cache(lambda: result_decoder(type))
     return lambda answer: made()(answer)
 
 
 class Question(Protocol[A]):
-    """What may be asked; `A` is its answer."""
+    """A question; `A` is the type of its answer."""
 
     method: ClassVar[str]
     again: ClassVar[bool]
-    """An answer that does not fit is worth asking for again: somebody filled it in."""
+    """Whether to ask again when the answer does not fit, because a user filled it in."""
 
     @property
     def key(self) -> str | None:
-        """What its answer is called where the client asks again; None: its place and a digest of its text."""
+        """The name of its answer where the client calls again; None: its position and a digest of its text."""
 
     def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
-        """What this client has not declared and would have to."""
+        """The capabilities that this client would need and has not declared."""
 
     def request(self, revision: Revision) -> InputRequest:
-        """The question as it is sent. Raises CannotAsk where the revision cannot say it, LocalError where none can."""
+        """The request for the question. Raises CannotAsk if the revision cannot express it, LocalError if none can."""
 
     def text(self, request: InputRequest) -> bytes:
-        """What tells it from other questions."""
+        """Distinguishes it from other questions."""
 
     def read(self, answer: Raw) -> A:
         """The answer. Raises BadAnswer with every fault."""
 
 
 class Elicited(Struct, Generic[T], frozen=True):
-    """What the user did: `content` is the filled form when it was accepted, else None."""
+    """The user's decision: `content` is the filled form if the user accepted, otherwise None."""
 
     action: ElicitAction
     content: T | None = None
 
     @property
     def accepted(self) -> bool:
-        """Whether the user accepted; else the user declined, or cancelled: shut the form without a choice."""
+        """Whether the user accepted; if not, the user declined, or cancelled by closing the form."""
         return self.action == "accept"
 
 
@@ -144,11 +144,11 @@ class Elicit(Struct, Generic[T], frozen=True):
 
 
 class ElicitUrl(Struct, frozen=True):
-    """Send the user to a URL, for what must not pass through the client. The answer says whether the user consented to
-    go there, not what was done there: "The client is not directly informed of the outcome" (client/elicitation).
+    """Send the user to a URL, for data that must not pass through the client. The answer says whether the user agreed
+    to open it, not what happened there: "The client is not directly informed of the outcome" (client/elicitation).
 
-    `id`: names it in `completed` and in the error -32042, where the revision has these.
-    The URL may be a new one on each run: questions of this kind are told apart by their message.
+    `id`: identifies it in `completed` and in the error -32042, if the revision has these.
+    The URL may differ on each run: questions of this kind are distinguished by their message.
     """
 
     method: ClassVar[str] = "elicitation/create"
@@ -166,7 +166,7 @@ class ElicitUrl(Struct, frozen=True):
         return {"elicitation": {"url": {}}}
 
     def params(self) -> ElicitRequestParams:
-        """The params of `elicitation/create`. LocalError when the URL is none."""
+        """The params of `elicitation/create`. Raises LocalError when the URL is invalid."""
         # "The `url` parameter MUST contain a valid URL" (client/elicitation)
         try:
             valid = all(urlsplit(self.url)[:2]) and not any(letter.isspace() for letter in self.url)
@@ -286,22 +286,22 @@ class Roots(Struct, frozen=True):
 
 
 def known_in(question: Question[Any], revision: Revision) -> bool:
-    """Whether the revision has this question at all."""
+    """Whether the revision has this question."""
     if isinstance(question, ElicitUrl) and not revision.elicitation_modes:
         return False
-    # where the server may not call, these are no methods but questions inside `input_required`
+    # where the server may not call, these are not methods but questions inside `input_required`
     return not revision.server_calls or METHODS[question.method].within(revision)
 
 
 def may_ask(admitted: Admitted) -> None:
-    """CannotAsk where this call may not be answered by questions, as a revision does whose servers do not call."""
+    """Raise CannotAsk if this call may not be answered by questions, in a revision whose servers do not call."""
     if not admitted.row.ask:
         # "Servers MUST NOT send `InputRequiredResult` responses on any other client requests" (basic/patterns/mrtr)
         raise CannotAsk(f"{admitted.method} may not ask the client, in revision {admitted.revision.date}")
 
 
 def words(lacking: Lacks) -> str:
-    """Capabilities in words: "elicitation (url)"."""
+    """Capabilities as text: "elicitation (url)"."""
     return ", ".join(f"{name} ({', '.join(inner)})" if inner else name for name, inner in lacking.items())
 
 
@@ -333,7 +333,7 @@ def _has_tools(message: SamplingMessage) -> bool:
 
 
 def _parts(message: SamplingMessage) -> list[SamplingMessage]:
-    """The message as older revisions have it: of one block each."""
+    """The message for older revisions, in which a message has one block."""
     return [msgspec.structs.replace(message, content=block) for block in _blocks(message)]
 
 

@@ -1,13 +1,13 @@
-"""Sealed state: what a server gives its client to keep until the client asks again.
+"""Sealed state that a client keeps for a server until it calls again.
 
 Rules (basic/patterns/mrtr, "Server Requirements"):
 
-- The text comes back from the far end, so it is an attacker's until its seal (HMAC-SHA256) is found whole.
-- Inside stand whose it is, until when, and which request it belongs to; each is compared when it comes back.
-- It is sealed, not hidden: its holder can read it. It holds what the holder itself said, and no secrets.
-- The first key seals, every key opens: a new key is put first, the old one stays until what it sealed has expired.
-- Servers that share a load share their keys (`keys=` or DRAGOMAN_SECRET). Without any, a process makes a key of
-  its own, and what it sealed ends with it.
+- The text comes back from the client, so it is untrusted until its seal (HMAC-SHA256) is verified.
+- It contains its owner, its expiry and its request; each is compared when it comes back.
+- It is sealed, not encrypted: its holder can read it. It holds what the holder itself sent, and no secrets.
+- The first key seals, every key opens: put a new key first, and keep the old one until its states have expired.
+- Servers that share a load share their keys (`keys=` or DRAGOMAN_SECRET). Without keys, a process generates one,
+  and its states cannot be opened after it ends.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class SealError(InvalidParams):
 
 
 class Nonces(Protocol):
-    """Remembers which single-use states were used; one that several servers share makes them single-use among them."""
+    """Remembers which single-use states were used; shared by several servers, it makes them single-use among all."""
 
     def take(self, nonce: str, until: float) -> bool:
-        """Remember the nonce until then (seconds since the epoch); False when it was taken before. Any thread."""
+        """Remember the nonce until then (seconds since the epoch); False when it was already used. Any thread."""
 
 
 class NoncesHere:
@@ -70,7 +70,7 @@ class NoncesHere:
         self._lock = Lock()
 
     def take(self, nonce: str, until: float) -> bool:
-        """As `Nonces` says; InternalError when there is no room."""
+        """As `Nonces`; raises InternalError when the limit is reached."""
         with self._lock:
             now = self._clock()
             while self._taken and next(iter(self._taken.values())) <= now:
@@ -84,7 +84,7 @@ class NoncesHere:
 
 
 class Known(Struct, frozen=True, array_like=True):
-    """An answer that was given before, and a digest of its question."""
+    """An answer from an earlier round, and a digest of its question."""
 
     digest: str
     answer: Raw
@@ -104,7 +104,8 @@ class State(Struct, frozen=True, array_like=True):
 
 
 def digest_of(method: str, params: Raw | UnsetType) -> str:
-    """A digest of what a request asks for, whatever the order of its members; what belongs to one try is left out."""
+    """A digest of a request's content, independent of the order of members; members that differ between tries are left
+    out."""
     members = msgspec.json.decode(params) if params is not UNSET else {}
     if isinstance(members, dict):
         members = {name: value for name, value in members.items() if name not in _OF_ONE_TRY}
@@ -144,7 +145,7 @@ class Seal:
         if life <= 0:
             raise LocalError(f"the life of a sealed state is a number of seconds above 0, not {life!r}")
         self.own = keys is None and not os.environ.get(SECRET)
-        """The key was made here: no other process can open what is sealed."""
+        """Whether the key was generated here, so that no other process can open the states."""
         self._keys = _keys(keys)
         self.life = life
         self.size = size
@@ -164,7 +165,7 @@ class Seal:
     ) -> str:
         """A state for the request with this digest (see `digest_of`), as text; no two are equal.
 
-        LocalError when it is longer than `size`.
+        Raises LocalError when it is longer than `size`.
         """
         expires = self.clock() + self.life
         state = State(request, principal, expires, secrets.token_urlsafe(9), once, dict(asked), dict(known))
@@ -177,17 +178,17 @@ class Seal:
         return text
 
     def open(self, text: str, request: str, principal: str | None) -> State:
-        """The state in a text that came back with a request. SealError when it is not good for that."""
+        """The state in a text that came with a request. Raises SealError when it is not valid for that request."""
         box = self._open_box()
         if len(text) > self.size:
             raise SealError("tampered")
         try:
             state: State = box.loads(text)
             tail = text.rpartition(".")[2].encode()
-            # what is read over (spare bits, characters that are not base64's) was changed all the same
+            # a change in ignored parts (spare bits, characters outside base64) is a change too
             if urlsafe_b64encode(urlsafe_b64decode(tail + b"=")).rstrip(b"=") != tail:
                 raise ValueError
-        except Exception:  # whatever is wrong with it, it is not what was sealed
+        except Exception:  # whatever the fault, the state is not valid
             raise SealError("tampered") from None
         if state.expires <= self.clock():
             raise SealError("expired")
@@ -198,7 +199,7 @@ class Seal:
         return state
 
     def use(self, state: State) -> None:
-        """Use a state up when it is for one use: SealError the second time."""
+        """Mark a single-use state as used: SealError the second time."""
         # "MUST enforce that invariant server-side" (basic/patterns/mrtr)
         if state.once and not self.nonces.take(state.nonce, state.expires):
             raise SealError("used")
@@ -210,7 +211,7 @@ class Seal:
             except ModuleNotFoundError as missing:
                 raise LocalError("sealed state needs itsdangerous: pip install 'dragoman[mcp]'") from missing
             self._box = URLSafeSerializer(
-                list(reversed(self._keys)),  # its last key signs
+                list(reversed(self._keys)),  # the library signs with the last key
                 salt=b"dragoman.state\0" + self._audience.encode(),
                 serializer=_Text,
                 signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},

@@ -1,11 +1,11 @@
-"""Results that a client keeps for as long as the server allows, and lists that come in pages.
+"""A cache of results, for as long as the server allows, and lists that come in pages.
 
 Rules (server/utilities/caching and pagination):
 
-- A result is known by its method and the params that matter (a cursor, a URI). It is fresh for `ttlMs` after it
-  came; a notification that it changed ends that at once, even while it is on its way here.
-- A cache belongs to one client, and so to one authorization context: what is "private" is not shared.
-- Cursors are opaque and may be empty. A server that gives one twice, or pages without end, is told so.
+- A result is identified by its method and the params that matter (a cursor, a URI). It is fresh for `ttlMs` after it
+  came; a notification of a change ends that at once, even if the result is still on its way.
+- A cache belongs to one client, and so to one authorization context: "private" results are not shared.
+- Cursors are opaque and may be empty. A server that repeats a cursor, or pages without end, is a BadAnswer.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ T = TypeVar("T")
 PAGES = 1_000
 """Most pages of one list."""
 ENTRIES = 10_000
-"""Most results kept; then the oldest goes."""
+"""Most results kept; beyond that the oldest is dropped."""
 
 
 class Cache:
-    """Fresh results. `keeps`: False for one that keeps none. `clock`: monotonic seconds."""
+    """Fresh results. `keeps` False: keep none. `clock`: monotonic seconds."""
 
     def __init__(self, *, keeps: bool = True, clock: Callable[[], float] = monotonic) -> None:
         self._keeps = keeps
@@ -45,11 +45,11 @@ class Cache:
         return None
 
     def changes(self, method: str) -> int:
-        """How often these results were said to have changed; for `put`."""
+        """The number of changes notified for these results; an argument of `put`."""
         return self._changes.get(method, 0)
 
     def put(self, method: str, key: str | None, result: Any, ttl_ms: int, changes: int) -> None:
-        """Keep a result, unless it changed since `changes` were counted, before it was asked for."""
+        """Keep a result, unless a change was notified since `changes` was read, before the request."""
         # "If `ttlMs` is negative, clients SHOULD ignore it and treat it as `0`"
         if not self._keeps or ttl_ms <= 0 or changes != self.changes(method):
             return
@@ -68,7 +68,7 @@ class Cache:
             del self._kept[kept]
 
     def clear(self) -> None:
-        """Forget everything: the server, or who asks it, is another."""
+        """Drop everything: the server, or the identity of the client, has changed."""
         for method in {one[0] for one in self._kept}:
             self.drop(method)
 
@@ -76,8 +76,8 @@ class Cache:
 async def pages(
     method: str, page: Callable[[str | None], Awaitable[tuple[list[T], str | None]]], forget: Callable[[], None]
 ) -> list[T]:
-    """All items of a list. `page(cursor)` gives its items and the next cursor, None at the end; `forget`: drop the
-    pages that are kept.
+    """All items of a list. `page(cursor)` returns its items and the next cursor, None at the end; `forget`: drop the
+    cached pages.
 
     Raises BadAnswer for a server whose pages have no end, and what `page` raises.
     """
@@ -93,7 +93,7 @@ async def pages(
 
 
 class _StaleCursor(Exception):
-    """The server does not take a cursor that it gave."""
+    """The server refuses a cursor that it gave."""
 
     def __init__(self, error: InvalidParams) -> None:
         self.error = error

@@ -2,9 +2,9 @@
 
 Rules:
 
-- Most results are there after one round trip, and are decoded once, straight into their type.
-- A call whose headers the server found wrong is made again with the tools it has now; one that sends the user to a
-  URL first, once it was opened.
+- Most results come after one round trip, and are decoded once, straight into their type.
+- If the server refuses the headers of a call, the call is made again after listing the tools; if it sends the user to a
+  URL first, after the URL was opened.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Calls:
         return found, raw
 
     async def named(self, method: str, body: bytes, name: str, kind: type[T], how: CallOptions) -> tuple[T, bool]:
-        """The result of another call by name, and whether the server asked on the way."""
+        """The result of another call by its method's name, and whether the server asked on the way."""
 
         async def trip(body: bytes) -> Raw:
             return await self._far.call(method, body, name, how)
@@ -110,8 +110,8 @@ class Calls:
         return found, whole is not raw
 
     async def _helped(self, method: str, error: RpcError, how: CallOptions, began: float) -> CallOptions:
-        """Do what helps against a refusal, and say how the call is made again. Raises the refusal where nothing helps,
-        CallTimeout where its `total` is over meanwhile."""
+        """Resolve a refusal, and return how the call is to be made again. Raises the refusal if that is not possible,
+        CallTimeout if the call's `total` is over meanwhile."""
         try:
             async with asyncio.timeout(None if how.total is None else began + how.total - monotonic()) as clock:
                 await self._help(error, how)
@@ -145,7 +145,7 @@ class Calls:
             self._tools.listed = True
 
     def _at_once(self, raw: Raw, kind: type[T]) -> T | None:
-        """A result that is one already, which is what most are."""
+        """A result that is complete after one round trip, as most are."""
         try:
             found: Any = decode(raw, kind)
         except (msgspec.DecodeError, RecursionError):
@@ -155,7 +155,7 @@ class Calls:
     async def _settled(
         self, method: str, raw: Raw, body: bytes, kind: type[T], trip: Callable[[bytes], Awaitable[Raw]]
     ) -> tuple[T, Raw]:
-        """A result, after the rounds that it takes, and its text."""
+        """A result after all rounds, and its text."""
         revision = self._far.era.revision
         if not revision.server_calls:
             known = self._extensions.those.results
@@ -164,14 +164,14 @@ class Calls:
         return read(method, raw, kind), raw
 
     async def _complete(self, method: str, raw: Raw, ended: str) -> Raw:
-        """A complete result, brought about by the extension whose result it is where it ended in one."""
+        """The complete result; if the call ended in an extension's result, the extension settles it."""
         if ended == COMPLETE:
             return raw
         result = read(method, raw, self._extensions.those.results[ended])
         return Raw(to_json(await self._extensions.settlers[ended].settle(method, result, self._client)))
 
     async def request(self, row: Row, body: bytes, name: str | None, how: CallOptions) -> Any:
-        """The result of any method, as its row has it."""
+        """The result of any method, in the type of its row."""
 
         async def trip(body: bytes) -> Raw:
             return await self._far.call(row.name, body, name, how)

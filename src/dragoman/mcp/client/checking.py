@@ -1,6 +1,7 @@
-"""JSON values against JSON Schemas that came from a far end: the structured results of tools.
+"""Checks JSON values against JSON Schemas from a far end: the structured results of tools.
 
-The validator is an extra (see `rpc.binding.json_schema`). Where it is missing nothing is checked, and the log says so once.
+The validator is an extra (see `rpc.binding.json_schema`). Where it is missing nothing is checked, and the log says so
+once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ...rpc.binding.json_schema import validator
 logger = logging.getLogger("dragoman.mcp")
 
 Check: TypeAlias = Callable[[Any], str]
-"""Every fault of a value, in words; "" when it fits."""
+"""Every fault of a value as text; "" when it fits."""
 
 _said = False
 

@@ -1,12 +1,12 @@
-"""The client: a server's tools, resources and prompts for a program, in whichever era the server speaks.
+"""The client: gives a program a server's tools, resources and prompts, in either era.
 
     async with Client("http://127.0.0.1:8000/mcp") as client:
         result = await client.call_tool("forecast", {"city": "Beijing"})
 
 Rules:
 
-- One client is one server on one channel. A URL, a command or a `Server` object is all that differs.
-- A call is one method here whatever the era: what the server asks meanwhile is answered by the functions given.
+- One client is one server on one channel, at a URL, started by a command, or a `Server` object.
+- A call is one method here in both eras: the given functions answer what the server asks meanwhile.
 - Errors are those of dragoman's core: RpcError, CallTimeout, BadAnswer, ChannelError, LocalError.
 """
 
@@ -69,7 +69,7 @@ T = TypeVar("T")
 _anything = result_decoder(Any)
 
 LONGEST = 3600.0
-"""Seconds of a call that tells its progress: "implementations SHOULD always enforce a maximum timeout, regardless of
+"""Most seconds of a call that reports progress: "implementations SHOULD always enforce a maximum timeout, regardless of
 progress notifications" (basic/patterns/cancellation)."""
 
 
@@ -80,14 +80,15 @@ class Client:
     process. `name`, `version`, `title`: what the server is told of us. `revision`: speak this one (its date, or a
     `Revision`) and no other. `timeout`: seconds per call without an answer or progress (None: for ever).
 
-    `on_elicit`, `on_elicit_url`, `on_sample`, `roots`: what answers the server, see `answering`; each declares its
-    capability. `extensions`: what is spoken beyond the protocol, where the server declares it too. `on_log`, `on_progress`, `on_notification`: what the server tells, plain or async functions on the
-    loop. `cache`: keep lists and resources as long as the server allows. `restart`: reach the server anew (start the
-    command again) at the next call after it was lost. `rounds`: how often a server may ask within one call. `probe`:
-    seconds of silence after which a server on a stream is taken for one of the stateful era.
+    `on_elicit`, `on_elicit_url`, `on_sample`, `roots`: functions that answer the server, see `handlers`; each declares
+    its capability. `extensions`: used if the server declares them too. `on_log`, `on_progress`, `on_notification`:
+    called with what the server sends, plain or async functions on the loop. `cache`: keep lists and resources as long
+    as the server allows. `restart`: connect again (start the command again) at the next call after the server was lost.
+    `rounds`: how often a server may ask within one call. `probe`: seconds without an answer after which a server on a
+    stream is taken to be of the stateful era.
 
     The other options are those of `dragoman.connect`. Entering raises ChannelError, CallTimeout, RpcError or BadAnswer
-    where there is no such server, or no common revision.
+    if there is no such server, or no common revision.
     """
 
     def __init__(
@@ -162,38 +163,38 @@ class Client:
 
     @property
     def revision(self) -> Revision:
-        """What is spoken. This and the next three: LocalError before the client is entered."""
+        """The revision in use. This and the next three: LocalError before the client is entered."""
         return self._far.era.revision
 
     @property
     def server(self) -> Implementation | None:
-        """Who the server says that it is; for display and logs only."""
+        """How the server names itself; for display and logs only."""
         return self._far.era.server
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What the server can."""
+        """The server's capabilities."""
         return self._far.era.capabilities
 
     @property
     def instructions(self) -> str | None:
-        """The server's words for a model that uses it."""
+        """The server's instructions for a model that uses it."""
         return self._far.era.instructions
 
     # -- lists
 
     async def list_tools(self) -> list[Tool]:
-        """Every tool, all pages. Over HTTP without those whose `x-mcp-header` breaks the rules."""
+        """All tools, from all pages; over HTTP without those whose `x-mcp-header` is invalid."""
         found = await self._list("tools/list", ListToolsResult, lambda page: page.tools, self._learn)
         self._tools.listed = True
         return found
 
     async def list_resources(self) -> list[Resource]:
-        """Every resource, all pages."""
+        """All resources, from all pages."""
         return await self._list("resources/list", ListResourcesResult, lambda page: page.resources)
 
     async def list_resource_templates(self) -> list[ResourceTemplate]:
-        """Every template of resources, all pages; none of a server that has no such method."""
+        """All resource templates, from all pages; empty if the server has no such method."""
         method = "resources/templates/list"
         try:
             return await self._list(method, ListResourceTemplatesResult, lambda page: page.resource_templates)
@@ -201,7 +202,7 @@ class Client:
             return []
 
     async def list_prompts(self) -> list[Prompt]:
-        """Every prompt, all pages."""
+        """All prompts, from all pages."""
         return await self._list("prompts/list", ListPromptsResult, lambda page: page.prompts)
 
     async def _refresh(self) -> None:
@@ -313,7 +314,7 @@ class Client:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ReadResourceResult:
-        """What is in a resource. RpcError (-32602, or -32002 from older servers) when it is not there."""
+        """Read a resource. Raises RpcError (-32602, or -32002 from older servers) if it does not exist."""
         method = "resources/read"
         kept: ReadResourceResult | None = self._cache.get(method, uri)
         if kept is not None:
@@ -337,7 +338,7 @@ class Client:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> GetPromptResult:
-        """The messages of a prompt. RpcError for a prompt that is not there, or arguments that do not fit."""
+        """Get the messages of a prompt. Raises RpcError for an unknown prompt, or arguments that do not fit."""
         body = to_json({"name": name} if arguments is None else {"name": name, "arguments": arguments})
         how = self._how(timeout, total, on_progress, meta)
         found, _ = await self._calls.named("prompts/get", body, name, GetPromptResult, how)
@@ -350,8 +351,8 @@ class Client:
         value: str,
         context: Mapping[str, str] | None = None,
     ) -> Completion:
-        """What an argument could become. `ref`: a prompt's name, or a template's URI (with "://"); `context`: the
-        arguments that are already there."""
+        """Propose values for an argument. `ref`: a prompt's name, or a template's URI (with "://"); `context`: the
+        arguments that are already known."""
         if isinstance(ref, str):
             ref = ResourceTemplateReference(ref) if "://" in ref else PromptReference(ref)
         members: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
@@ -368,7 +369,7 @@ class Client:
         return _anything(await self._far.call(method, to_json(params or {}), how=CallOptions(timeout)))
 
     async def set_log_level(self, level: LoggingLevel) -> None:
-        """Hear log messages (`on_log`) from this level on: for the session, or with every call from now on."""
+        """Receive log messages (`on_log`) from this level on: for the session, or with every call from now on."""
         far = self._far
         if self.revision.stateful:
             await far.call("logging/setLevel", msgspec.json.encode({"level": level}))
@@ -376,14 +377,14 @@ class Client:
         far.adopt(far.era)
 
     async def ping(self) -> None:
-        """Whether the server answers; raises what became of it where it does not."""
+        """Check that the server answers; raises the call's error if it does not."""
         if self.revision.stateful:
             await self._far.call("ping", b"{}")
         else:
             await self._far.call("server/discover", b"{}")
 
     async def discover(self) -> DiscoverResult:
-        """What the server speaks and can; where its era has no such question, what its handshake said."""
+        """The server's revisions and capabilities; in an era without that question, what its handshake said."""
         era = self._far.era
         if era.revision.stateful:
             return DiscoverResult(
@@ -408,18 +409,20 @@ class Client:
         resources: bool = False,
         again: bool = False,
     ) -> Subscription:
-        """Hear of changes: of these resources, and of the lists asked for.
+        """Receive changes: of these resources, and of the chosen lists.
 
             async with client.subscribe(["file:///a"], tools=True) as changes:
                 async for change in changes: ...
 
-        Gives `subscriptions.Changed` (kind, uri); `changes.granted` is what the server will tell. It ends when the server
-        ends it, and raises ChannelError when it is lost, unless `again`: then it is asked for again.
+        Yields `subscriptions.Changed` (kind, uri); `changes.granted` is what the server has agreed to. It ends when the
+        server ends it, and raises ChannelError when the channel is lost, unless `again` is set: then it subscribes
+        again.
         """
         return Subscription(self._listening, uris=uris, tools=tools, prompts=prompts, resources=resources, again=again)
 
     async def set_roots(self, roots: RootsSource) -> None:
-        """Other roots from now on; a server of the stateful era is told. LocalError where none were declared."""
+        """Use other roots from now on; a server of the stateful era is notified. Raises LocalError if no roots were
+        declared."""
         if self._answering.roots is None:
             raise LocalError("roots are declared at the beginning: Client(..., roots=[...])")
         self._answering.roots = roots

@@ -1,4 +1,4 @@
-"""What an extension does on a client: its results, brought to an end.
+"""The client's side of extensions: settles their results.
 
 What it declares is an `Extension`, as on a server: the client puts it into its capabilities, calls its methods by
 `Client.request`, and takes its values of `resultType`.
@@ -16,33 +16,34 @@ from ..protocol.extension import Extension, Extensions
 
 
 class Requests(Protocol):
-    """What an extension may do with a client."""
+    """The part of a client that an extension may use."""
 
     async def request(self, method: str, params: Struct | Mapping[str, Any] | None = None) -> Any: ...
 
 
 @runtime_checkable
 class ClientExtension(Protocol):
-    """An extension with what it does on a client, for `Client(extensions=[...])`."""
+    """An extension with its functions for a client, for `Client(extensions=[...])`."""
 
     @property
     def declares(self) -> Extension:
-        """What both ends know of it."""
+        """The declaration for both ends."""
 
     async def settle(self, method: str, result: Struct, client: Requests) -> Struct | Mapping[str, Any]:
-        """What a result of this extension's comes to in the end: the complete result of the method that was called, as
-        its type or as what stands in its JSON. Whatever it raises is what the call raises."""
+        """The complete result of a call that ended in one of this extension's results, as its type or as JSON values.
+        What it raises, the call raises."""
 
 
 class Taken(Struct, frozen=True):
-    """Those of one client, and who settles each value of `resultType`."""
+    """The extensions of one client, and which of them settles each `resultType`."""
 
     those: Extensions
     settlers: dict[str, ClientExtension]
 
 
 def taken(given: Iterable[Extension | ClientExtension]) -> Taken:
-    """LocalError for what is no extension, for two that are at odds, and for results that nothing settles."""
+    """Check the extensions. Raises LocalError for an invalid one, for two that conflict, and for results that none
+    settles."""
     declared, settlers = [], {}
     for one in given:
         if isinstance(one, ClientExtension):

@@ -1,12 +1,12 @@
-"""What a server asks its client: elicitation, sampling and roots, answered by one function each in both eras.
+"""Answers a server's questions: elicitation, sampling and roots, by one function each for both eras.
 
 In the stateful era a question is a request and its answer a response; in the stateless era it is a
 member of `inputRequests` and its answer one of `inputResponses`. The functions do not know which.
 Rules:
 
-- What is declared follows from the functions given, and what is not declared is refused.
-- A plain function runs in a worker thread, since people and models are slow; `async def` is awaited.
-- What a person accepted is completed by the form's defaults and checked against the form.
+- Capabilities are declared for the functions given, and refused for the others.
+- A plain function runs in a worker thread, because users and models are slow; `async def` is awaited.
+- An accepted form is completed by the form's defaults and checked against the form.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ REJECTED = -1
 
 
 class Declined(Exception):
-    """A question of the server was turned down here. Handlers may raise it; a call that cannot go on without the
-    answer raises it. It never crosses the wire as it is."""
+    """A question of the server was declined here. Handlers may raise it; a call that cannot go on without the answer
+    raises it. It never crosses the wire as it is."""
 
 
 class Answers(Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class Answers(Struct, frozen=True, kw_only=True):
 
 
 class Answering:
-    """The functions that answer a server's questions, and what they declare."""
+    """The functions that answer a server's questions, and the capabilities they declare."""
 
     def __init__(self, given: Answers) -> None:
         if given.sample_tools and given.on_sample is None:
@@ -91,7 +91,7 @@ class Answering:
         self.roots = given.roots
 
     def capabilities(self, revision: Revision) -> ClientCapabilities:
-        """What is declared to a server of this revision; `encode` leaves out what it does not know."""
+        """The capabilities declared to a server of this revision; `encode` leaves out what it does not know."""
         form: dict[str, Any] | UnsetType = {} if self._form else UNSET
         url: dict[str, Any] | UnsetType = {} if self._url and revision.elicitation_modes else UNSET
         # "Clients declaring the `elicitation` capability MUST support at least one mode" (client/elicitation)
@@ -106,8 +106,8 @@ class Answering:
     async def answer(self, method: str, params: Raw | UnsetType, revision: Revision) -> bytes:
         """The answer to one question as JSON text.
 
-        Raises MethodNotFound for what is not declared, InvalidParams for what does not fit what is, Declined
-        when it was turned down, LocalError when a function of ours answers nonsense, and what it raises itself.
+        Raises MethodNotFound for an undeclared capability, InvalidParams for an invalid question, Declined
+        when it was declined, LocalError when a function returns an invalid answer, and what the function raises.
         """
         if method == ELICIT and (self._form or (self._url and revision.elicitation_modes)):
             answer: Struct = await self._elicit(params, revision)
@@ -157,7 +157,7 @@ class Answering:
 
 
 async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function says, awaited, or waited for in a thread."""
+    """A function's result, awaited, or computed in a thread."""
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
         return await function(*arguments)
     found = await asyncio.to_thread(function, *arguments)
@@ -165,7 +165,7 @@ async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def refused(error: Exception) -> RpcError:
-    """What a server of the stateful era is answered when a question was turned down here."""
+    """The error for a server of the stateful era when a question was declined."""
     return RpcError(str(error) or "User rejected the request", code=REJECTED)
 
 
@@ -184,7 +184,7 @@ def _is_url(url: str | UnsetType) -> bool:
 
 
 def _elicited(found: Any, form: ElicitRequestParams | None) -> ElicitResult:
-    """What a function of ours said as the protocol's answer; `form`: what was asked, in form mode."""
+    """A function's result as the protocol's answer; `form`: the question, in form mode."""
     if isinstance(found, ElicitResult):
         action, content = found.action, found.content
     elif found is None or found is False:
@@ -239,7 +239,8 @@ def _blocks(message: SamplingMessage) -> list[Any]:
 
 
 def _unbalanced(messages: Sequence[SamplingMessage]) -> str | None:
-    """What is wrong with the tool calls in a sampling's messages (client/sampling, Message Content Constraints)."""
+    """What is wrong with the tool calls in the messages of a sampling (client/sampling, Message Content
+    Constraints)."""
     owed: set[str] = set()
     for message in messages:
         blocks = _blocks(message)

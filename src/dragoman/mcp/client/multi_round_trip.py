@@ -3,9 +3,9 @@
 Rules (basic/patterns/mrtr of the stateless era):
 
 - A retry is the original call with `inputResponses` and `requestState`, under a new id. The state is echoed byte for
-  byte, and only when it was given; both touch no other call.
-- Retries are bounded. A `resultType` that is not known is invalid; an absent one means complete.
-- Where a revision sends the user to a URL by an error, the call is made again after the URL was opened.
+  byte, only when it was given, and used for no other call.
+- Retries are bounded. An unknown `resultType` is invalid; an absent one means complete.
+- If a revision sends the user to a URL by an error, the call is made again after the URL was opened.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .handlers import ELICIT, ROOTS, SAMPLE, Answering
 T = TypeVar("T")
 
 ROUNDS = 10
-"""Round trips of one call in which a server may ask."""
+"""Round trips in which a server may ask, per call."""
 EARLY = 100
-"""Ends of errands that are remembered though no error has named them yet; the oldest goes first."""
+"""Completed elicitations that are remembered though no error has named them yet; the oldest is dropped first."""
 LONGEST_ID = 200
 """Characters of an elicitation's id that are remembered so."""
 QUESTIONS = frozenset({ELICIT, SAMPLE, ROOTS})
@@ -46,7 +46,7 @@ class _Question(Struct):
 
 
 class _Head(Struct, rename="camel"):
-    """What says whether a result is one."""
+    """The members that tell whether a result is one."""
 
     result_type: str = COMPLETE
     input_requests: dict[str, _Question] | UnsetType = UNSET
@@ -54,7 +54,8 @@ class _Head(Struct, rename="camel"):
 
 
 def head(method: str, raw: Raw, known: Container[str] = ()) -> _Head:
-    """BadAnswer when a result is no object, or of a type that is not known. `known`: those that extensions add."""
+    """Raise BadAnswer when a result is not an object, or has an unknown type. `known`: the types that extensions
+    add."""
     try:
         found = decode(raw, _Head)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -66,7 +67,7 @@ def head(method: str, raw: Raw, known: Container[str] = ()) -> _Head:
 
 
 def read(method: str, raw: Raw, kind: type[T]) -> T:
-    """A result. BadAnswer when it does not fit."""
+    """A result of a type. Raises BadAnswer when it does not fit."""
     try:
         return lenient.decode(raw, kind)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -91,9 +92,9 @@ async def answered(
     rounds: int,
     known: Container[str] = (),
 ) -> tuple[Raw, str]:
-    """The result that follows from this first one and asks nothing more, and its type: complete, or one of `known`.
+    """The final result after this first one, and its type: complete, or one of `known`.
 
-    Raises BadAnswer for a server that asks wrongly or without end, Declined when a question was turned down,
+    Raises BadAnswer for a server that asks wrongly or without end, Declined when a question was declined,
     LocalError for answers of ours that do not fit, and what a round trip raises.
     """
     found = head(method, raw, known)
@@ -142,7 +143,7 @@ async def _answer(method: str, question: _Question, answering: Answering, revisi
 
 
 class UrlElicitations:
-    """Where users were sent by URL, until the server says that they are done (client/elicitation)."""
+    """The URLs that users were sent to, until the server reports completion (client/elicitation)."""
 
     def __init__(self) -> None:
         self._open: dict[str, asyncio.Future[None]] = {}

@@ -1,12 +1,12 @@
-"""Which era and revision the far end speaks, and the first words with it.
+"""Finds out which era and revision the far end speaks, and opens the channel in it.
 
 Rules (basic/versioning and the bindings' "Backward Compatibility"):
 
-- `server/discover` is asked first, with the newest revision. A recognised modern error means a modern server, which
-  is asked again with the newest common revision; anything else, or silence on a stream, means a legacy one, and
+- `server/discover` is sent first, with the newest revision. A recognised modern error means a modern server, which
+  is asked again with the newest common revision. Any other error, or silence on a stream, means a legacy server, and
   `initialize` follows. Over HTTP a legacy endpoint that refuses that too may be one of HTTP+SSE.
-- What was found is remembered for the process, per URL or command, and looked for again when it fails.
-- A server that dies of the question is started again and asked the old way.
+- The outcome is remembered for the process, per URL or command, and determined again when it fails.
+- A server that dies because of the question is started again and gets `initialize`.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman.mcp")
 
 PROBE = 3.0
-"""Seconds of silence on a stream after which the server is taken for a legacy one."""
+"""Seconds without an answer on a stream after which the server is taken to be a legacy one."""
 
 Place: TypeAlias = "str | tuple[str, ...] | None"
-"""A URL or a command; None: nothing that another client could meet again."""
+"""A URL or a command; None: a server that no other client can reach."""
 
 
 class ServerProfile(Struct, frozen=True, kw_only=True):
-    """What the far end said of itself."""
+    """How the far end describes itself."""
 
     revision: Revision
     capabilities: ServerCapabilities
@@ -54,19 +54,19 @@ class ServerProfile(Struct, frozen=True, kw_only=True):
 
 
 class ClientProfile(Struct, frozen=True):
-    """What we say of ourselves."""
+    """How this client describes itself."""
 
     info: Implementation
     answering: Answering
     extensions: Extensions = NONE
 
     def capabilities(self, revision: Revision) -> ClientCapabilities:
-        """What is declared to a server of this revision."""
+        """The capabilities declared to a server of this revision."""
         found = self.answering.capabilities(revision)
         return msgspec.structs.replace(found, extensions=self.extensions.declared) if self.extensions.all else found
 
     def meta(self, revision: Revision, level: str | None) -> bytes:
-        """The members of `_meta` that every request carries, without braces; b"" where there are none."""
+        """The members of `_meta` that every request carries, without braces; b"" if there are none."""
         if revision.stateful:
             return b""
         meta = RequestMeta(
@@ -86,38 +86,38 @@ class ClientProfile(Struct, frozen=True):
 
 
 class Line(Protocol):
-    """A channel with our peer on it, as opening needs it."""
+    """A channel with our peer, as the negotiation uses it."""
 
     peer: Peer
     http: bool
 
     def turn(self, *, stateless: bool) -> None:
-        """Over HTTP: from now on speak this era's way."""
+        """Over HTTP: use this era's form from now on."""
 
     async def ready(self, revision: Revision) -> None:
-        """Tell the server that the handshake is over, and speak this revision from now on."""
+        """Tell the server that the handshake is complete, and speak this revision from now on."""
 
     def headers(self, method: str, revision: Revision) -> dict[str, str] | None:
         """HTTP headers of a stateless call; None on other wires."""
 
 
 Dial: TypeAlias = Callable[[bool], Coroutine[Any, Any, Line]]
-"""A new channel to the far end; True: by HTTP+SSE."""
+"""Opens a new channel to the far end; with True over HTTP+SSE."""
 
 
 class Memory:
-    """Which revision each place spoke when it was last met; of `most` places, the oldest goes first."""
+    """The revision that each place spoke last; beyond `most` places the oldest is dropped."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._known: dict[str | tuple[str, ...], Revision] = {}
 
     def get(self, place: Place) -> Revision | None:
-        """What a place spoke; None where that is not known."""
+        """What a place spoke; None if unknown."""
         return None if place is None else self._known.get(place)
 
     def put(self, place: Place, revision: Revision | None) -> None:
-        """Keep what a place speaks; None: forget it."""
+        """Remember what a place speaks; None: forget it."""
         if place is None:
             return
         self._known.pop(place, None)
@@ -132,7 +132,7 @@ class Memory:
 
 
 PLACES = 1_000
-"""Servers of which a process remembers what they speak: a client of so many asks some of them once more."""
+"""Servers whose revision a process remembers; beyond that some are negotiated again."""
 _remembered = Memory(PLACES)
 
 
@@ -157,10 +157,10 @@ class Negotiation:
         self._probe = probe
 
     async def open(self) -> tuple[Line, ServerProfile]:
-        """A line and what is spoken on it.
+        """Open a channel; returns it and what is spoken on it.
 
-        Raises ChannelError, CallTimeout, RpcError, BadAnswer where the far end cannot be reached, or no common
-        revision can be found; the line is closed then.
+        Raises ChannelError, CallTimeout, RpcError, BadAnswer if the far end cannot be reached or there is no common
+        revision; the channel is closed then.
         """
         known = self._revision or _remembered.get(self._place)
         if known is not None and known.stateful:
@@ -196,7 +196,7 @@ class Negotiation:
         return await self._handshake(line, NEWEST_STATEFUL)
 
     async def _spoken(self, line: Line, words: Awaitable[ServerProfile]) -> tuple[Line, ServerProfile]:
-        """The line, and what the first words with the far end found; the line is closed where they fail."""
+        """The channel, and the outcome of the handshake; the channel is closed if that fails."""
         try:
             return line, await words
         except HttpRefused as error:
@@ -209,7 +209,7 @@ class Negotiation:
             raise
 
     async def _discovered(self, line: Line, revision: Revision) -> ServerProfile | None:
-        """What a modern server says; None: it is a legacy one."""
+        """The answer of a modern server; None: it is a legacy one."""
         line.turn(stateless=True)
         asked = [revision.date]
         while True:
@@ -225,9 +225,9 @@ class Negotiation:
                 logger.debug("server/discover: %s", error)
                 return None
             except ChannelError as error:
-                if line.http or isinstance(error, Unheard):  # it cannot be started, whatever it is asked
+                if line.http or isinstance(error, Unheard):  # another question would not help
                     raise
-                # it died of a request before `initialize`
+                # it died because of a request before `initialize`
                 logger.debug("server/discover: %s", error)
                 raise _Legacy(NEWEST_STATEFUL) from error
             else:
@@ -278,7 +278,7 @@ class Negotiation:
                 await asking
 
     def _other(self, error: RpcError, revision: Revision) -> Revision | None:
-        """The revision to ask with next; None: a legacy server. Raises what a modern one refuses for good."""
+        """The revision for the next try; None: a legacy server. Raises an error that a modern server will repeat."""
         if error.code in (HEADER_MISMATCH, MISSING_CAPABILITY):
             raise error
         if error.code != UNSUPPORTED_VERSION:
@@ -291,7 +291,7 @@ class Negotiation:
         return other
 
     def _common(self, dates: Iterable[str]) -> Revision | None:
-        """The newest common revision. BadAnswer when there is none."""
+        """The newest common revision. Raises BadAnswer when there is none."""
         dates = list(dates)
         if self._revision is not None and self._revision.date in dates:
             return self._revision
@@ -308,7 +308,7 @@ class Negotiation:
         return await self._spoken(line, self._handshake(line, revision))
 
     async def _sse(self, error: HttpRefused) -> tuple[Line, ServerProfile]:
-        """The endpoint takes no POST: is it one of HTTP+SSE? (basic/transports, Backward Compatibility)"""
+        """The endpoint refuses POST: find out whether it speaks HTTP+SSE (basic/transports, Backward Compatibility)."""
         try:
             line = await self._reach(True)
         except (ChannelError, BadAnswer) as fault:
@@ -327,7 +327,8 @@ class Negotiation:
 async def handshake(
     line: Line, hello: ClientProfile, revision: Revision, *, timeout: float | None, forced: Revision | None = None
 ) -> ServerProfile:
-    """`initialize` and `notifications/initialized`. BadAnswer when the server chose a revision that is not spoken here."""
+    """`initialize` and `notifications/initialized`. Raises BadAnswer when the server chose a revision that this client
+    does not speak."""
     raw = await line.peer.call("initialize", hello.initialize(revision), result=Raw, timeout=timeout)
     try:
         found = lenient.decode(raw, InitializeResult)
@@ -348,14 +349,14 @@ async def handshake(
 
 
 class _Legacy(Exception):
-    """The server must be reached anew, and spoken to the old way."""
+    """The server must be connected again, and gets `initialize`."""
 
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
 
 
 def newest(dates: Iterable[str]) -> Revision | None:
-    """The newest of these that is spoken here."""
+    """The newest of these that this client speaks."""
     known = [REVISIONS[date] for date in dates if date in REVISIONS]
     return by_age(known)[-1] if known else None
 
@@ -367,7 +368,7 @@ def supported(error: RpcError) -> list[str]:
 
 
 def _discovered(raw: Any) -> DiscoverResult | None:
-    """None for what is no discovery: a legacy server may answer anything with a result."""
+    """None if the result is not a discovery: a legacy server may answer anything with a result."""
     try:
         found = lenient.decode(raw, DiscoverResult)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -390,7 +391,8 @@ def _era(found: DiscoverResult, revision: Revision) -> ServerProfile:
 
 
 def _is_legacy(error: HttpRefused) -> bool:
-    """Whether a legacy server refuses a modern request so: a 4xx, or a crash, but no matter of authorization or load."""
+    """Whether this is how a legacy server refuses a modern request: a 4xx, or a crash, but not for authorization or
+    load."""
     return (400 <= error.status < 500 and error.status not in (401, 403, 407, 408, 429)) or error.status in (500, 501)
 
 

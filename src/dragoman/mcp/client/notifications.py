@@ -1,4 +1,4 @@
-"""What a server tells its client, and who takes it: caches, subscriptions, and the user's functions.
+"""Passes a server's notifications on: to caches, subscriptions, and the user's functions.
 
 Notifications come in order, on the loop. A function that fails is logged; what one awaits goes on beside the channel.
 """
@@ -28,10 +28,11 @@ from .tools import KnownTools
 logger = logging.getLogger("dragoman.mcp")
 
 OnProgress: TypeAlias = Callable[[ProgressNotificationParams], object]
-"""Gets each step of a call: `progress`, `total` and `message`; the last two UNSET where the server did not say."""
+"""Called with each progress of a call: `progress`, `total` and `message`; the last two UNSET if the server did not set
+them."""
 OnLog: TypeAlias = Callable[[LoggingMessageNotificationParams], object]
 OnNotification: TypeAlias = Callable[[str, dict[str, Any]], object]
-"""Gets the method and the params of every notification but progress."""
+"""Called with the method and the params of every notification except progress."""
 
 _STALE = {
     "notifications/tools/list_changed": ("tools/list",),
@@ -46,7 +47,7 @@ class _Uri(Struct):
 
 
 class NotificationRouter:
-    """Hands on what a server tells."""
+    """Passes notifications of a server on."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class NotificationRouter:
         self._on_notification = on_notification
 
     def heard(self, method: str, params: Raw | UnsetType) -> None:
-        """One notification. What does not fit is logged and taken for nothing."""
+        """A notification has come. One that does not fit is logged and ignored."""
         try:
             self._take(method, params)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -92,7 +93,7 @@ _tellings: set[asyncio.Future[Any]] = set()
 
 
 def tell(function: Callable[..., Any], *arguments: Any) -> None:
-    """Tell a function of the user's."""
+    """Call a function of the user's."""
     try:
         found = function(*arguments)
     except Exception:
@@ -111,7 +112,7 @@ def _told(telling: asyncio.Future[Any]) -> None:
 
 
 def steps(told: OnProgress) -> Callable[[Any], None]:
-    """What takes the params of a call's progress notifications."""
+    """The function that takes the params of a call's progress notifications."""
 
     def step(progress: Any) -> None:
         try:

@@ -1,12 +1,12 @@
-"""The far end of a client: its channel, the era it speaks, and one round trip of any call.
+"""A client's session with its server: the channel, the era, and one round trip of any call.
 
 Rules:
 
 - Every request of the stateless era carries `_meta`, made once per revision, and over HTTP the headers that mirror
-  its body; in the stateful era the handshake said it all.
-- A revision that is refused, an HTTP session that is gone and a process that died are each made good once: the call
-  goes out again only when the far end cannot have done it.
-- What the server asks comes in here and is handed to `Answering`; what it tells, to the listeners.
+  its body; in the stateful era the handshake has exchanged this.
+- A refused revision, an ended HTTP session and a dead process are each recovered once: the call
+  is sent again only when the far end cannot have run it.
+- Requests of the server go to `Answering`, its notifications to the router.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dragoman.mcp")
 
 PATIENCE = 600.0
-"""Seconds a server's question may take: people are slow."""
+"""Seconds that a server's question may take: users are slow."""
 
 Target: TypeAlias = "str | Sequence[str] | Any"
 
 
 class CallOptions(Struct, frozen=True):
-    """What is particular about one call. Seconds; `on_progress` gets the params of its progress."""
+    """The options of one call. Seconds; `on_progress` gets the params of its progress."""
 
     timeout: float | UnsetType | None = UNSET
     total: float | None = None
@@ -65,7 +65,7 @@ ENDLESS = CallOptions(timeout=None)
 
 
 class SessionOptions(Struct, frozen=True, kw_only=True):
-    """What a session is to keep to: options of `Client`, by their names there. `wire`: those that the wire reads."""
+    """The options of a session: options of `Client`, by their names there. `wire`: those that the wire reads."""
 
     wire: Options
     revision: Revision | None
@@ -76,8 +76,8 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
 
 
 class ClientSession:
-    """What a client talks to. `heard(method, params)` gets every notification, in order; `renewed` is awaited after
-    a new handshake with the same server, `lost` called when the channel is over (None: we closed it)."""
+    """A client's session. `heard(method, params)` gets every notification, in order; `renewed` is awaited after a new
+    handshake with the same server, `lost` called when the channel is over (None: closed by us)."""
 
     heard: Callable[[str, Raw | UnsetType], None]
     renewed: Callable[[], Awaitable[None]]
@@ -112,26 +112,26 @@ class ClientSession:
 
     @property
     def era(self) -> ServerProfile:
-        """What is spoken. LocalError before the client is entered."""
+        """The era and revision in use. Raises LocalError before the client is entered."""
         if self._era is None:
             raise LocalError("nothing is known of the server yet: `async with Client(...) as client`")
         return self._era
 
     @property
     def entered(self) -> bool:
-        """Whether there is a channel to call on."""
+        """Whether there is a channel for calls."""
         return self._line is not None and self._line.peer.channel is not None
 
     @property
     def peer(self) -> Peer:
-        """Our end of the channel. LocalError before the client is entered."""
+        """Our end of the channel. Raises LocalError before the client is entered."""
         if self._line is None:
             raise LocalError("the client is not entered yet: `async with Client(...) as client`")
         return self._line.peer
 
     async def open(self) -> None:
-        """Reach the far end and find out what it speaks; see `Negotiation.open` for what is raised. LocalError when it is
-        reached already."""
+        """Connect and find out what the far end speaks; raises what `Negotiation.open` raises, and LocalError when it
+        is already connected."""
         if self.entered:
             raise LocalError("this client is entered already: one client is one channel")
         self._closing = False
@@ -146,7 +146,7 @@ class ClientSession:
         self.adopt(era)
 
     async def _use(self) -> None:
-        """A server in this process begins, and lasts until we close."""
+        """Start a server in this process, until we close."""
         if isinstance(self.target, Servable) and self._using is None:
             await self.target.start()
             self._using = self.target
@@ -178,7 +178,7 @@ class ClientSession:
         await self._unuse()
 
     async def _reach(self, sse: bool) -> _Line:
-        """A new channel with a peer of ours on it."""
+        """Open a new channel, with our peer."""
         channel, http = await self._dial(sse)
         served = channel.served if isinstance(channel, InProcessChannel) else None
         channel = self._traced(channel)
@@ -230,8 +230,8 @@ class ClientSession:
     ) -> Raw:
         """One round trip; the result's JSON text. `body`: the params as a JSON object, without `_meta`.
 
-        Raises what `Peer.call` raises. `name` and `extra` become HTTP headers where the era has them; `begun` is told
-        the call's id before it goes out.
+        Raises what `Peer.call` raises. `name` and `extra` become HTTP headers if the era has them; `begun` is called
+        with the call's id before it is sent.
         """
         line = self._line
         if line is None or line.peer.channel is None:
@@ -288,7 +288,7 @@ class ClientSession:
         return params
 
     def params(self, body: bytes, meta: bytes = b"", token: int | None = None) -> Raw:
-        """A request's params: its members, and `_meta` with what the revision, the user and the call want there."""
+        """A request's params: its members, and `_meta` with the members for the revision, the user and the call."""
         if not meta and token is None:
             if not self._head:
                 return Raw(body)
@@ -298,11 +298,11 @@ class ClientSession:
         return Raw(head + (b"," + body[1:] if len(body) > 2 else b"}"))
 
     async def notify(self, method: str, params: Any = UNSET) -> None:
-        """Tell the server something."""
+        """Send the server a notification."""
         await self.peer.notify(method, params)
 
     def _other_revision(self, error: RpcError) -> bool:
-        """Whether the server lists a stateless revision that we speak too; it is spoken from now on."""
+        """Whether the server lists a stateless revision that this client speaks too; it is used from now on."""
         era = self.era
         found = newest(supported(error))
         if era.revision.stateful or found is None or found.stateful:
@@ -313,12 +313,12 @@ class ClientSession:
     # -- making good
 
     async def alive(self) -> _Line:
-        """The line, opened anew where it is over and that was asked for."""
+        """The channel; opened again if it is over and `restart` is set."""
         line = self._line
         if line is None:
             raise LocalError("the client is not entered yet: `async with Client(...) as client`")
         if self._closing or not self._options.restart:
-            return line  # its peer says how it ended
+            return line  # its peer raises how it ended
         async with self._lock:
             if self._line is line and line.peer.channel is None:
                 # "If the server process exits unexpectedly, the client SHOULD restart it" (basic/transports/stdio)
@@ -329,7 +329,7 @@ class ClientSession:
             return self._line
 
     async def _renew(self, handshakes: int, lost: SessionLost) -> None:
-        """A new handshake on the same channel, unless somebody had one meanwhile."""
+        """A new handshake on the same channel, unless another task has made one meanwhile."""
         async with self._lock:
             line = self._line
             if self._closing or line is None:
@@ -340,7 +340,7 @@ class ClientSession:
                 await self._again()
 
     async def _again(self) -> None:
-        """Say once more what the server held for us."""
+        """Restore at the server what a session held for us."""
         if self.level is not None and self.era.revision.stateful:
             line = self._line
             assert line is not None
@@ -359,7 +359,7 @@ class ClientSession:
     async def _renewed_quietly(self, handshakes: int, why: SessionLost) -> None:
         try:
             await self._renew(handshakes, why)
-        except Exception as error:  # the next call will meet it, and say so
+        except Exception as error:  # the next call will meet the fault and raise it
             logger.debug("no new session: %s", error)
 
     # -- what the server says
@@ -431,14 +431,14 @@ class _Line:
             self.channel = self._traced(near)
             self.peer.attach(self.channel)
             served.attach(far)
-        elif self._exchanges:  # a broker's: in a session the server asks, and is answered
+        elif self._exchanges:  # a broker's: in a session the server asks and gets answers
             self.channel.duplex = not stateless
 
     async def ready(self, revision: Revision) -> None:
         if self.streamable is not None:
             # "the client MUST include the `MCP-Protocol-Version` header on all subsequent requests" (basic/transports)
             self.streamable.version = revision.date if revision.version_header else None
-        self.peer.state = revision  # what the server asks from here on is answered by it
+        self.peer.state = revision  # used to answer the server from here on
         await self.peer.notify("notifications/initialized")
         await self.channel.flush()
         if self.streamable is not None:
@@ -466,7 +466,7 @@ def _method(
 
 
 def _place(target: Target) -> Place:
-    """What an era is remembered under: the URL without credentials and query, or the command."""
+    """The key under which an era is remembered: the URL without credentials and query, or the command."""
     if isinstance(target, str):
         if "://" not in target:
             return target

@@ -1,13 +1,13 @@
-"""What a client wants to hear of: changes of lists and of resources, as async iterators, in both eras.
+"""Subscriptions of a client: changes of lists and of resources, as async iterators, in both eras.
 
 Rules (basic/patterns/subscriptions; server/resources, Subscriptions, of the stateful revisions):
 
-- In the stateless era a subscription is a call that lives long, `subscriptions/listen`. Its first message says what
-  the server will tell; everything it tells bears the call's id. It ends by an answer, by the server's cancelling it,
-  or with its stream.
-- In the stateful era resources are subscribed to one by one, each once however many listen here, and changes of
-  lists are told to all.
-- Only the last state counts: a change that was not read yet is not said twice.
+- In the stateless era a subscription is a long call, `subscriptions/listen`. Its first message states what the server
+  will notify about; each notification carries the call's id. It ends by an answer, by the server's cancelling it, or
+  with its stream.
+- In the stateful era resources are subscribed to one by one, each once for all local subscriptions, and changes of
+  lists go to all.
+- Only the last state counts: a change that was not read yet is not reported twice.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Kind: TypeAlias = Literal["tools", "prompts", "resources", "resource", "again"]
 
 LISTEN = "subscriptions/listen"
 PAUSES = (0.1, 30.0)
-"""The first and the longest pause before a lost subscription is asked for again, in seconds."""
+"""The first and the longest pause before a lost subscription is renewed, in seconds."""
 
 
 class Changed(Struct, frozen=True):
-    """Something changed. `kind`: the list of tools, prompts or resources; one "resource", which `uri` names; or
-    "again": the subscription was lost and renewed, and anything may have changed meanwhile."""
+    """A change. `kind`: the list of tools, prompts or resources; one "resource", which `uri` names; or "again": the
+    subscription was lost and renewed, and anything may have changed meanwhile."""
 
     kind: Kind
     uri: str | None = None
@@ -54,7 +54,7 @@ class _Meta(Struct):
 
 
 class _Told(Struct):
-    """The params of any notification, as far as they are looked at here."""
+    """The params of any notification, as far as they are used here."""
 
     meta: _Meta | UnsetType = msgspec.field(default=UNSET, name="_meta")
     uri: str | UnsetType = UNSET
@@ -72,7 +72,7 @@ CANCELLED = "notifications/cancelled"
 
 
 class SubscriptionManager:
-    """Every subscription of one client."""
+    """All subscriptions of one client."""
 
     def __init__(self, far: ClientSession) -> None:
         self.far = far
@@ -82,7 +82,7 @@ class SubscriptionManager:
         self._uris: Counter[str] = Counter()
 
     def heard(self, method: str, params: Raw | UnsetType) -> None:
-        """A notification of the server."""
+        """A notification of the server has come."""
         try:
             told = decode(b"{}" if params is UNSET else params, _Told)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -112,7 +112,7 @@ class SubscriptionManager:
     # -- the stateful era
 
     async def subscribe(self, one: Subscription) -> None:
-        """Hear of what a subscription wants, as far as the server can tell it."""
+        """Start a subscription, as far as the server supports it."""
         can = self.far.era.capabilities
         lists = {"tools": can.tools, "prompts": can.prompts, "resources": can.resources}
         told = {kind: what is not UNSET and what.list_changed is True for kind, what in lists.items()}
@@ -133,7 +133,7 @@ class SubscriptionManager:
         )
 
     async def unsubscribe(self, one: Subscription) -> None:
-        """Hear no more of it."""
+        """End a subscription."""
         self._others.discard(one)
         for uri in one.held:
             self._uris[uri] -= 1
@@ -144,7 +144,7 @@ class SubscriptionManager:
         one.held.clear()
 
     async def renewed(self) -> None:
-        """The server was reached anew: it knows nothing of us."""
+        """The server was connected again and has no state for us."""
         if self.far.era.revision.stateful:
             for uri in tuple(self._uris):
                 await self.far.call("resources/subscribe", msgspec.json.encode({"uri": uri}))
@@ -198,7 +198,7 @@ class Subscription:
         if self.wanted == SubscriptionFilter():
             raise LocalError("subscribe to something: uris=[...], tools=True, prompts=True, resources=True")
         self.granted = SubscriptionFilter()
-        """What the server will tell: the acknowledged filter, or what its capabilities allow."""
+        """What the server will notify about: the acknowledged filter, or what its capabilities allow."""
         self.held: list[str] = []
         self._listening = listening
         self._news: dict[Changed, None] = {}
@@ -245,7 +245,8 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Changed:
-        """The next change. Ends when the server ends the subscription or it is closed; raises how it was lost."""
+        """The next change. Ends when the server ends the subscription or it is closed; raises the loss of the
+        channel."""
         while not self._news:
             if self._over:
                 if self._why is not None:
@@ -258,7 +259,7 @@ class Subscription:
         return found
 
     async def close(self) -> None:
-        """Hear no more; a task that waits for the next change is at the end."""
+        """Unsubscribe; a task that waits for the next change gets the end of the iteration."""
         self.end(None)
         if self._task is not None:
             self._task.cancel()
@@ -269,7 +270,7 @@ class Subscription:
     # -- for SubscriptionManager
 
     def wants(self, kind: Kind, uri: str | None) -> bool:
-        """Whether this is to be told."""
+        """Whether a change belongs to this subscription."""
         wanted = self.wanted
         if kind == "resource":
             return uri is not None and any(one in self.uris for one in above(uri))
@@ -281,7 +282,7 @@ class Subscription:
         return lists[kind] is True
 
     def acknowledged(self, params: Raw) -> None:
-        """The server said what it will tell."""
+        """The server has stated what it will notify about."""
         try:
             self.granted = decode(params, SubscriptionsAcknowledgedNotificationParams).notifications
         except (msgspec.DecodeError, RecursionError) as error:
@@ -293,13 +294,13 @@ class Subscription:
             self.changed(Changed("again"))
 
     def changed(self, change: Changed) -> None:
-        """Something changed."""
+        """A change has come."""
         if not self._over:
             self._news[change] = None
             self._wake.set()
 
     def end(self, why: Exception | None) -> None:
-        """There is nothing more to hear."""
+        """No further change will come."""
         if self._over:
             return
         self._over = True

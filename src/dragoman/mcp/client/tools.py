@@ -1,10 +1,10 @@
-"""What a client knows of a server's tools: which arguments go into HTTP headers, what their results look like.
+"""A server's tools as a client knows them: which arguments go into HTTP headers, and their output schemas.
 
 Rules:
 
 - A tool whose `x-mcp-header` breaks the rules is left out with a warning where headers are sent ("Clients using the
   Streamable HTTP transport MUST reject tool definitions", basic/transports/streamable-http).
-- A schema is compiled when its first result comes, and never fetches anything.
+- A schema is compiled when its first result comes, and nothing is fetched for it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Known(Struct):
 
 
 class KnownTools:
-    """The tools that were listed, by name."""
+    """The listed tools, by name."""
 
     def __init__(self) -> None:
         self._tools: dict[str, Known] = {}
         self.listed = False
-        """Whether the server was asked for its tools since it last said that they changed."""
+        """Whether the tools were listed since the last notification that they changed."""
 
     def learn(self, tools: Iterable[Tool], *, headers: bool) -> list[Tool]:
-        """Note a page of tools, and give those that can be called. `headers`: arguments go into HTTP headers."""
+        """Store a page of tools, and return those that can be called. `headers`: arguments go into HTTP headers."""
         fine = []
         for tool in tools:
             try:
@@ -62,11 +62,11 @@ class KnownTools:
         return fine
 
     def changed(self) -> None:
-        """The server said that its tools changed."""
+        """The server notified that its tools changed."""
         self.listed = False
 
     def get(self, name: str) -> Known | None:
-        """What is known of a tool."""
+        """A tool, or None."""
         return self._tools.get(name)
 
     def headers(self, name: str, arguments: Mapping[str, Any] | None) -> dict[str, str] | None:
@@ -77,8 +77,8 @@ class KnownTools:
         return mirror(known.marked, arguments)
 
     def verify(self, name: str, found: CallToolResult) -> None:
-        """BadAnswer when a structured result does not conform to the tool's output schema ("Clients SHOULD validate
-        structured results against this schema", server/tools)."""
+        """Raise BadAnswer when a structured result does not conform to the tool's output schema ("Clients SHOULD
+        validate structured results against this schema", server/tools)."""
         known = self._tools.get(name)
         if known is None or known.schema is None or found.is_error is True:
             return
@@ -100,8 +100,8 @@ class _Wrapped(Struct, forbid_unknown_fields=True):
 
 
 def typed(kind: Any, raw: Raw, result: CallToolResult) -> Any:
-    """A tool's result as `kind`: its structured content (also where it is wrapped as `{"result": ...}`), else its text
-    as JSON, else its text. BadAnswer when nothing of it fits."""
+    """A tool's result as `kind`: its structured content (also wrapped as `{"result": ...}`), otherwise its text as
+    JSON, otherwise its text. Raises BadAnswer when none fits."""
     read = result_decoder(kind)
     structured = decode(raw, _Structured).structured_content
     if structured is UNSET:

@@ -3,15 +3,15 @@
 A POST whose `MCP-Protocol-Version` names a stateless revision, or whose body's `_meta` names one, is an
 exchange of its own; any other belongs to the session its `Mcp-Session-Id` names, or begins one by
 `initialize`. GET opens a session's stream, or resumes a broken one; DELETE ends the session. `Host` and
-`Origin` were looked at before (`transports.http.messages.OriginPolicy`).
+`Origin` are already checked (`transports.http.messages.OriginPolicy`).
 
 Rules (basic/transports; 2026's basic/transports/streamable-http):
 
-- What cannot be served is a JSON-RPC error with the right status: 400 for what is no message here, a
-  version or headers that do not agree; 404 for a session that is none, or a method that is not there;
-  405, 406 and 415 as HTTP has them; 503 when busy or draining.
-- A server that drains takes no new requests of sessions (503), so that a balancer tries another; answers to what it
-  asked it takes to the end.
+- A request that cannot be served gets a JSON-RPC error with the right status: 400 for what is not a message, or a
+  version or headers that do not agree; 404 for an unknown session or method; 405, 406 and 415 as HTTP has them; 503
+  when busy or draining.
+- A server that drains takes no new requests of sessions (503), so that a balancer tries another; answers to its own
+  questions are accepted to the end.
 - Notifications and responses are 202 and have no body.
 """
 
@@ -52,7 +52,7 @@ _MISSING: Final = "Header mismatch: MCP-Protocol-Version header is missing"
 
 
 def endpoints(server: Serving, at: str) -> Mapping[str, Endpoint]:
-    """The endpoint of a server at this path, and what stands beside it."""
+    """The endpoint of a server at this path, and the endpoints beside it."""
     found: dict[str, Endpoint] = {at: McpEndpoint(server)}
     if server.options.sse_2024:
         found |= beside(server, at)
@@ -65,7 +65,7 @@ class McpEndpoint:
     def __init__(self, server: Serving) -> None:
         self.server = server
         self._spoken = server.offered.stateful
-        """The stateful revisions that are spoken here."""
+        """The stateful revisions that this server speaks."""
         self._stateless = bool(server.offered.stateless)
         self._service = server.service
         self._host = server.host
@@ -100,7 +100,7 @@ class McpEndpoint:
         else:
             service = self._service
             message = read(request.body, service.limits, service.lenient)
-            # where the head names no session that could be one, it is the body that says which era was meant
+            # if the head names no valid session, the body decides which era was meant
             named = known.session is not None and (known.version is None or known.version in self._spoken)
             if self._stateless and (known.modern or (not named and _names_revision(message))):
                 self._alone(request, message, known, reply)
@@ -110,7 +110,7 @@ class McpEndpoint:
                 self._misses_version(message, reply)
 
     def _misses_version(self, message: Message, reply: Reply) -> None:
-        """A message of the stateful era, where that is not spoken, or one without headers."""
+        """A message of the stateful era where that is not spoken, or one without headers."""
         id = message.id if type(message) is Request else UNSET
         if type(message) is Request and message.method == "initialize":
             # "SHOULD name the protocol versions it supports in any error it returns to an `initialize`"
@@ -120,7 +120,7 @@ class McpEndpoint:
             refuse(reply, 400, RpcError.of(HEADER_MISMATCH, _MISSING), id=id)
 
     def unsupported(self, version: str) -> RpcError:
-        """-32022, with what is spoken here."""
+        """-32022, with the revisions that this server speaks."""
         offered = self.server.offered
         if self._sessions() is not None or not self._spoken:
             data = {"supported": offered.dates, "requested": version}
@@ -153,7 +153,7 @@ class McpEndpoint:
     # -- the stateful era
 
     def _sessions(self) -> MemorySessions | ReplicaSessions | None:
-        """Where sessions are kept; None where there are none here."""
+        """The table of sessions; None if there are no sessions here."""
         server = self.server
         shared = server.shared
         if not self._spoken or (shared is not None and shared.store is None):
@@ -167,7 +167,7 @@ class McpEndpoint:
     def _in_session(
         self, sessions: Sessions, request: HttpRequest, message: Message | None, known: RequestHead, reply: Reply
     ) -> None:
-        """A request of HTTP that belongs to a session, or begins one. `message`: None but for a POST."""
+        """An HTTP request that belongs to a session, or begins one. `message`: None except for a POST."""
         asks = type(message) is Request
         if self.server.gate.draining and (asks or type(message) is Batch or request.method == "GET"):
             self._draining(reply, message.id if type(message) is Request else UNSET)
@@ -232,7 +232,7 @@ class McpEndpoint:
 
 
 def _names_revision(message: Message) -> bool:
-    """Whether a request says in `_meta` which revision it speaks: "served statelessly" (2026's basic/versioning)."""
+    """Whether a request names its revision in `_meta`: "served statelessly" (2026's basic/versioning)."""
     return type(message) is Request and claimed(message.params) is not UNSET
 
 
@@ -244,7 +244,7 @@ _initialize = msgspec.json.Decoder(_Initialize).decode
 
 
 def _asked(message: Request) -> str:
-    """The version that an `initialize` asks for."""
+    """The version that an `initialize` requests."""
     try:
         return "" if message.params is UNSET else _initialize(message.params).version
     except (msgspec.DecodeError, RecursionError):

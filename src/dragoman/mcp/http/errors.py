@@ -1,4 +1,4 @@
-"""What is refused over HTTP: which status, and the JSON-RPC error in its body."""
+"""Refusals over HTTP: the status, and the JSON-RPC error in the body."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _STATUS: Final = {
     MISSING_CAPABILITY: 400,
     UNSUPPORTED_VERSION: 400,
 }
-"""Statuses of a stateless request's errors; any other error is as good an answer as a result."""
+"""Statuses of a stateless request's errors; any other error has the status of a result."""
 _NOT_ACCEPTED: Final = frozenset({INVALID_REQUEST, HEADER_MISMATCH, UNSUPPORTED_VERSION})
-"""Codes of errors that say: what was POSTed in a session is no message for it."""
+"""Codes of errors which mean that the body POSTed in a session is not a message for it."""
 _REFUSED: Final[Mapping[str, int]] = {
     # "it MUST respond to requests containing that session ID with HTTP 404 Not Found" (basic/transports)
     "no session": 404,
@@ -33,7 +33,7 @@ _REFUSED: Final[Mapping[str, int]] = {
     "full": 503,
     "away": 503,
 }
-"""Statuses of what a session refuses."""
+"""Statuses of a session's refusals."""
 
 
 class _Error(Struct):
@@ -72,9 +72,9 @@ def status_in_session(answer: bytes) -> int:
 def refuse(
     reply: Reply, status: int, error: RpcError | str, *, id: Any = UNSET, null: bool = False, lines: Lines = ()
 ) -> None:
-    """An HTTP refusal as a JSON-RPC error; words alone are -32600. Without `id`: none could be read.
+    """An HTTP refusal as a JSON-RPC error; a text alone is -32600. Without `id`: none could be read.
 
-    `null`: revisions that knew no error without an id have null there.
+    `null`: for revisions without errors that have no id; they have null there.
     """
     if isinstance(error, str):
         error = RpcError.of(INVALID_REQUEST, error)
@@ -82,14 +82,15 @@ def refuse(
 
 
 def refused(reply: Reply, refusal: Refused, *, id: Any = UNSET, null: bool = False) -> None:
-    """What a session refuses, as HTTP says it."""
+    """A session's refusal in HTTP."""
     status = _REFUSED[refusal.why]
     lines: Lines = (("Retry-After", "1"),) if status == 503 else ()
     refuse(reply, status, refusal.error, id=id, null=null, lines=lines)
 
 
 def turned_away(reply: Reply, answer: bytes | None, refusal: Refusal, *, null: bool = False) -> None:
-    """What was not taken on, in either era: 503 and when to come back while the server is busy or drains, else 400.
+    """A message that was not accepted, in either era: 503 with the time to come back while the server is busy or
+    drains, otherwise 400.
 
     "If the server cannot accept it, it MUST return an HTTP error status code" is said of notifications (2026's
     basic/transports/streamable-http); of requests, that the body is JSON. `answer`: None for a notification.
@@ -102,5 +103,5 @@ def turned_away(reply: Reply, answer: bytes | None, refusal: Refusal, *, null: b
 
 
 def after(refusal: Refusal) -> Lines:
-    """When to come back."""
+    """The field that says when to come back."""
     return (("Retry-After", str(refusal.data.get("retry_after", 1))),)

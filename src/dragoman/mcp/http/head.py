@@ -1,4 +1,4 @@
-"""What the headers of a request say, read once per distinct head. Pure."""
+"""The headers of a request, read once per distinct head. Pure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _SSE_RANGES = ("text/event-stream", "text/*", "*/*")
 
 
 class RequestHead(Struct):
-    """What one head says."""
+    """The contents of one head."""
 
     headers: Mapping[str, str]
-    """All of it, names in lower case."""
+    """All headers, names in lower case."""
     version: str | None
     """`MCP-Protocol-Version`."""
     revision: Revision | None
-    """The revision of that name; None for none, and for one that does not exist."""
+    """The revision of that name; None without one, and for an unknown one."""
     modern: bool
-    """It is one without sessions."""
+    """It is a stateless revision."""
     session: str | None
     """`Mcp-Session-Id`."""
     event: str | None
@@ -33,18 +33,18 @@ class RequestHead(Struct):
     body: bool
     """The body is JSON."""
     json: bool
-    """The caller takes JSON."""
+    """The caller accepts JSON."""
     sse: bool
-    """The caller takes a stream."""
+    """The caller accepts a stream."""
 
     @property
     def null(self) -> bool:
-        """Whether the head names a revision that knew no error without an id."""
+        """Whether the head names a revision in which every error has an id."""
         return self.revision is not None and self.revision.null_error_id
 
 
 def facts(head: Head, headers: Mapping[str, str]) -> RequestHead:
-    """What this head says; kept with it."""
+    """The contents of this head; cached with it."""
     kind = head.headers.get(b"content-type")
     json, sse = accepted(headers.get("accept"))
     version = headers.get(VERSION)
@@ -65,7 +65,8 @@ def facts(head: Head, headers: Mapping[str, str]) -> RequestHead:
 
 
 def accepted(accept: str | None) -> tuple[bool, bool]:
-    """Whether a caller takes JSON, and a stream of events. No `Accept` takes anything (RFC 9110, 12.5.1)."""
+    """Whether a caller accepts JSON, and a stream of events. Without `Accept` anything is accepted (RFC 9110,
+    12.5.1)."""
     if accept is None:
         return True, True
     weights: dict[str, float] = {}
@@ -86,6 +87,6 @@ def _weight(parameters: list[str]) -> float:
 
 
 def _taken(weights: Mapping[str, float], ranges: tuple[str, ...]) -> bool:
-    """The most specific range that is named decides."""
+    """The most specific range that matches decides."""
     named = next((weights[one] for one in ranges if one in weights), 0.0)
     return named > 0

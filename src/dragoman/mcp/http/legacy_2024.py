@@ -1,8 +1,8 @@
-"""HTTP+SSE, the wire of the oldest revision, beside the endpoint of today's.
+"""HTTP+SSE, the transport of the oldest revision, beside the current endpoint.
 
-GET `/sse` opens a stream, whose first event says where to POST; each POST is 202, and what answers it
+GET `/sse` opens a stream, whose first event gives the URL for POSTs. Each POST is 202, and its answer
 comes on the stream, which is the channel of its peer (2024-11-05's basic/transports, "HTTP with SSE").
-The URL for POSTs has the channel's secret in it. It ends with its stream.
+The URL for POSTs contains the channel's secret. It ends with its stream.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _PARAMETER: Final = "session"
 
 
 def beside(server: Serving, at: str) -> Mapping[str, Endpoint]:
-    """The two endpoints, next to the path of the endpoint of today."""
+    """The two endpoints, next to the path of the current endpoint."""
     parent = at.rpartition("/")[0]
     wire = OldWire(server)
     return {f"{parent}/sse": wire.listen, f"{parent}/messages": wire.post}
 
 
 class OldWire:
-    """The channels of this wire on one server, by their secrets."""
+    """The channels of this transport on one server, by their secrets."""
 
     def __init__(self, server: Serving) -> None:
         self.server = server
         self.channels: dict[str, OldChannel] = {}
 
     def listen(self, request: HttpRequest, reply: Reply) -> None:
-        """GET: a channel."""
+        """GET: open a channel."""
         known = _facts(request)
         if request.method != "GET":
             refuse(reply, 405, "GET opens a stream here", lines=(("Allow", "GET"),))
@@ -60,7 +60,7 @@ class OldWire:
             peer.attach(channel)
 
     def post(self, request: HttpRequest, reply: Reply) -> None:
-        """POST: one message of a channel."""
+        """POST: take one message of a channel."""
         known = _facts(request)
         if request.method != "POST":
             refuse(reply, 405, "POST a message here", lines=(("Allow", "POST"),))
@@ -88,7 +88,7 @@ def _facts(request: HttpRequest) -> RequestHead:
 
 
 class OldChannel:
-    """One stream and what is POSTed for it: a `Channel`."""
+    """One stream and the messages POSTed for it: a `Channel`."""
 
     __slots__ = ("_reply", "_waiters", "_why", "_wire", "caller", "principal", "receiver", "secret", "writable")
 
@@ -159,7 +159,7 @@ class OldChannel:
         self.receiver.ended(why)
 
     def expired(self) -> None:
-        """Quiet for a while."""
+        """The stream was quiet for a while: send a comment."""
         self._comment()
         if self._reply is not None:
             self._wire.server.host.clock.set(self, self._wire.server.options.keep_alive)

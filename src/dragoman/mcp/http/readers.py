@@ -1,6 +1,6 @@
-"""The HTTP answers that carry what a session says: whole, as JSON, or a stream as Server-Sent Events.
+"""The HTTP responses that carry a session's messages: one answer as JSON, or a stream as Server-Sent Events.
 
-A quiet stream carries a comment now and then. Statuses and header fields are said here, and nowhere in the session.
+A quiet stream carries a comment now and then. Statuses and header fields are decided here, and nowhere in the session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SSE_LINES: Final[Lines] = (
 
 
 class HttpReader:
-    """One HTTP answer of a session: an `Answering`."""
+    """One HTTP response of a session: an `Answering`."""
 
     __slots__ = ("_left", "_null", "_reply", "_server", "gone", "resumed", "streams", "whole")
 
@@ -44,7 +44,7 @@ class HttpReader:
         null: bool,
         server: Serving,
     ) -> None:
-        """`null`: an error that has no id has null there."""
+        """`null`: whether an error without an id has `"id": null`."""
         self.whole = known.json
         self.streams = known.sse
         self.gone: Callable[[], None] | None = None
@@ -73,7 +73,7 @@ class HttpReader:
         self._reply.respond(202)
 
     def nothing(self) -> None:
-        """A stream without a response."""
+        """End the stream without a response."""
         self._reply.respond(200, SSE_LINES)
 
     def refused(self, refusal: Refused, id: Any = UNSET) -> None:
@@ -89,8 +89,8 @@ class HttpReader:
         return self._reply.writable
 
     def begin(self, id: str | None = None) -> None:
-        """Begin. "The server SHOULD immediately send an SSE event consisting of an event ID and an
-        empty `data` field in order to prime the client to reconnect" (basic/transports)."""
+        """Begin the stream. "The server SHOULD immediately send an SSE event consisting of an event ID and an empty
+        `data` field in order to prime the client to reconnect" (basic/transports)."""
         if self._left:
             self._gone()
             return
@@ -131,7 +131,7 @@ class HttpReader:
             self.resumed()
 
     def expired(self) -> None:
-        """The stream has been quiet for a while."""
+        """The stream was quiet for a while: send a comment."""
         self._comment()
         self._server.host.clock.set(self, self._server.options.keep_alive)
 
@@ -141,7 +141,7 @@ class HttpReader:
 
 
 def unfit(reply: Reply, message: Malformed, answers: Answers, *, null: bool = False) -> None:
-    """400 for what is no message."""
+    """400 for a body that is not a message."""
     if message.answerable:
         spoken = msgspec.structs.replace(dialect.MCP, null_id=null)
         reply.respond(400, JSON_LINES, answers.malformed(message, spoken) or b"")

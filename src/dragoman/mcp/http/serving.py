@@ -1,4 +1,4 @@
-"""What MCP's HTTP side needs of a server."""
+"""The part of a server that MCP's HTTP side uses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Serving(Protocol):
     def limits(self) -> Limits: ...
     @property
     def offered(self) -> Offer:
-        """The revisions that are spoken."""
+        """The revisions that it speaks."""
 
     @property
     def service(self) -> Service: ...
@@ -39,4 +39,4 @@ class Serving(Protocol):
     def subscriptions(self) -> Subscribed: ...
     @property
     def shared(self) -> Shared | None:
-        """What it shares with others that serve the same; None: it is alone."""
+        """The state shared with other replicas; None without a bus."""

@@ -1,4 +1,4 @@
-"""The exchange of one POST of the stateless era: its end is the answer, and the caller's going away cancels it."""
+"""The exchange of one POST of the stateless era: it ends with the answer, and is cancelled when the caller leaves."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class StatelessExchange:
             self._other(answer, refusal)
 
     def _nothing(self, refusal: Refusal | None) -> None:
-        if self._owed:  # it was cancelled, and not by its caller
+        if self._owed:  # it was cancelled, but not by its caller
             self._reply.respond(204)
         elif refusal is None:
             # "If the server accepts it, the server MUST return HTTP status code 202 Accepted with no body"
@@ -82,7 +82,7 @@ class StatelessExchange:
             self._reply.respond(status, (*JSON_LINES, *lines) if lines else JSON_LINES, answer)
 
     def stream(self, message: bytes) -> bool:
-        """Send a message ahead of the answer. False where the caller takes no stream, or reads too slowly."""
+        """Send a message ahead of the answer. False if the caller accepts no stream, or reads too slowly."""
         if self.over or not self._known.sse or not self._reply.writable:
             return False
         if not self._streams:
@@ -94,7 +94,7 @@ class StatelessExchange:
         return True
 
     def expired(self) -> None:
-        """The stream has been quiet for a while."""
+        """The stream was quiet for a while: send a comment."""
         self._comment()
         self._server.host.clock.set(self, self._server.options.keep_alive)
 
@@ -103,7 +103,7 @@ class StatelessExchange:
             self._reply.write(comment())
 
     def left(self) -> None:
-        """The caller went away: "The server MUST treat a client disconnect as cancellation" (basic/patterns)."""
+        """The caller left: "The server MUST treat a client disconnect as cancellation" (basic/patterns)."""
         self.over = True
         self._server.host.clock.drop(self)
         if self.gone is not None:

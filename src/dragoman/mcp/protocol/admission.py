@@ -1,10 +1,10 @@
 """The caller, its revision and what it can do: the handshake of the stateful era, the envelope of the
 stateless one. Pure.
 
-A request that says in `_meta` which revision it speaks is stateless, whatever came before it on its
-channel; any other belongs to the `SessionState` that `initialize` began there. `admit` is the one way in: over
-HTTP it compares the headers with the very `_meta` and params that are served, so that no message can show
-them one thing and its method another.
+A request whose `_meta` names its revision is stateless, whatever came before it on its channel; any other belongs to
+the `SessionState` that `initialize` began there. All messages go through `admit`. Over HTTP it compares the headers
+with the same `_meta` and params that are served, so that a message cannot show a proxy one thing and its method
+another.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .revisions import NEWEST_STATEFUL, REVISIONS, Revision, by_age
 from .types import CLIENT_CAPABILITIES, PROTOCOL_VERSION, ClientCapabilities, Implementation, LoggingLevel, RequestMeta
 
 LEVELS = {level: number for number, level in enumerate(get_args(LoggingLevel))}
-"""The log levels by weight, the lightest first."""
+"""The log levels by severity, the lowest first."""
 NOTHING = ClientCapabilities()
 SHOWN = 200
 """Bytes of a wrong value's JSON that an error's `received` repeats: enough to know it by, and no echo of a large one."""
@@ -36,23 +36,23 @@ _EMPTY = b"{}"
 
 
 class SessionState(Struct):
-    """What `initialize` said, for as long as the channel (over HTTP: the `Mcp-Session-Id`) lives."""
+    """The state that `initialize` began, for as long as the channel (over HTTP: the `Mcp-Session-Id`) lives."""
 
     revision: Revision
     client: Implementation
     capabilities: ClientCapabilities
     log_level: str | None = None
-    """From `logging/setLevel`; None: the client has not said."""
+    """From `logging/setLevel`; None: the client has not set it."""
     subscriptions: set[str] = msgspec.field(default_factory=set)
     """URIs of `resources/subscribe`."""
     initialized: bool = False
-    """`notifications/initialized` has come: the server may ask and tell."""
+    """`notifications/initialized` has come: the server may send requests and notifications."""
     principal: str | None = None
-    """Who was authenticated when it began."""
+    """The authenticated principal when it began."""
 
 
 class Admitted(Struct, gc=False):
-    """A message that may be served: the params of its method, and the caller."""
+    """An admitted message: the params of its method, and the caller."""
 
     row: Row
     revision: Revision
@@ -63,13 +63,13 @@ class Admitted(Struct, gc=False):
     client: Implementation | None = None
     capabilities: ClientCapabilities = NOTHING
     log_level: str | None = None
-    """The least level of log messages that the caller wants; None: it has not said."""
+    """The lowest level of log messages that the caller wants; None: it has not set one."""
     token: str | int | None = None
     """The caller's progress token."""
     session: SessionState | None = None
     principal: str | None = None
     state: Any = None
-    """What the server's lifespan gave on the event loop that the message came in on."""
+    """The value of the server's lifespan on the event loop of the message."""
 
     @property
     def method(self) -> str:
@@ -117,13 +117,13 @@ def admit(
     marks: Callable[[str], tuple[HeaderParam, ...]] = unmarked,
     methods: Mapping[str, Row] = METHODS,
 ) -> Admitted | None:
-    """What a request or notification from a client is, or None where its revision has no such method.
+    """Admit a request or notification from a client; None if its revision has no such method.
 
-    `channel`: it came on a channel of its own, not in an exchange. `headers`: those of the HTTP request that it came
-    with (names in lower case), which a stateless message has to agree with; None: it came by another wire. `marks`:
-    the parameters of a tool that headers repeat. `methods`: those that there are, by name. Raises RpcError
-    for headers that disagree (-32020), for params that do not fit (-32602, with every fault), for an envelope that lacks
-    what it must have (-32602) and for a revision that is not offered (-32022).
+    `channel`: it came on a channel of its own, not in an exchange. `headers`: those of its HTTP request (names in lower
+    case), with which a stateless message must agree; None: it came by another wire. `marks`: the parameters of a tool
+    that headers repeat. `methods`: the known methods, by name. Raises RpcError for headers that disagree (-32020), for
+    params that do not fit (-32602, with every fault), for an envelope that lacks a required member (-32602) and for a
+    revision that is not offered (-32022).
     """
     row = methods.get(message.method)
     raw = message.params
@@ -163,8 +163,8 @@ def _spoken(
     marks: Callable[[str], tuple[HeaderParam, ...]],
     channel: bool,
 ) -> Revision | None:
-    """The stateless revision that a message which cannot be served says that it speaks. Raises RpcError where it is not
-    offered, or the headers say something else."""
+    """The stateless revision that a message names, for messages that cannot be served. Raises RpcError if it is not
+    offered, or if the headers disagree."""
     version = claimed(message.params)
     if headers is not None:
         _agree(message, row, None, version, headers, marks, channel)
@@ -180,9 +180,9 @@ def _agree(
     marks: Callable[[str], tuple[HeaderParam, ...]],
     channel: bool,
 ) -> None:
-    """Raises RpcError (-32020) where the headers of a stateless message do not say what its body says.
+    """Raise RpcError (-32020) if the headers of a stateless message do not agree with its body.
 
-    `row`, `params`: None where there is no such method, or its params are not fit for it: it is not served then.
+    `row`, `params`: None if there is no such method, or its params do not fit: then the message is not served.
     """
     if channel and version is UNSET:  # it belongs to a session
         return
@@ -202,7 +202,7 @@ def _agree(
 
 
 def claimed(raw: Any) -> str | UnsetType:
-    """The revision that the `_meta` of any params names; UNSET where it names none."""
+    """The revision that the `_meta` of any params names; UNSET without one."""
     try:
         return decode(_EMPTY if raw is UNSET else raw, _Enveloped).meta.version
     except UNREADABLE:
@@ -218,7 +218,8 @@ class _Enveloped(Struct):
 
 
 def _known(version: str | UnsetType, offered: Offer) -> Revision | None:
-    """The stateless revision of this date; None where none is said. RpcError (-32022) for one that is not offered."""
+    """The stateless revision of this date; None without a date. Raises RpcError (-32022) for one that is not
+    offered."""
     if version is UNSET:
         return None
     revision = offered.stateless.get(version)
@@ -283,13 +284,13 @@ def _in_session(
 def _unbegun(
     row: Row, params: Any, raw: Any, meta: RequestMeta, offered: Offer, channel: bool, principal: str | None
 ) -> Admitted | None:
-    """Where there is no session yet, and the message belongs to no stateless revision."""
+    """Admit or refuse a message when there is no session yet and it belongs to no stateless revision."""
     if row.name == "initialize" and offered.stateful:
         return Admitted(row, negotiated(params, offered), params, raw, principal=principal)
     if row.name == "ping" and offered.stateful and channel:
         # "The client SHOULD NOT send requests other than pings before the server has responded" (basic/lifecycle)
         return Admitted(row, NEWEST_STATEFUL, params, raw, principal=principal)
-    if row.result is None:  # a notification that we do not know
+    if row.result is None:  # an unknown notification
         return None
     raise InvalidParams(*_strange(meta, offered))
 
@@ -299,7 +300,7 @@ def _levels() -> str:
 
 
 def _strange(meta: RequestMeta, offered: Offer) -> tuple[str, Any]:
-    """Words for a request that belongs to no session and does not say which revision it speaks."""
+    """The text for a request that belongs to no session and does not name its revision."""
     missing = [
         name
         for name, value in (
@@ -315,7 +316,7 @@ def _strange(meta: RequestMeta, offered: Offer) -> tuple[str, Any]:
 
 
 def negotiated(params: InitializeRequestParams, offered: Offer) -> Revision:
-    """The revision a session will have.
+    """The revision of a new session.
 
     "If the server supports the requested protocol version, it MUST respond with the same version. Otherwise [...]
     This SHOULD be the latest version supported by the server." (basic/lifecycle)
@@ -347,7 +348,7 @@ def _meta_apart(row: Row, raw: Any) -> RequestMeta:
 
 
 def _unfit(row: Row, raw: Any, error: Exception) -> InvalidParams:
-    """Every fault, field by field: the decoder stops at the first."""
+    """Raise every fault, field by field: the decoder stops at the first."""
     faults: list[dict[str, Any]] = []
     try:
         members = decode(_EMPTY if raw is UNSET else raw, dict[str, Raw])
@@ -370,7 +371,7 @@ def _unfit(row: Row, raw: Any, error: Exception) -> InvalidParams:
 
 
 def _shown(value: Raw) -> Any:
-    """A value as a fault shows it: whole while it is short, else the beginning of its JSON text."""
+    """A value as a fault shows it: complete if it is short, otherwise the beginning of its JSON text."""
     text = bytes(value)
     return value if len(text) <= SHOWN else text[:SHOWN].decode("utf-8", "ignore") + "..."
 

@@ -1,4 +1,4 @@
-"""How MCP says what JSON-RPC leaves open: cancelling, progress, and our own refusals. Pure.
+"""MCP's conventions for what JSON-RPC leaves open: cancelling, progress, and our own refusals. Pure.
 
 The revisions share one vocabulary. Of the codes, -32000 to -32019 should not be used at all and
 -32020 to -32099 belong to the specification (2026's basic/index, "Error Codes"), so our own
@@ -36,10 +36,10 @@ MCP: Final = Dialect(
         "cancelled": INTERNAL_ERROR,
     },
 )
-"""What a peer speaks until its revision is known, and in the stateless era."""
+"""The dialect of a peer until its revision is known, and in the stateless era."""
 
 
 @cache
 def of(revision: Revision) -> Dialect:
-    """What peers of a revision speak."""
+    """The dialect of a revision."""
     return msgspec.structs.replace(MCP, null_id=revision.null_error_id, batches=revision.batches)

@@ -1,9 +1,9 @@
-"""Values of `types` and `params` to JSON and back, each revision getting what it knows. Pure.
+"""Encodes values of `types` and `params` for a revision, and decodes them. Pure.
 
-`fit` makes of a value what a revision knows of it, at any depth: members it has not are left out,
-blocks it has not become text that says so, and what it requires must be there. What has to be done
-is worked out once for each type and revision; where nothing has, the value goes to msgspec as it is.
-Free members (`_meta`, JSON Schemas, structured content) are the caller's and stay as they are.
+`fit` reduces a value to what a revision knows, at any depth: unknown members are left out,
+unknown blocks become text that says so, and required members must be set. The steps are
+worked out once for each type and revision; if there are none, the value goes to msgspec as it is.
+Free members (`_meta`, JSON Schemas, structured content) belong to the caller and stay as they are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 READERS: dict[Any, Callable[[bytes | Raw], Any]] = {}
 """What `reader` made, by type: for those who look one up with each message."""
 _fits: tuple[dict[type, Fit | None], ...] = tuple({} for _ in REVISIONS)
-"""By `Revision.order` and type; None: this revision knows it whole."""
+"""By `Revision.order` and type; None: the revision knows all of it."""
 
 
 def encode(value: Any, revision: Revision) -> bytes:
@@ -38,7 +38,7 @@ def encode(value: Any, revision: Revision) -> bytes:
 
 
 def fit(value: T, revision: Revision) -> T:
-    """`value` as `revision` knows it: the same object when it knows all of it, else a copy without the rest.
+    """`value` as `revision` knows it: the same object if it knows all of it, otherwise a reduced copy.
 
     Lists and dicts are taken as they are: hand in the Struct they stand in. Raises LocalError as `encode`.
     """
@@ -88,13 +88,13 @@ def requires(hint: Any, revision: Revision) -> bool:
 
 
 def _older(hint: Any, revision: Revision) -> Fit | None:
-    """What a value goes through first where the revision is older than its present form."""
+    """The conversion for revisions older than the value's present form."""
     before, change = _extra(hint).get("older", (None, None))
     return cast(Fit, change) if before is not None and not revision.within(before) else None
 
 
 class _Step(Struct, frozen=True):
-    """What is to be done about one member; `gone`: it is left out."""
+    """The step for one member; `gone`: it is left out."""
 
     name: str
     gone: bool

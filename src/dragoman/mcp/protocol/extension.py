@@ -1,8 +1,8 @@
-"""What an extension of MCP declares, one value for both ends. Pure.
+"""The declaration of an MCP extension, one value for both ends. Pure.
 
 An extension has a name and settings, which both ends put into `capabilities.extensions`; it may add methods, and values
-of `resultType` (2026-07-28's basic/versioning, "Extension Negotiation"; basic/index, "ResultType"). What it *does* is
-the server's and the client's: see `server.extensions` and `client.extensions`.
+of `resultType` (2026-07-28's basic/versioning, "Extension Negotiation"; basic/index, "ResultType"). Its functions are
+given to the server and the client: see `server.extensions` and `client.extensions`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*/[A-Za-z0-9](?:[A-Za-z0-9._-
 class Extension(Struct, frozen=True, kw_only=True):
     """What an extension declares.
 
-    Raises LocalError for a name without a prefix ("com.example/echo" has one), for methods that the protocol has itself,
-    and for the protocol's own values of `resultType`.
+    Raises LocalError for a name without a prefix ("com.example/echo" has one), for methods that the protocol has
+    itself, and for the protocol's own values of `resultType`.
     """
 
     name: str
     """"Extension identifiers MUST follow the `_meta` key naming rules, with a mandatory prefix"."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What stands under its name in `capabilities.extensions`; an object that JSON can say."""
+    """Its value under its name in `capabilities.extensions`; an object that JSON can hold."""
     methods: tuple[Row, ...] = ()
-    """Methods that it adds, in the revisions that their rows say."""
+    """Methods that it adds, in the revisions of their rows."""
     results: Mapping[str, type[Struct]] = field(default_factory=dict)
-    """Values of `resultType` that it adds, and what such a result is."""
+    """Values of `resultType` that it adds, with the types of such results."""
 
     def __post_init__(self) -> None:
         if _NAME.fullmatch(self.name) is None:
@@ -60,7 +60,7 @@ def _has(kind: type[Struct] | None, what: str, *names: str) -> None:
 
 
 class Extensions:
-    """Those of one server or client. `methods`: the protocol's and theirs, by name."""
+    """The extensions of one server or client. `methods`: the protocol's and theirs, by name."""
 
     def __init__(self, those: Iterable[Extension] = ()) -> None:
         self.all: tuple[Extension, ...] = tuple(those)

@@ -5,8 +5,8 @@ Rules:
 - `MCP-Protocol-Version` repeats the revision that `_meta` names, `Mcp-Method` the method, `Mcp-Name` the name or
   URI, and `Mcp-Param-{name}` each argument whose property in the tool's input schema has `x-mcp-header: {name}`.
   Names of headers are compared without regard to case, values with it.
-- A value that is no plain ASCII is carried as `=?base64?...?=`; decoding is strict.
-- Here is only what both ends compare; which status and error a mismatch becomes is the transport's.
+- A value that is not plain ASCII is carried as `=?base64?...?=`; decoding is strict.
+- This module only compares; the transport chooses the status and error of a mismatch.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class HeaderParam(Struct, frozen=True):
 def marked(schema: Any) -> tuple[HeaderParam, ...]:
     """The marked parameters of a tool's input schema, in its order.
 
-    Raises ValueError, saying why, when an annotation breaks the rules ("Schema Extension"): then clients must
-    not offer the tool, and a server does not take it.
+    Raises ValueError with the reason when an annotation breaks the rules ("Schema Extension"): then clients must
+    not offer the tool, and a server refuses it.
     """
     found: list[HeaderParam] = []
     for path, allowed, part in _parts(schema):
@@ -114,13 +114,13 @@ _ONES = (
 
 
 def _parts(schema: Any) -> Iterator[tuple[tuple[str, ...], bool, dict[str, Any]]]:
-    """Every schema in a schema: the path of properties to it, and whether nothing else was on the way."""
+    """Every schema in a schema: the path of properties to it, and whether the path has only properties."""
     todo: list[tuple[tuple[str, ...], bool, Any]] = [((), True, schema)]
     while todo:
         path, plain, part = todo.pop()
         if not isinstance(part, dict):
             continue
-        # the root is no property
+        # the root is not a property
         yield path, plain and bool(path), part
         if len(path) > _DEEPEST:
             raise ValueError(f"the schema is more than {_DEEPEST} levels deep")
@@ -142,7 +142,7 @@ def _parts(schema: Any) -> Iterator[tuple[tuple[str, ...], bool, dict[str, Any]]
 
 
 def encode_value(value: str) -> str:
-    """A text as a header's value: itself, or `=?base64?...?=` where it could not be carried or would be mistaken."""
+    """A text as a header's value: itself, or `=?base64?...?=` if it cannot be carried or would be misread."""
     if (
         _PLAIN.fullmatch(value) is not None
         and value == value.strip(" \t")
@@ -153,9 +153,9 @@ def encode_value(value: str) -> str:
 
 
 def decode_value(value: str) -> str:
-    """The text that a header's value carries; white space around it is not part of it.
+    """The text that a header's value carries, without white space around it.
 
-    Raises ValueError, saying why, for characters no value may have and for base64 that is none.
+    Raises ValueError with the reason for characters that a value may not have and for invalid base64.
     """
     value = value.strip(" \t")
     if _PLAIN.fullmatch(value) is None:
@@ -170,7 +170,7 @@ def decode_value(value: str) -> str:
 
 
 def _text(value: Any) -> str | None:
-    """An argument as a header says it; None for what has no header: null, what is absent, what is no primitive."""
+    """An argument in the form of a header; None if it has no header: null, absent, or not a primitive."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -216,9 +216,9 @@ def mirror(
 
 
 def check_version(version: str | UnsetType, headers: Mapping[str, str]) -> str | None:
-    """Why `MCP-Protocol-Version` is not the `version` that the body's `_meta` names; None when it is.
+    """Why `MCP-Protocol-Version` does not agree with the `version` that the body's `_meta` names; None if it does.
 
-    UNSET: the body names none, which is not a matter of headers. That the header is there is checked all the same.
+    UNSET: the body names none, which is not checked here. That the header is present is checked anyway.
     """
     header = headers.get(VERSION)
     # "Every POST request to the MCP endpoint MUST include an `MCP-Protocol-Version` header", and "The header value
@@ -237,11 +237,11 @@ def check(
     parameters: tuple[HeaderParam, ...],
     headers: Mapping[str, str],
 ) -> str | None:
-    """Why a request's headers (names in lower case) do not agree with its body; None when they do.
+    """Why a request's headers (names in lower case) do not agree with its body; None if they do.
 
-    `name`: the params' name or URI; None where the method has none. `parameters`: what the tool marks.
-    A header that came twice is expected joined by ", ", and then agrees with nothing. `Mcp-Param-*` headers that
-    name no marked parameter are not looked at.
+    `name`: the params' name or URI; None if the method has none. `parameters`: the marked parameters of the tool.
+    A header that came twice is joined by ", ", and then agrees with nothing. `Mcp-Param-*` headers that
+    name no marked parameter are ignored.
     """
     if headers.get(METHOD) != method and (fault := _compared("Mcp-Method", headers.get(METHOD), method, False)):
         return fault

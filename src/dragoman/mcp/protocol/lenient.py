@@ -1,7 +1,7 @@
-"""Results of servers that write null where they have nothing to say.
+"""Decodes results of servers that write null for absent members.
 
-Optional members are absent or have a value, says every schema, and many a server writes `"nextCursor": null`, `"title":
-null`. Where a result does not fit as it stands it is read once more without such nulls; where null is a value (in
+In every schema optional members are absent or have a value, but many servers write `"nextCursor": null`,
+`"title": null`. A result that does not fit is decoded once more without such nulls; where null is a value (in
 `_meta`, schemas, structured content) it stays.
 """
 

@@ -1,7 +1,7 @@
 """Every method of MCP: one row each, and the error codes of the protocol. Pure.
 
-A row says what the params and the result are, who sends it, in which revisions, and whether it may ask and be kept. An
-extension adds rows of its own (`extension`): a server and a client each have a table, which these rows begin.
+A row has the types of the params and the result, the direction, the revisions, and whether it may ask and be cached. An
+extension adds rows of its own (`extension`): a server and a client each have a table that begins with these rows.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .revisions import R2024_11, R2025_06, R2025_11, R2026_07, Revision
 Direction: TypeAlias = Literal["client", "server", "both"]
 
 HEADER_MISMATCH: Final = -32020
-"""HTTP headers and body disagree, or a header that must be there is not."""
+"""HTTP headers and body disagree, or a required header is missing."""
 MISSING_CAPABILITY: Final = -32021
 """The client did not declare what the request needs; `MissingRequiredClientCapabilityData`."""
 UNSUPPORTED_VERSION: Final = -32022
-"""This revision is not spoken here; `UnsupportedProtocolVersionData`."""
+"""The server does not speak this revision; `UnsupportedProtocolVersionData`."""
 RESOURCE_NOT_FOUND: Final = -32002
 """Stateful revisions only; see `Revision.missing_resource`."""
 URL_ELICITATION_REQUIRED: Final = -32042
@@ -33,7 +33,7 @@ DEFINED_CODES: Final[dict[int, str]] = {
     UNSUPPORTED_VERSION: "Unsupported protocol version",
     URL_ELICITATION_REQUIRED: "URL elicitation required",
 }
-"""What the protocol itself says with codes of the reserved range; no other code may use them."""
+"""Codes of the reserved range that the protocol itself defines; no other of them may be used."""
 
 # basic/index, "Error Codes": -32000 to -32019: "new implementations SHOULD NOT use codes from this sub-range at
 # all"; -32020 to -32099: "Implementations MUST NOT emit any code from this sub-range that is not defined by this
@@ -48,14 +48,14 @@ class Row(Struct, frozen=True):
     name: str
     params: type[Struct]
     result: type[Struct] | None = None
-    """What answers it; None: a notification."""
+    """The type of the result; None: a notification."""
     direction: Direction = "client"
-    """Who sends it."""
+    """Which side sends it."""
     since: Revision = R2024_11
     until: Revision = R2026_07
     """The first and the last revision that have it."""
     cacheable: bool = False
-    """The result says how long it may be kept, in revisions that have that."""
+    """The result says how long it may be cached, in revisions that have that."""
     ask: bool = False
     """It may be answered by `InputRequiredResult` where servers may not call."""
     named: Literal["name", "uri"] | None = None
@@ -72,7 +72,7 @@ _LIFE: Final = (
     Row("ping", p.RequestParams, p.EmptyResult, direction="both", until=R2025_11),
     Row("server/discover", p.RequestParams, p.DiscoverResult, since=R2026_07, cacheable=True),
     Row("notifications/cancelled", p.CancelledNotificationParams, direction="both"),
-    # Where servers send no requests, only they tell progress.
+    # Where servers send no requests, only servers report progress.
     Row("notifications/progress", p.ProgressNotificationParams, direction="both"),
 )
 
@@ -107,7 +107,7 @@ _SERVER: Final = (
     Row("prompts/list", p.PaginatedRequestParams, p.ListPromptsResult, cacheable=True),
     Row("prompts/get", p.GetPromptRequestParams, p.GetPromptResult, ask=True, named="name"),
     Row("notifications/prompts/list_changed", p.NotificationParams, direction="server"),
-    # The oldest revision has the method and no word for the capability.
+    # The oldest revision has the method but not the capability.
     Row("completion/complete", p.CompleteRequestParams, p.CompleteResult),
     Row("logging/setLevel", p.SetLevelRequestParams, p.EmptyResult, until=R2025_11),
     Row("notifications/message", p.LoggingMessageNotificationParams, direction="server"),
@@ -121,7 +121,7 @@ _SERVER: Final = (
 )
 
 _CLIENT: Final = (
-    # In the newest revision these three are no methods but questions inside `input_required`.
+    # In the newest revision these three are not methods but questions inside `input_required`.
     Row(
         "sampling/createMessage",
         p.CreateMessageRequestParams,

@@ -1,6 +1,6 @@
-"""What the messages of MCP carry, once: the params and the result of every method, and the data of errors. Pure.
+"""The params and the result of every method of MCP, and the data of errors. Pure.
 
-How a field tells its history, and what the members mean that are kept verbatim, is in `types`.
+`types` explains how a field states its history, and which members are kept verbatim.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ class NotificationParams(Struct, frozen=True, rename="camel"):
 
 
 class EmptyResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Done, and nothing to say."""
+    """An empty result."""
 
     result_type: Annotated[str, SINCE_2026_07] = COMPLETE
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
 
 
 class InitializeRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The first words of a stateful client."""
+    """The params of `initialize`."""
 
     protocol_version: str
     capabilities: ClientCapabilities
@@ -89,7 +89,7 @@ class InitializeRequestParams(Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class InitializeResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The revision the session will have, and who serves it."""
+    """The revision of the session, and the server's description."""
 
     protocol_version: str
     capabilities: ServerCapabilities
@@ -99,7 +99,8 @@ class InitializeResult(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DiscoverResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a stateless server speaks and can. `ttl_ms`: how long a client may keep it, in milliseconds."""
+    """The revisions and capabilities of a stateless server. `ttl_ms`: how long a client may cache it, in
+    milliseconds."""
 
     supported_versions: list[str]
     capabilities: ServerCapabilities
@@ -142,7 +143,8 @@ class CallToolRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CallToolResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a tool said; `is_error`: that it failed. `structured_content`: any JSON value, an object to older peers."""
+    """The result of a tool; `is_error`: the tool failed. `structured_content`: any JSON value, an object for older
+    peers."""
 
     content: list[ContentBlock]
     structured_content: Annotated[Any, Meta(extra={"since": R2025_06, "older": (R2026_07, object_only)})] = UNSET
@@ -152,7 +154,7 @@ class CallToolResult(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def text(self) -> str:
-        """Its text blocks, a line each."""
+        """Its text blocks, one per line."""
         return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
 
 
@@ -188,7 +190,7 @@ class ReadResourceRequestParams(Struct, frozen=True, kw_only=True, rename="camel
 
 
 class ReadResourceResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is in the resource, and perhaps in those under it."""
+    """The contents of the resource, and perhaps of resources below it."""
 
     contents: list[ResourceContents]
     result_type: Annotated[str, SINCE_2026_07] = COMPLETE
@@ -198,14 +200,14 @@ class ReadResourceResult(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SubscribeRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which resource's changes the client wants to hear of."""
+    """The resource whose changes the client wants."""
 
     uri: str
     meta: RequestMeta | UnsetType = field(default=UNSET, name="_meta")
 
 
 class UnsubscribeRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which resource's changes the client no longer wants to hear of."""
+    """The resource whose changes the client no longer wants."""
 
     uri: str
     meta: RequestMeta | UnsetType = field(default=UNSET, name="_meta")
@@ -257,20 +259,20 @@ class ResourceTemplateReference(Struct, frozen=True, rename="camel", tag_field="
 
 
 class CompletionArgument(Struct, frozen=True, rename="camel"):
-    """The argument that is being written, and what stands there so far."""
+    """The argument that is being typed, and its text so far."""
 
     name: str
     value: str
 
 
 class CompletionContext(Struct, frozen=True, rename="camel"):
-    """The arguments that are already there."""
+    """The arguments that are already given."""
 
     arguments: dict[str, str] | UnsetType = UNSET
 
 
 class CompleteRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What could this argument become?"""
+    """Ask for values of an argument."""
 
     ref: PromptReference | ResourceTemplateReference
     argument: CompletionArgument
@@ -287,7 +289,7 @@ class Completion(Struct, frozen=True, rename="camel"):
 
 
 class CompleteResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What an argument could become."""
+    """Values for an argument."""
 
     completion: Completion
     result_type: Annotated[str, SINCE_2026_07] = COMPLETE
@@ -295,7 +297,8 @@ class CompleteResult(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SetLevelRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """From which level on the client wants log messages. Any text: an unknown level is answered, not undecodable."""
+    """The lowest level of log messages that the client wants. Any text is decoded; an unknown level is answered with an
+    error."""
 
     level: str
     meta: RequestMeta | UnsetType = field(default=UNSET, name="_meta")
@@ -321,7 +324,7 @@ class CreateMessageRequestParams(Struct, frozen=True, kw_only=True, rename="came
 
 
 class CreateMessageResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the model said. `stop_reason`: "endTurn", "stopSequence", "maxTokens", "toolUse" or the provider's word."""
+    """The model's answer. `stop_reason`: "endTurn", "stopSequence", "maxTokens", "toolUse" or the provider's own."""
 
     role: Role
     content: Annotated[
@@ -361,7 +364,7 @@ class ElicitRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ElicitResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the user did; `content`: the filled form when one was accepted."""
+    """The user's decision; `content`: the filled form if it was accepted."""
 
     action: ElicitAction
     content: dict[str, str | int | float | bool | list[str] | None] | UnsetType = UNSET
@@ -392,11 +395,12 @@ class ElicitRequest(Struct, frozen=True, rename="camel", tag_field="method", tag
 InputRequest: TypeAlias = CreateMessageRequest | ListRootsRequest | ElicitRequest
 InputRequests: TypeAlias = dict[str, InputRequest]
 InputResponse: TypeAlias = CreateMessageResult | ListRootsResult | ElicitResult
-"""Which of them an answer is follows from the question with its key."""
+"""The type of an answer follows from the question with its key."""
 
 
 class InputRequiredResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Not an answer yet: the client answers the questions and asks again, with the state it got. One at least is set."""
+    """Not an answer yet: the client answers the questions and calls again, with the state. At least one of the two is
+    set."""
 
     input_requests: InputRequests | UnsetType = UNSET
     request_state: str | UnsetType = UNSET
@@ -408,7 +412,7 @@ class InputRequiredResult(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SubscriptionFilter(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a listener wants to hear of, or will. `resource_subscriptions`: URIs."""
+    """The changes that a subscriber wants, or will get. `resource_subscriptions`: URIs."""
 
     tools_list_changed: bool | UnsetType = UNSET
     prompts_list_changed: bool | UnsetType = UNSET
@@ -417,7 +421,7 @@ class SubscriptionFilter(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SubscriptionsListenRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Tell me of these from now on."""
+    """The changes that the client wants from now on."""
 
     notifications: SubscriptionFilter
     meta: Annotated[RequestMeta | UnsetType, REQUIRED_SINCE_2026_07] = field(default=UNSET, name="_meta")
@@ -431,7 +435,7 @@ class SubscriptionsListenResult(Struct, frozen=True, kw_only=True, rename="camel
 
 
 class SubscriptionsAcknowledgedNotificationParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The first words on a subscription: what will be told. `meta` has SUBSCRIPTION_ID."""
+    """The first message of a subscription: the changes that will be notified. `meta` has SUBSCRIPTION_ID."""
 
     notifications: SubscriptionFilter
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
@@ -448,7 +452,7 @@ class CancelledNotificationParams(Struct, frozen=True, kw_only=True, rename="cam
 
 
 class ProgressNotificationParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far a request has come; `progress` always grows."""
+    """The progress of a request; `progress` always grows."""
 
     progress_token: ProgressToken
     progress: Number
@@ -474,7 +478,7 @@ class ResourceUpdatedNotificationParams(Struct, frozen=True, kw_only=True, renam
 
 
 class ElicitationCompleteNotificationParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The user has done what the URL was for."""
+    """The user has finished at the URL."""
 
     elicitation_id: str
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
@@ -484,19 +488,19 @@ class ElicitationCompleteNotificationParams(Struct, frozen=True, kw_only=True, r
 
 
 class UnsupportedProtocolVersionData(Struct, frozen=True, rename="camel"):
-    """Of UNSUPPORTED_VERSION: what would do, and what was asked for."""
+    """For UNSUPPORTED_VERSION: the supported revisions, and the requested one."""
 
     supported: list[str]
     requested: str
 
 
 class MissingRequiredClientCapabilityData(Struct, frozen=True, rename="camel"):
-    """Of MISSING_CAPABILITY: what the client must declare for this request."""
+    """For MISSING_CAPABILITY: what the client must declare for this request."""
 
     required_capabilities: ClientCapabilities
 
 
 class URLElicitationRequiredData(Struct, frozen=True, rename="camel"):
-    """Of URL_ELICITATION_REQUIRED: where the user must go first."""
+    """For URL_ELICITATION_REQUIRED: the URLs that the user must open first."""
 
     elicitations: list[ElicitRequestParams]

@@ -1,4 +1,4 @@
-"""A result on its way out: encoded for the caller's revision, and stamped where that wants it. Pure.
+"""Encodes a result for the caller's revision, and stamps it if the revision wants that. Pure.
 
 "Servers SHOULD include `io.modelcontextprotocol/serverInfo` in every result's `_meta`" (2026's
 basic/index): the stamp is made once per server and spliced in front, so that it costs nothing.
@@ -17,7 +17,7 @@ from .types import SERVER_INFO, Implementation
 
 
 class Stamp(Struct, frozen=True):
-    """Who answers, ready to be put into results."""
+    """The server's description, ready to be put into results."""
 
     info: Implementation
     prefix: bytes
@@ -33,7 +33,7 @@ def stamp(info: Implementation) -> Stamp:
 def finish(result: Any, revision: Revision, stamp: Stamp, kind: str | None = None) -> Raw:
     """A result as JSON text for this revision. `kind`: its `resultType`, where its type does not say it.
 
-    Raises LocalError for what the revision cannot say.
+    Raises LocalError for a value that the revision cannot express.
     """
     if revision.stateful:
         return Raw(encode(result, revision))

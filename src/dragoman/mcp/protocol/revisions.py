@@ -1,7 +1,7 @@
 """The revisions of MCP: one record each, which says what a revision can do. Pure.
 
-This is the one place that knows dates. Everything else asks a `Revision`
-(`revision.server_calls`, `revision.resumable`), never what date it has.
+Only this module knows dates. Other code asks a `Revision`
+(`revision.server_calls`, `revision.resumable`), never for its date.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Revision(Struct, frozen=True, kw_only=True):
     order: int
     """0 for the oldest; greater is newer."""
     stateful: bool
-    """It begins with `initialize`; what was said there holds for the whole session."""
+    """It begins with `initialize`, which holds for the whole session."""
     server_calls: bool
     """The server may send requests of its own; where not, it answers `input_required`."""
     batches: bool = False
@@ -32,7 +32,7 @@ class Revision(Struct, frozen=True, kw_only=True):
     routing_headers: bool = False
     """Clients mirror method, name and marked arguments into HTTP headers, and servers compare."""
     resumable: bool = False
-    """A broken SSE stream is taken up again by `Last-Event-ID`."""
+    """A broken SSE stream can be resumed by `Last-Event-ID`."""
     primed: bool = False
     """An SSE stream begins with an event that has an id and no data, so that the server may close it and be polled."""
     null_error_id: bool = False
@@ -42,7 +42,7 @@ class Revision(Struct, frozen=True, kw_only=True):
     structured: bool = True
     """Clients know `structuredContent`."""
     elicitation_modes: bool = False
-    """A client declares elicitation by form and by URL apart; before there are forms alone."""
+    """A client declares elicitation by form and by URL separately; before, there are only forms."""
     rich_forms: bool = False
     """Forms have choices of several, defaults of every kind, and name their dialect."""
     form_patterns: bool = False
@@ -50,14 +50,14 @@ class Revision(Struct, frozen=True, kw_only=True):
     sampling_tools: bool = False
     """A sampling may have tools, and several blocks in one message; `sampling.context` is a capability of its own."""
     structured_values: bool = False
-    """`structuredContent` and `outputSchema` may be of any JSON value; elsewhere of objects alone."""
+    """`structuredContent` and `outputSchema` may have any JSON value; otherwise only objects."""
     missing_resource: int = -32602
-    """The code of the error for a resource that is not there."""
+    """The code of the error for an unknown resource."""
     url_elicitation_error: bool = False
     """A call may fail with -32042 to send the user to a URL first."""
 
     def within(self, since: Revision | None, until: Revision | None = None) -> bool:
-        """Whether it is one of those from `since` to `until`, both included; None: no bound there."""
+        """Whether it is in the range from `since` to `until`, both included; None: no bound."""
         return (since is None or since.order <= self.order) and (until is None or self.order <= until.order)
 
 

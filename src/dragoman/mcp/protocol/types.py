@@ -1,8 +1,8 @@
-"""Every type of MCP, once, as data: what crosses the wire and in which revisions. Pure.
+"""Every type of MCP, once: its wire form, and the revisions that have it. Pure.
 
 The names are those of the official schema of the newest revision (of the last one that had it where a
 type has left). Attributes are snake_case, members on the wire camelCase, and `_meta` is `meta`. What
-may be absent is `UNSET` when it is. A field's history stands on the field, as `msgspec.Meta.extra`:
+may be absent is `UNSET` when it is. A field's history is in its `msgspec.Meta.extra`:
 
 * `since`, `until`: the first and the last revision that know it; absent: as long as its type;
 * `required_since`: it may be UNSET here, but not on the wire from that revision on;
@@ -15,7 +15,7 @@ not here. Free members (`_meta`, JSON Schemas, arguments, structured content) ar
 Where the schema has variants without a tag, one type holds them all (`ResourceContents`,
 `params.ElicitRequestParams`, `PrimitiveSchema`) and its text says which members go together.
 
-This module has what the messages are about; `params` has the messages' params and results themselves.
+This module has the objects of the protocol; `params` has the messages' params and results.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def object_only(value: Any) -> Any:
 
 
 def _object_schema(value: Free) -> Any:
-    """Older output schemas describe an object; another one cannot be told."""
+    """Older output schemas describe an object; another one cannot be expressed."""
     return _plain_schema(value) if value.get("type") == "object" else UNSET
 
 
@@ -130,7 +130,7 @@ class ElicitationCapability(Struct, frozen=True, rename="camel"):
 
 
 class ClientCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a client can: in `initialize` for the session, in each request's `_meta` for that request."""
+    """A client's capabilities: in `initialize` for the session, in each request's `_meta` for that request."""
 
     experimental: Free | UnsetType = UNSET
     roots: RootsCapability | UnsetType = UNSET
@@ -160,7 +160,7 @@ class ToolsCapability(Struct, frozen=True, rename="camel"):
 
 
 class ServerCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a server can."""
+    """A server's capabilities."""
 
     experimental: Free | UnsetType = UNSET
     logging: Free | UnsetType = UNSET
@@ -175,7 +175,7 @@ class ServerCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
 class RequestMeta(Struct, frozen=True, kw_only=True, rename="camel"):
     """`_meta` of a request, as far as the protocol reads it (RequestMetaObject).
 
-    All optional and `log_level` any text: what a revision wants is admission's to say, not decoding's.
+    All are optional and `log_level` is any text: admission checks what a revision requires, not the decoder.
     """
 
     progress_token: ProgressToken | UnsetType = UNSET
@@ -238,7 +238,7 @@ class AudioContent(Struct, frozen=True, rename="camel", tag_field="type", tag="a
 
 
 class ResourceContents(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is in a resource: `text`, or `blob` in base64; one of them (TextResourceContents, BlobResourceContents)."""
+    """The contents of a resource: either `text`, or `blob` in base64 (TextResourceContents, BlobResourceContents)."""
 
     uri: str
     mime_type: str | UnsetType = UNSET
@@ -254,7 +254,7 @@ class ResourceContents(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class EmbeddedResource(Struct, frozen=True, rename="camel", tag_field="type", tag="resource"):
-    """A resource with what is in it."""
+    """A resource with its contents."""
 
     type: ClassVar[Literal["resource"]] = "resource"
     resource: ResourceContents
@@ -281,7 +281,7 @@ ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLi
 
 
 class ToolUseContent(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="tool_use"):
-    """A model wants a tool called."""
+    """A model asks for a call of a tool."""
 
     type: ClassVar[Literal["tool_use"]] = "tool_use"
     id: str
@@ -291,7 +291,7 @@ class ToolUseContent(Struct, frozen=True, kw_only=True, rename="camel", tag_fiel
 
 
 class ToolResultContent(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="tool_result"):
-    """What the tool said to a model's `tool_use`, by its id."""
+    """The tool's answer to a model's `tool_use`, by its id."""
 
     type: ClassVar[Literal["tool_result"]] = "tool_result"
     tool_use_id: str
@@ -309,11 +309,11 @@ BORN: Final[dict[type[Struct], Revision]] = {
     ToolUseContent: R2025_11,
     ToolResultContent: R2025_11,
 }
-"""The blocks that came later than the unions they stand in; the others are as old as MCP."""
+"""The blocks that are newer than their unions; the others are as old as MCP."""
 
 
 def stand_in(block: Struct) -> TextContent | None:
-    """The text that tells a peer of a revision without this kind of block what was there; None when nothing can."""
+    """The text that replaces a block for a revision without its kind; None if no text can."""
     if isinstance(block, ResourceLink):
         about = f" ({block.description})" if block.description else ""
         return TextContent(f"{block.title or block.name}: {block.uri}{about}", block.annotations)
@@ -429,7 +429,7 @@ class ModelHint(Struct, frozen=True, rename="camel"):
 
 
 class ModelPreferences(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which model would do; the priorities are 0 to 1."""
+    """Preferences for the choice of a model; the priorities are 0 to 1."""
 
     hints: list[ModelHint] | UnsetType = UNSET
     cost_priority: Number | UnsetType = UNSET
@@ -454,7 +454,7 @@ class SamplingMessage(Struct, frozen=True, rename="camel"):
 
 
 class EnumOption(Struct, frozen=True, rename="camel"):
-    """A choice with the words to show for it."""
+    """A choice with the title to show for it."""
 
     const: str
     title: str

@@ -1,4 +1,4 @@
-"""URI templates (RFC 6570), from a URI back to the values in it. Pure.
+"""URI templates (RFC 6570), matched against URIs to get the values of their names. Pure.
 
 Rules:
 
@@ -7,9 +7,9 @@ Rules:
   `{+a}`, `{/a*}` and `{#a}` take more. Names in `{?...}` and `{&...}` may be absent, in any order; all others
   must be there and have at least one character. Where a URI can be cut in several ways, the first names take
   as much as they can.
-- No value leaves its place ("Servers MUST sanitize file paths to prevent directory traversal attacks", resources):
-  after decoding it has no ".." segment, backslash or NUL, and begins with no "/" that makes it an absolute path.
-- Matching takes time proportional to the URI: nothing is tried twice, no pattern can be made to backtrack.
+- A value cannot leave its place ("Servers MUST sanitize file paths to prevent directory traversal attacks", resources):
+  after decoding it has no ".." segment, backslash or NUL, and does not begin with a "/" that makes it an absolute path.
+- Matching takes time proportional to the URI: nothing is tried twice, so no pattern can cause backtracking.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BETWEEN: Final = {"": ",", "+": ",", "#": ",", ".": ".", "/": "/", ";": ";", "?"
 
 
 class Variable(Struct, frozen=True):
-    """One name of an expression. `explode`: `*`; `longest`: the number after `:`, 0 for none."""
+    """One name of an expression. `explode`: `*`; `longest`: the number after `:`, 0 without one."""
 
     name: str
     explode: bool
@@ -55,7 +55,7 @@ class Variable(Struct, frozen=True):
 
 
 class Expression(Struct, frozen=True):
-    """What stands between braces."""
+    """The text between braces."""
 
     way: Way
     variables: tuple[Variable, ...]
@@ -79,7 +79,7 @@ class Template(Struct, frozen=True):
     names: tuple[str, ...]
     """Of its variables, in order, each once."""
     optional: frozenset[str]
-    """Those a URI may lack."""
+    """Those that a URI may lack."""
     rank: tuple[int, ...]
     """Sorts the more specific template first, where two match one URI."""
     pieces: tuple[_Piece, ...]
@@ -88,10 +88,10 @@ class Template(Struct, frozen=True):
     marked: bool
     """The query begins with "?"; else it goes on with "&"."""
     lead: str
-    """What every URI of it begins with."""
+    """The prefix of every URI of the template."""
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """The value of each name the URI has, or None when it is none of this template's."""
+        """The value of each name in the URI, or None when the URI does not match."""
         if not uri.startswith(self.lead) or len(uri) > LONGEST:
             return None
         found: dict[str, str] = {}
@@ -129,7 +129,7 @@ def _run(kind: str) -> re.Pattern[str]:
 
 
 def parse(text: str) -> Template:
-    """Read a template. LocalError, saying what is wrong, for what RFC 6570 does not allow or nothing can match."""
+    """Parse a template. Raises LocalError with the reason for what RFC 6570 does not allow or nothing can match."""
     parts: list[str | Expression] = []
     end = 0
     for found in re.finditer(_EXPRESSION, text):
@@ -244,7 +244,8 @@ def _cut(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str]] | Non
 
 
 def _cut_several(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str]] | None:
-    """From the end: at which places could what is left begin? Then from the front, each value as long as it can be."""
+    """From the end, find the positions at which the rest can begin. Then from the front, take each value as long as
+    possible."""
     places = [bytearray(len(uri) + 1) for _ in range(len(pieces) + 1)]
     places[-1][len(uri)] = 1
     for index in range(len(pieces) - 1, -1, -1):
@@ -276,7 +277,7 @@ def _cut_several(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str
 
 
 def _decoded(value: str, rooted: bool) -> str | None:
-    """A value without its percent signs; None for one that leaves its place or is no text."""
+    """A percent-decoded value; None for one that leaves its place or is not text."""
     if "%" in value:
         if re.search(_BAD_PERCENT, value):
             return None
@@ -294,14 +295,14 @@ def _decoded(value: str, rooted: bool) -> str | None:
 
 
 def _taken(found: dict[str, str], name: str, value: str | None, longest: int) -> bool:
-    """Note a value; False when it is none, too long, or another one has that name."""
+    """Store a value; False if it is invalid, too long, or another one has that name."""
     return value is not None and not (longest and len(value) > longest) and found.setdefault(name, value) == value
 
 
 def above(uri: str) -> Iterator[str]:
-    """The URI, and those that it is below of: `x://a` and `x://a/` of `x://a/b`, `x://a` of `x://a?b` and `x://a#b`.
+    """The URI and its ancestors: `x://a` and `x://a/` for `x://a/b`, `x://a` for `x://a?b` and `x://a#b`.
 
-    Who subscribed to one of them is told of it: "This might be a sub-resource of the one that the client actually
+    A subscriber of one of them is notified: "This might be a sub-resource of the one that the client actually
     subscribed to" (`ResourceUpdatedNotificationParams`).
     """
     yield uri

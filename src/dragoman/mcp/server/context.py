@@ -35,7 +35,8 @@ from ..session.responder import Responder
 logger = logging.getLogger("dragoman.mcp")
 
 UNSAID = "info"
-"""The least level that is sent where a stateful client never called `logging/setLevel`: it is the server's to choose."""
+"""The least level that is sent where a stateful client never called `logging/setLevel`: it is the server's to
+choose."""
 _SAFE = 2**53
 """Beyond, a number is told as a double."""
 

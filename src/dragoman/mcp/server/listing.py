@@ -42,8 +42,8 @@ _CURSOR: Final = re.compile(r"([a-z]+)\.([1-9][0-9]{0,15})")
 class Entry(Struct, eq=False):
     """One thing a server offers. `key`: its name, URI or template; `listed` is what a list says of it.
 
-    `older`: what it says to peers without `structured_values`, where that differs. `marked`: a tool's arguments that go into
-    HTTP headers. `template`: where it is one. `completions`: by argument.
+    `older`: what it says to peers without `structured_values`, where that differs. `marked`: a tool's arguments that go
+    into HTTP headers. `template`: where it is one. `completions`: by argument.
     """
 
     kind: Kind
@@ -86,7 +86,8 @@ class Entries:
         self._lock = threading.Lock()
         self._visible: list[Entry] | None = None
         self.personal = False
-        """Whether some are there for some callers alone; then a page is made for each who asks, and no other keeps it."""
+        """Whether some are there for some callers alone; then a page is made for each who asks, and no other keeps
+        it."""
         self._pages: dict[tuple[int, int], Raw] = {}
 
     def free(self, key: str) -> None:

@@ -39,8 +39,8 @@ _quoted = msgspec.json.Encoder().encode
 
 
 class Returned(Struct, frozen=True, eq=False):
-    """What a tool returns. `schema`: None where results are content. `older`: to peers without `structured_values`, of an object;
-    `wrap`: by `{"result": ...}`. `faults`: what is wrong with a result's JSON text."""
+    """What a tool returns. `schema`: None where results are content. `older`: to peers without `structured_values`, of
+    an object; `wrap`: by `{"result": ...}`. `faults`: what is wrong with a result's JSON text."""
 
     schema: Schema | None = None
     older: Schema | None = None

@@ -104,9 +104,9 @@ class RunOptions(TypedDict, total=False):
 
 
 class PromptOptions(RunOptions, total=False):
-    """Of a prompt. `title`, `description`, `icons` and `meta` (its `_meta`) are shown in lists; `visible(caller)`: whether
-    it is there for a caller, in lists and calls alike, a plain function that is asked each time; `inline`, `timeout`,
-    `concurrency` and `queue` are those of `Service.method`."""
+    """Of a prompt. `title`, `description`, `icons` and `meta` (its `_meta`) are shown in lists; `visible(caller)`:
+    whether it is there for a caller, in lists and calls alike, a plain function that is asked each time; `inline`,
+    `timeout`, `concurrency` and `queue` are those of `Service.method`."""
 
     title: str | None
     description: str | None
@@ -125,7 +125,8 @@ class ToolOptions(PromptOptions, total=False):
 
 
 class ResourceOptions(PromptOptions, total=False):
-    """Of a resource or a template. `size`: bytes, when known. `ttl` (seconds), `cache_scope`: the server's by default."""
+    """Of a resource or a template. `size`: bytes, when known. `ttl` (seconds), `cache_scope`: the server's by
+    default."""
 
     name: str | None
     mime_type: str | None

@@ -334,7 +334,8 @@ class Registry:
     # -- finding
 
     def tool(self, name: str, caller: Caller) -> Entry:
-        """The tool of this name, for this caller. InvalidParams where there is none: unknown tools are protocol errors (server/tools)."""
+        """The tool of this name, for this caller. InvalidParams where there is none: unknown tools are protocol errors
+        (server/tools)."""
         entry = self._tools.by_key.get(name)
         if entry is None or not entry.enabled or (entry.visible is not None and not entry.visible(caller)):
             raise InvalidParams(f"Unknown tool: {_short(name)}")
@@ -346,7 +347,8 @@ class Registry:
         return entry.marked if entry is not None and entry.marked and entry.there(caller) else ()
 
     def prompt(self, name: str, caller: Caller) -> Entry:
-        """The prompt of this name, for this caller. InvalidParams where there is none ("Invalid prompt name", server/prompts)."""
+        """The prompt of this name, for this caller. InvalidParams where there is none ("Invalid prompt name",
+        server/prompts)."""
         entry = self._prompts.by_key.get(name)
         if entry is None or not entry.there(caller):
             raise InvalidParams(f"Unknown prompt: {_short(name)}")
@@ -374,7 +376,8 @@ class Registry:
     def completion(
         self, ref: PromptReference | ResourceTemplateReference, argument: str, caller: Caller
     ) -> Method | None:
-        """What completes an argument for this caller; None where nothing does. InvalidParams for what has no such argument."""
+        """What completes an argument for this caller; None where nothing does. InvalidParams for what has no such
+        argument."""
         if isinstance(ref, PromptReference):
             entry = self.prompt(ref.name, caller)
         else:

@@ -69,15 +69,15 @@ _ANYONE = Caller()
 class Server:
     """An MCP server. It is a `Servable`: `serve(server, urls=[...])`, `http_app(server)`, `Client(server)`.
 
-    `name` to `website_url` are shown to clients; `instructions` tell a model how to use the server.
-    `lifespan(server)`: an async context manager around the serving, on each event loop; its value is `ctx.state`.
-    `page_size`: entries on a page of a list. `ttl` (seconds) and `cache_scope`: how long, and for whom,
-    clients may keep lists and resources (server/utilities/caching). `tools`, `resources`, `prompts`, `completions`:
-    declare the capability though there is none yet, because some are added while clients are there; what is registered
-    is declared anyway. `keys`: secrets that seal the state of questions, the first seals and all open (default: the
-    environment's DRAGOMAN_SECRET, else made anew by each process); `state_life`: seconds such a state lives; `once`: it
-    can be used only once. `extensions`: what both ends may have agreed on beyond the protocol (docs/mcp/extensions.md).
-    `revisions`: those that are spoken (default: all). `http`: see `HttpOptions`. `debug=True` lets exceptions' texts cross the wire.
+    `name` to `website_url` are shown to clients; `instructions` tell a model how to use the server. `lifespan(server)`:
+    an async context manager around the serving, on each event loop; its value is `ctx.state`. `page_size`: entries on a
+    page of a list. `ttl` (seconds) and `cache_scope`: how long, and for whom, clients may keep lists and resources
+    (server/utilities/caching). `tools`, `resources`, `prompts`, `completions`: declare the capability though there is
+    none yet, because some are added while clients are there; what is registered is declared anyway. `keys`: secrets
+    that seal the state of questions, the first seals and all open (default: the environment's DRAGOMAN_SECRET, else
+    made anew by each process); `state_life`: seconds such a state lives; `once`: it can be used only once.
+    `extensions`: what both ends may have agreed on beyond the protocol (docs/mcp/extensions.md). `revisions`: those
+    that are spoken (default: all). `http`: see `HttpOptions`. `debug=True` lets exceptions' texts cross the wire.
     """
 
     def __init__(
@@ -403,7 +403,8 @@ class Server:
         await self.stop()
 
     async def stop(self) -> None:
-        """One user less. The last one leaves the bus, and ends the lifespan of its event loop; a `start` begins anew."""
+        """One user less. The last one leaves the bus, and ends the lifespan of its event loop; a `start` begins
+        anew."""
         self._users = max(0, self._users - 1)
         if not self._users:
             await self._leave()

@@ -1,6 +1,7 @@
 """The methods of one server: what answers each, and how that is found.
 
-The rows are the protocol's, and those of the server's extensions. A row without an answer is a method that is not there.
+The rows are the protocol's, and those of the server's extensions. A row without an answer is a method that is not
+there.
 """
 
 from __future__ import annotations
