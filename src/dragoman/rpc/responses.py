@@ -29,6 +29,7 @@ from ..jsonrpc.errors import (
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Malformed, Message, Notification, Request, Version
 from ..jsonrpc.scanner import too_deep, unholdable
+from .declared import leaving
 
 logger = logging.getLogger("dragoman")
 
@@ -109,6 +110,9 @@ class Answers(Struct, frozen=True):
         id = NULL if error.code == PARSE_ERROR and not error.remote else message.id
         id = _sendable(id, dialect or self.dialect)
         try:
+            data = leaving(error)
+            if data is not error.data:
+                error = RpcError.of(error.code, error.message, data)
             return self.fitting(message, failure(id, error, message.version))
         except LocalError as fault:
             return failure(id, self._masked(message.method, fault), message.version)

@@ -14,7 +14,7 @@ import pydantic
 import pytest
 from msgspec import Meta, Struct
 
-from dragoman import LocalError, Service
+from dragoman import LocalError, RpcError, Service
 from dragoman.mcp import Server
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, Revision
 from dragoman.rpc.binding.annotations import result_tree
@@ -267,6 +267,81 @@ def test_of_a_methods_result_what_is_declared_leaves(hint: Any, make: Callable[[
         text = of_method(hint, make, inline=inline)
         assert json.loads(text)["result"] == wanted
         assert SECRET.encode() not in text
+
+
+def failing(hint: Any, make: Callable[[], Any]) -> type[RpcError]:
+    """An error whose data is annotated so."""
+
+    def init(self: RpcError) -> None:
+        RpcError.__init__(self, data=make())
+
+    members = {"code": 7, "message": "Failed", "__annotations__": {"data": hint}, "__init__": init}
+    return type("Failing", (RpcError,), members)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize(("hint", "make", "wanted"), cases())
+def test_of_an_errors_data_what_is_declared_leaves(
+    hint: Any, make: Callable[[], Any], wanted: Any, listed: bool
+) -> None:
+    """Whether the method lists the error or not: its class declares what its data is."""
+    api, kind = Service("api"), failing(hint, make)
+
+    @api.method(inline=True, errors=[kind] if listed else ())
+    def method() -> None:
+        raise kind
+
+    text = api.answer(b'{"jsonrpc":"2.0","method":"method","id":1}') or b""
+    assert json.loads(text)["error"] == {"code": 7, "message": "Failed", "data": wanted}
+    assert SECRET.encode() not in text
+
+
+async def test_of_an_errors_data_what_is_declared_leaves_a_tool() -> None:
+    server, service = Server("tests"), Service("included")
+    kind = failing(StructUser, lambda: StructAdmin("ada"))
+    reserved = type("Reserved", (kind,), {"code": -32001})  # the protocol keeps it for itself: the code changes
+
+    @service.method(errors=[kind])
+    def told() -> None:
+        raise kind
+
+    @server.tool
+    def raised() -> None:
+        raise kind
+
+    @server.tool
+    def changed() -> None:
+        raise reserved
+
+    server.include(service)
+    async with calling(server, R2026_07) as calls:
+        assert await calls.refusal("told") == 'Failed\n{"name":"ada","age":3}'
+        for name, code in (("raised", 7), ("changed", -32603)):
+            error = await calls.error("tools/call", name=name, arguments={})
+            assert (error["code"], error["data"]) == (code, {"name": "ada", "age": 3})
+
+
+def test_an_error_with_other_data_than_declared_is_masked_and_one_that_declares_nothing_is_not() -> None:
+    class Unclear(RpcError):
+        code = 8
+        message = "Unclear"
+        data: Nowhere  # type: ignore[name-defined]  # noqa: F821
+
+    api, kind = Service("api"), failing(StructUser, Other)
+
+    @api.method(inline=True)
+    def method(which: int) -> None:
+        raise (kind, Unclear(data={"a": 1}), RpcError("Plain", {"a": 1}, code=9))[which]
+
+    for which, code, data in ((0, -32603, None), (1, 8, {"a": 1}), (2, 9, {"a": 1})):
+        text = api.answer(b'{"jsonrpc":"2.0","method":"method","params":[%d],"id":1}' % which) or b""
+        error = json.loads(text)["error"]
+        assert error["code"] == code
+        assert SECRET not in str(error)
+        if data:
+            assert error["data"] == data
+        else:
+            assert error["data"].keys() == {"reference"}
 
 
 @pytest.mark.parametrize("revision", [R2025_11, R2026_07], ids=lambda one: one.date)

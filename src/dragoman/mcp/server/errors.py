@@ -25,6 +25,7 @@ from msgspec import UNSET, Raw
 
 from ...jsonrpc.errors import INTERNAL_ERROR, PARSE_ERROR, InvalidParams, ParseError, RpcError
 from ...rpc.binding.results import write
+from ...rpc.declared import leaving
 from ..asking.ask import QuestionFailed, input_required
 from ..protocol.admission import Admitted
 from ..protocol.errors import ResourceNotFound, ToolError
@@ -80,7 +81,7 @@ def of_tool(name: str, server: Masking, declared: tuple[type[RpcError], ...] = (
         elif isinstance(error, RpcError):
             if not isinstance(error, declared):
                 raise _crossing(error, admitted)
-            text = error.message if error.data is UNSET else f"{error.message}\n{write(error.data).decode()}"
+            text = error.message if error.data is UNSET else f"{error.message}\n{write(leaving(error)).decode()}"
         else:
             text = _masked(name, error, server.debug)
         return finish(CallToolResult(content=[TextContent(text)], is_error=True), admitted.revision, server.stamp)
@@ -166,7 +167,7 @@ def _crossing(error: RpcError, admitted: Admitted) -> RpcError:
     code = error.code
     if code == PARSE_ERROR or (code in RESERVED_CODES and not _defined(code, admitted.revision)):
         logger.warning("%s: a handler's error has no code like %d; the caller gets -32603", admitted.method, code)
-        return RpcError.of(INTERNAL_ERROR, error.message, error.data)
+        return RpcError.of(INTERNAL_ERROR, error.message, leaving(error))
     return error
 
 
