@@ -24,6 +24,7 @@ from dragoman.channel import Broken, Channel, Closed, Ended, Options
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.limits import Limits
 from dragoman.schemes import dial
+from dragoman.transports.stream import child as child_module
 
 from ..ends import PATIENCE, Recorder, options, until
 
@@ -173,7 +174,13 @@ def test_a_grandchild_that_holds_the_pipe_hides_nothing(run: Callable[..., None]
     run(main())
 
 
-async def test_closing_ends_grandchildren_too() -> None:
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a child is killed in any case there is no use in waiting long for it."""
+    monkeypatch.setattr(child_module, "_PATIENCE", 0.1)
+
+
+async def test_closing_ends_grandchildren_too(hasty: None) -> None:
     """They ignore SIGTERM, and live on when their parent has gone."""
     program = (
         "import subprocess, sys\n"
@@ -188,7 +195,7 @@ async def test_closing_ends_grandchildren_too() -> None:
     await until(lambda: not alive(grandchild))
 
 
-async def test_a_child_that_ignores_everything_is_killed() -> None:
+async def test_a_child_that_ignores_everything_is_killed(hasty: None) -> None:
     program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True)\nwhile 1: time.sleep(9)"
     end = await started(program)
     await end.got(1)
@@ -520,6 +527,7 @@ import asyncio
 from dragoman.channel import Options
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.schemes import dial
+from dragoman.transports.stream import child as child_module
 from tests.transports.ends import Recorder
 async def main():
     end = Recorder(await dial("stdio:", Options()))
