@@ -15,6 +15,7 @@ from dragoman import Broken, CallTimeout, Closed, Context, Limits, LocalError, R
 from dragoman.channel import Channel, ChannelError, Receiver
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.call import STEPS
+from dragoman.rpc.channel_end import UNREAD
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.responses import Answers
 
@@ -128,6 +129,27 @@ async def test_a_notification_is_sent_when_the_wire_has_taken_it() -> None:
         slow.flushed.set()
         await telling
         slow.writable = True
+
+
+async def test_a_far_end_that_reads_again_has_its_whole_patience_anew() -> None:
+    """As many unread answers as are allowed, read, and as many again: only one more ends the channel."""
+    call = b'{"jsonrpc":"2.0","method":"nothing","id":1}'
+    async with raw(Service("api")) as (far, peer):
+        for _ in range(2):
+            far.near.writable = False
+            for _ in range(UNREAD):
+                peer.received(call)
+            for _ in range(5):
+                await asyncio.sleep(0)  # an end would be told by now
+            assert peer.channel is not None
+            far.near.writable = True
+            peer.resumed()
+        far.near.writable = False
+        for _ in range(UNREAD + 1):
+            peer.received(call)
+        async with asyncio.timeout(10):
+            await far.over
+        assert "reads none" in f"{peer._why}"
 
 
 async def test_a_call_whose_cancel_cannot_be_sent_times_out_all_the_same() -> None:

@@ -14,7 +14,7 @@ import trustme
 
 from dragoman import RpcError, Service, connect, serve
 from dragoman.channel import Admitted, Caller, ChannelError, Denied, Handshake, Identity
-from dragoman.jsonrpc.errors import Refusal
+from dragoman.jsonrpc.errors import LocalError, Refusal
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.mcp import Client, Context, Server, ToolError
 from dragoman.mcp.asking.ask import CannotAsk
@@ -583,3 +583,41 @@ async def test_the_principal_is_issuer_subject_and_client_of_an_identity() -> No
     once = Once(tool_call("who"))
     app.exchange(once)
     assert b"None None" in (once.answer or b"")
+
+
+def test_every_revision_given_is_one() -> None:
+    for given in ([r.NEWEST, "2025-06-18"], iter([r.NEWEST, "2025-06-18"]), iter(["2025-06-18"]), iter([])):
+        with pytest.raises(LocalError, match="such as NEWEST"):
+            Server("odd", revisions=given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("tools", "pages"), [(100, [100]), (101, [100, 1])])
+async def test_a_page_has_a_hundred_entries_where_nothing_else_is_said(tools: int, pages: list[int]) -> None:
+    app = Server("long")
+    for number in range(tools):
+        app.add_tool(lambda: "", name=f"tool{number}")
+    async with calling(app, r.R2025_11) as calls:
+        found: list[int] = []
+        cursor: dict[str, Any] = {}
+        while len(found) == 0 or cursor:
+            result = await calls.result("tools/list", **cursor)
+            found.append(len(result["tools"]))
+            cursor = {"cursor": result["nextCursor"]} if "nextCursor" in result else {}
+    assert found == pages
+
+
+async def test_what_may_be_called_again_in_a_service_may_be_as_a_tool() -> None:
+    api = Service("api")
+    api.method(idempotent=True)(_again)
+    api.method(name="once")(_again)
+    app = Server("including")
+    app.include(api)
+    async with calling(app, r.R2025_11) as calls:
+        tools = {one["name"]: one for one in (await calls.result("tools/list"))["tools"]}
+    assert tools["_again"]["annotations"] == {"idempotentHint": True}
+    assert "annotations" not in tools["once"]
+    assert "icons" not in tools["once"]
+
+
+def _again() -> int:
+    return 1
