@@ -29,14 +29,14 @@ logger = logging.getLogger("dragoman.mcp")
 
 
 class Pages(Protocol):
-    """What lists."""
+    """Gives the pages of lists."""
 
     def page(self, listing: Listing, revision: Revision, caller: Caller, cursor: str | UnsetType = UNSET) -> Raw:
-        """The result of a list method. InvalidParams for a cursor that is not the server's."""
+        """The result of a list method. Raises InvalidParams for a cursor that the server did not give."""
 
 
 class Answering(Protocol):
-    """What these methods need of a server."""
+    """The part of a server that these methods use."""
 
     @property
     def info(self) -> Implementation: ...

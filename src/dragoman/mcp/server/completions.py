@@ -31,8 +31,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def completion_method(name: str, function: Callable[..., Any], server: Making, options: Options = PLAIN) -> Method:
-    """The method behind the completion of an argument: the function takes what is typed so far, and, by the name
-    `arguments`, those that are known already."""
+    """The method for the completion of an argument: the function takes the text typed so far, and, by the name
+    `arguments`, the arguments already known."""
     binding = bound(function)
     first = next((p for p in binding.parameters if p.name != "arguments"), None)
     others = [p for p in binding.parameters if p is not first and p.name != "arguments" and p.required]

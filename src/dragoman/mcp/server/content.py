@@ -1,13 +1,13 @@
-"""What a function returned, as content: of a tool's result, of a resource, of a prompt.
+"""Turns what a function returned into content: of a tool's result, of a resource, of a prompt.
 
 Rules:
 
-- Text is a text block, an `Image` or `Audio` is its block, a `File` is an image, a sound or an embedded resource,
-  bytes are an embedded resource, content blocks are themselves, lists of these are several blocks, None is no
-  block. Anything else is its JSON text.
-- A path is its text. What is in a file is sent only where the author says so: `File(path)`, `Image(path)`,
+- Text is a text block, an `Image` or `Audio` is its block, a `File` is an image, audio or an embedded resource,
+  bytes are an embedded resource, content blocks stay as they are, lists of these are several blocks, None is no
+  block. Any other value is its JSON text.
+- A path is its text. The content of a file is sent only for `File(path)`, `Image(path)` and
   `Audio(path)`.
-- Media types are said, or told by a file's name or by how the bytes begin; what cannot be told is refused.
+- Media types are given, or derived from a file's name or the first bytes; a type that cannot be derived is refused.
 - Files are read when the result is made: in the function's thread, or on the loop for `async def`.
 """
 
@@ -41,7 +41,7 @@ Block: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | Em
 
 BINARY: Final = "application/octet-stream"
 RESULT_URI: Final = "result:bytes"
-"""The URI of bytes that a tool returned, which have no place of their own."""
+"""The URI of bytes that a tool returned, which have no URI of their own."""
 
 
 class _Media(Struct, frozen=True):
@@ -51,23 +51,23 @@ class _Media(Struct, frozen=True):
     meta: Mapping[str, Any] | None = None
 
     def read(self) -> bytes:
-        """The bytes themselves. Raises OSError for a file that cannot be read."""
+        """The bytes. Raises OSError for a file that cannot be read."""
         return Path(self.data).read_bytes() if isinstance(self.data, str | Path) else bytes(self.data)
 
 
 class Image(_Media, frozen=True):
-    """A picture: bytes, or the path of a file. The media type is told by the name or the bytes where it is not said."""
+    """An image: bytes, or the path of a file. If the media type is not given, the name or the bytes determine it."""
 
 
 class Audio(_Media, frozen=True):
-    """A sound: bytes, or the path of a file. The media type is told by the name or the bytes where it is not said."""
+    """Audio: bytes, or the path of a file. If the media type is not given, the name or the bytes determine it."""
 
 
 class File(Struct, frozen=True):
-    """A file that is sent: as an image or a sound, or else as an embedded resource, text or blob by its media type.
+    """A file that is sent: as an image or audio, or otherwise as an embedded resource, text or blob by its media type.
 
-    The media type is told by the name where it is not said. To a client the resource's URI is `uri`, or else the
-    file's own (`file:///...`, with the folders it is in). LocalError for what is no file.
+    If the media type is not given, the name determines it. The resource's URI for the client is `uri`, or by default
+    the file's own (`file:///...`, with its folders). Raises LocalError if it is not a file.
     """
 
     path: str | Path
@@ -87,7 +87,7 @@ CONTENT: Final[tuple[type, ...]] = (
     GetPromptResult,
     PromptMessage,
 )
-"""Types that are content and no data: a function that returns one of them has no output schema."""
+"""Types that are content, not data: a function that returns one of them has no output schema."""
 _MIXED: Final = (*BLOCKS, Image, Audio, File, ResourceContents, bytes, bytearray)
 
 
@@ -106,7 +106,7 @@ _BEGINNINGS: Final = (
 
 
 def told_by_bytes(data: bytes) -> str | None:
-    """The media type of a picture or sound, by how it begins."""
+    """The media type of an image or audio, by its first bytes."""
     if data[:4] == b"RIFF":
         return {b"WEBP": "image/webp", b"WAVE": "audio/wav"}.get(data[8:12])
     return next((kind for beginning, kind in _BEGINNINGS if data.startswith(beginning)), None)
@@ -200,7 +200,7 @@ def _of_file(file: File) -> Block:
 
 
 def _read(file: File, uri: str, kind: str | None) -> ResourceContents:
-    """What is in a file: text where its media type says so, or where nothing is known and it reads as text."""
+    """The content of a file: text if its media type says so, or if the type is unknown and it can be read as text."""
     try:
         data = Path(file.path).read_bytes()
     except IsADirectoryError:
@@ -262,7 +262,7 @@ def _content(value: Any, uri: str, mime_type: str | None) -> ResourceContents:
 
 def messages(value: Any) -> list[PromptMessage]:
     """The messages of a prompt: text and content are the user's; a `PromptMessage`, or a dict with `role` and
-    `content`, says whose it is; a list is several messages. LocalError for a role that is none."""
+    `content`, states its role; a list is several messages. Raises LocalError for an unknown role."""
     if isinstance(value, PromptMessage):
         return [value]
     if isinstance(value, dict) and value.keys() == {"role", "content"}:

@@ -1,4 +1,4 @@
-"""What a tool, a resource or a prompt may ask for, by annotating a parameter with `Context`.
+"""The context of a call of a tool, a resource or a prompt, for parameters annotated `Context`.
 
 In `async def` its methods are awaited; in a plain function, which runs in a worker thread, they
 block. It is the same in both eras: where the server may not call the client, `ask` ends the first
@@ -38,23 +38,23 @@ UNSAID = "info"
 """The least level that is sent where a stateful client never called `logging/setLevel`: it is the server's to
 choose."""
 _SAFE = 2**53
-"""Beyond, a number is told as a double."""
+"""Larger integers are sent as a double."""
 
 
 class Home(Protocol):
-    """What a call's context needs of its server."""
+    """The part of a server that a call's context uses."""
 
     @property
     def seal(self) -> Seal: ...
     @property
     def once(self) -> bool:
-        """Sealed states are good for one use."""
+        """Whether sealed states can be used only once."""
 
     def notify_resource_updated(self, uri: str) -> None: ...
 
 
 class Context:
-    """One call of a tool, a resource, a prompt or a completion, as its function sees it."""
+    """One call of a tool, a resource, a prompt or a completion, for its function."""
 
     __slots__ = ("_told", "admitted", "rpc", "server")
 
@@ -77,23 +77,23 @@ class Context:
 
     @property
     def client(self) -> Implementation | None:
-        """The caller's software, as it names itself; for display and logs, not for decisions. None: it did not say."""
+        """The caller's software, as it names itself; for display and logs, not for decisions. None: it gave no name."""
         return self.admitted.client
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """What the caller declared that it can do."""
+        """The capabilities that the caller declared."""
         return self.admitted.capabilities
 
     @property
     def identity(self) -> Identity | None:
-        """Who the caller is, as a guard at the door found out; None: no guard stands there."""
+        """Who the caller is, as the guard found out; None without a guard."""
         return self.rpc.caller.identity
 
     @property
     def principal(self) -> str | None:
         """Issuer, subject and client of `identity` in one text (`Identity.principal`): a key for what belongs to this
-        caller alone. None where no guard stands."""
+        caller alone. None without a guard."""
         return self.admitted.principal
 
     @property
@@ -105,7 +105,7 @@ class Context:
 
     @property
     def state(self) -> Any:
-        """What the server's lifespan gave; None without one."""
+        """The value of the server's lifespan; None without one."""
         return self.admitted.state
 
     @property
@@ -120,7 +120,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True once the caller has cancelled, or time is up. A thread cannot be stopped: look here."""
+        """True once the caller has cancelled, or time is up. A thread cannot be stopped, so check it there."""
         return self.rpc.cancelled
 
     @property
@@ -131,11 +131,11 @@ class Context:
     # -- telling
 
     def progress(self, value: float, total: float | None = None, message: str | None = None) -> Done:
-        """Tell how far the call is (basic/utilities/progress): `value` of `total`, and in words.
+        """Report progress (basic/utilities/progress): `value` of `total`, and a text.
 
-        Awaited in `async def`; elsewhere it is done at once. Gives False when nothing was sent: it was not asked
-        for progress, the caller reads too slowly, or `value` has not grown ("The progress value MUST
-        increase with each notification") or is not finite. LocalError for what is no number.
+        Awaited in `async def`; elsewhere it is done at once. Returns False when nothing was sent: the caller did not
+        ask for progress or reads too slowly, or `value` has not grown ("The progress value MUST increase with each
+        notification") or is not finite. Raises LocalError if it is not a number.
         """
         admitted = self.admitted
         number, whole = _number(value), None if total is None else _number(total)
@@ -154,12 +154,12 @@ class Context:
         return Done(self._tell("notifications/progress", params))
 
     def log(self, level: str, data: Any, logger: str | None = None) -> Done:
-        """Send a log message to the client (server/utilities/logging): `level` is "debug", "info", "notice",
-        "warning", "error", "critical", "alert" or "emergency"; `data` any JSON value (what is none goes as its `repr`);
+        """Send a log message to the client (server/utilities/logging): `level` is "debug", "info", "notice", "warning",
+        "error", "critical", "alert" or "emergency"; `data` any JSON value (other values are sent as their `repr`);
         `logger` a name.
 
-        Gives False when nothing was sent: the client wants no messages, or none so light. Raises LocalError for
-        another level. Secrets and personal data must not be in it.
+        Returns False when nothing was sent: the client wants no messages, or none of this level. Raises LocalError for
+        an unknown level. Do not log secrets and personal data.
         """
         weight = LEVELS.get(level)
         if weight is None:
@@ -197,12 +197,12 @@ class Context:
         return self.rpc.speak(to_json(Call(method, Raw(encode(params, self.admitted.revision)))))
 
     def notify_resource_updated(self, uri: str) -> None:
-        """Tell everyone who subscribed to it that a resource has changed."""
+        """Tell every client that subscribed to a resource that it has changed."""
         self.server.notify_resource_updated(uri)
 
     def close_stream(self, retry: float | None = None) -> Done:
-        """Let go of the HTTP stream this call answers on: the client comes back for the rest, after `retry` seconds
-        (basic/transports of the revisions that prime their streams). False where there is no such thing."""
+        """Close the HTTP stream of this call's answer: the client polls for the rest, after `retry` seconds
+        (basic/transports of the revisions that prime their streams). False if that is not possible."""
         site: Any = self.rpc._site
         stream = site.reply_stream
         if not isinstance(stream, Responder) or not self.revision.primed:
@@ -220,11 +220,11 @@ class Context:
         once: bool | None = None,
         timeout: float | None = PATIENCE,
     ) -> Any:
-        """Ask the client several things together; gives a tuple of the answers, in order.
+        """Ask the client several things together; returns a tuple of the answers, in order.
 
-        `timeout`: seconds, where the server calls (None: for ever). `once`: the state that carries the questions is
-        good for one use (default: the server's `once`). Raises CannotAsk where the client did not declare it,
-        QuestionFailed where it answered with an error, CallTimeout, BadAnswer, ChannelError.
+        `timeout`: seconds, where the server calls (None: for ever). `once`: the state that carries the questions can be
+        used only once (default: the server's `once`). Raises CannotAsk if the client did not declare the capability,
+        QuestionFailed if it answered with an error, CallTimeout, BadAnswer, ChannelError.
         """
         if self.rpc.where == "async":
             return ask(self, *questions, once=once, timeout=timeout)
@@ -233,23 +233,23 @@ class Context:
 
     @property
     def input_responses(self) -> dict[str, Any]:
-        """The answers to questions that the function asked by returning an `InputRequiredResult`, by key, as they came;
-        {} in its first run. An answer without a question is the client's own: look at its form."""
+        """The answers to questions that the function asked by returning an `InputRequiredResult`, by key, undecoded; {}
+        in its first run. The client may send an answer without a question: check its form."""
         given = getattr(self.admitted.params, "input_responses", UNSET)
         return {} if given is UNSET else {key: msgspec.json.decode(one) for key, one in given.items()}
 
     @property
     def request_state(self) -> str | None:
-        """The `request_state` of the `InputRequiredResult` that the function returned, on the retry; else None. It was
-        sealed on its way, and is this call's and this principal's."""
+        """The `request_state` of the `InputRequiredResult` that the function returned, on the retry; otherwise None. It
+        was sealed while it travelled, and is bound to this call and this principal."""
         return own_state(self)
 
     def require_url(self, *questions: ElicitUrl) -> NoReturn:
-        """End this call: the user must go to these URLs first, and the client calls again then (client/elicitation)."""
+        """End this call: the user must open these URLs first, and then the client calls again (client/elicitation)."""
         require_url(self, *questions)
 
     def completed(self, elicitation_id: str) -> Any:
-        """Tell the client that the user has done what the `ElicitUrl` with this `id` was for."""
+        """Tell the client that the user has finished at the URL of the `ElicitUrl` with this `id`."""
         return completed(self, elicitation_id)
 
     def _one(self, question: Any) -> Any:
@@ -266,14 +266,15 @@ class Context:
             raise LocalError(f"{self.rpc.method}: an inline function must not wait; register it without inline=True")
 
     def elicit(self, message: str, schema: Any, *, key: str | None = None) -> Any:
-        """Ask the user for data by a form (client/elicitation): gives `Elicited`, whose `content` is a `schema`.
+        """Ask the user to fill in a form (client/elicitation); returns `Elicited`, whose `content` is a `schema`.
 
         `schema`: a Struct, dataclass, TypedDict or pydantic model of plain members, or a JSON Schema.
         """
         return self._one(Elicit(message, schema, key=key))
 
     def elicit_url(self, message: str, url: str, *, key: str | None = None) -> Any:
-        """Send the user to a URL for what must not pass through the client (client/elicitation): gives `Elicited`."""
+        """Send the user to a URL for data that must not pass through the client (client/elicitation); returns
+        `Elicited`."""
         return self._one(ElicitUrl(message, url, key=key))
 
     def sample(
@@ -291,7 +292,7 @@ class Context:
         metadata: dict[str, Any] | None = None,
         key: str | None = None,
     ) -> Any:
-        """Let the client's model answer (client/sampling): gives a `CreateMessageResult`. `messages`: text, or
+        """Ask the client's model (client/sampling); returns a `CreateMessageResult`. `messages`: text, or
         SamplingMessages."""
         return self._one(
             Sample(
@@ -315,7 +316,7 @@ class Context:
 
 
 def _number(value: Any) -> float:
-    """A number as JSON has it, of whatever type it is (numpy's, Decimal); LocalError for what is none."""
+    """A number of any type (numpy's, Decimal) for JSON. Raises LocalError if it is not a number."""
     if type(value) is float:
         return value
     try:
@@ -329,7 +330,7 @@ def _number(value: Any) -> float:
 
 
 def _loggable(data: Any) -> Raw:
-    """What is logged must not be what makes its call fail."""
+    """`data` of a log message; a value that cannot be encoded must not fail the call."""
     try:
         return Raw(to_json(data))
     except LocalError:

@@ -1,15 +1,15 @@
-"""How a user's function may fail, and what its caller hears of it.
+"""How a user's function may fail, and what its caller gets.
 
 Rules:
 
-- A tool that fails says so in its result (`isError`), for the model to read: `ToolError` and a question that the
-  client answered with an error with their text, anything else masked, with a reference that stands in the log beside
+- A tool that fails reports it in its result (`isError`), for the model to read: `ToolError` and a question that the
+  client answered with an error with their text, any other exception masked, with a reference that is in the log beside
   the traceback.
-- A resource, a prompt or a completion fails by a JSON-RPC error: what was raised for the caller to read (`ToolError`,
-  `ResourceNotFound`) with its text, anything else masked.
-- An `RpcError` is a JSON-RPC error from everything, but with no code that the protocol keeps for itself.
-- Wrong arguments are told all at once, each with its field, what is wrong, and what came.
-- A question to the client that cannot be asked now is no failure: it ends the call in `input_required`.
+- A resource, a prompt or a completion fails by a JSON-RPC error: exceptions for the caller (`ToolError`,
+  `ResourceNotFound`) with their text, any other exception masked.
+- An `RpcError` is a JSON-RPC error from all of them, but not with a code that the protocol reserves.
+- Wrong arguments are reported all at once, each with its field, what is wrong, and what came.
+- A question that must go through the client is not a failure: it ends the call in `input_required`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ logger = logging.getLogger("dragoman.mcp")
 
 
 class Masking(Protocol):
-    """What failing needs of a server."""
+    """The part of a server that failures use."""
 
     @property
     def stamp(self) -> Stamp: ...
@@ -49,15 +49,15 @@ class Masking(Protocol):
 
 
 Failed: TypeAlias = Callable[[BaseException, Admitted, bool], Raw]
-"""(error, admitted, whether the function ran at all) -> the result all the same; raises what is no result."""
+"""(error, admitted, whether the function ran at all) -> the result; raises if the failure is not a result."""
 
 
 class Malformed(InvalidParams):
-    """The request itself does not fit, whatever the function takes."""
+    """The request itself is invalid, whatever the function takes."""
 
 
 def of_tool(name: str, server: Masking, declared: tuple[type[RpcError], ...] = ()) -> Failed:
-    """How a tool fails. `declared`: errors that are for the model to read, too."""
+    """How a tool fails. `declared`: further errors that the model may read."""
 
     def failed(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
         asked = _asked(error, admitted, server.stamp)
@@ -90,7 +90,7 @@ def of_tool(name: str, server: Masking, declared: tuple[type[RpcError], ...] = (
 
 
 def of_others(name: str, server: Masking) -> Failed:
-    """How a resource, a prompt or a completion fails: by a JSON-RPC error, masked (-32603) where it is none."""
+    """How a resource, a prompt or a completion fails: by a JSON-RPC error, masked (-32603) for other exceptions."""
 
     def failed(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
         asked = _asked(error, admitted, server.stamp)
@@ -112,7 +112,7 @@ def of_others(name: str, server: Masking) -> Failed:
 
 
 def missing(uri: str, revision: Revision, why: str = "") -> RpcError:
-    """The error for a resource that is not there (server/resources, Error Handling)."""
+    """The error for an unknown resource (server/resources, Error Handling)."""
     text = f"Resource not found: {why}" if why else "Resource not found"
     return RpcError.of(revision.missing_resource, text, {"uri": uri})
 
@@ -123,7 +123,7 @@ def unfitting(what: str, faults: list[dict[str, Any]]) -> InvalidParams:
 
 
 def told(faults: Iterable[Mapping[str, Any]]) -> str:
-    """Faults in words, one a line: field, what is wrong, what came."""
+    """Faults as text, one per line: field, what is wrong, what came."""
     lines = []
     for one in faults:
         place = f"{one['field']}: " if one["field"] else ""
@@ -133,7 +133,8 @@ def told(faults: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _asked(error: BaseException, admitted: Admitted, stamp: Stamp) -> Raw | None:
-    """The result that asks the client, where that is how it ended. Raises what is no failure of the function's."""
+    """The result that asks the client, if the function ended so. Raises exceptions that are not failures of the
+    function."""
     asked = input_required(error)
     if asked is not None:
         return finish(asked.result(), admitted.revision, stamp)
@@ -144,14 +145,14 @@ def _asked(error: BaseException, admitted: Admitted, stamp: Stamp) -> Raw | None
 
 
 def _alone(error: BaseException) -> BaseException:
-    """The one error of a group that has no other: a handler's TaskGroup wraps even what it meant to say."""
+    """The only error of a group: a handler's TaskGroup wraps every exception."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 def _faults(error: BaseException) -> list[dict[str, Any]] | None:
-    """What was wrong with the arguments, where that is what an error of reading them says."""
+    """The faults of the arguments, if the error is one of reading them."""
     if isinstance(error, ParseError):
         return [{"field": "", "message": "There is a number that no computer's can hold"}]
     if isinstance(error, InvalidParams) and isinstance(error.data, dict):

@@ -1,4 +1,4 @@
-"""What an extension does on a server: the functions that answer its methods.
+"""The server's side of extensions: the functions that answer their methods.
 
 What it declares is an `Extension`: the server's table of methods has its rows, its capabilities its settings. What its
 functions may return is told in `outcomes`.
@@ -26,19 +26,19 @@ from .outcomes import finisher_of
 
 @runtime_checkable
 class ServerExtension(Protocol):
-    """An extension with what it does on a server, for `Server(extensions=[...])`."""
+    """An extension with its functions for a server, for `Server(extensions=[...])`."""
 
     @property
     def declares(self) -> Extension:
-        """What both ends know of it."""
+        """The declaration for both ends."""
 
     @property
     def handlers(self) -> Mapping[str, Callable[..., Any]]:
-        """What answers its methods, by name: functions as `Server.method` takes them."""
+        """The functions that answer its methods, by name, as `Server.method` takes them."""
 
 
 def declared_by(given: Iterable[Extension | ServerExtension]) -> Extensions:
-    """What these declare. LocalError for what is no extension, and for two that are at odds."""
+    """The declarations of extensions. Raises LocalError for an invalid one, and for two that conflict."""
     found = []
     for one in given:
         if not isinstance(one, Extension | ServerExtension):
@@ -48,7 +48,7 @@ def declared_by(given: Iterable[Extension | ServerExtension]) -> Extensions:
 
 
 def extension_method(row: Row, function: Callable[..., Any], server: Making, options: Options) -> Method:
-    """What answers a method of an extension: `function(params, context)`, which gives the row's result."""
+    """The method for an extension: `function(params, context)`, which returns the row's result."""
     finished, failed = finisher_of(row, server.stamp, server.ttl, server.cache_scope), of_others(row.name, server)
     other = server.outcomes.get
 

@@ -1,8 +1,8 @@
-"""A user's function as the `Method` behind a tool, a resource, a prompt or a completion: what these have in common.
+"""A user's function as the `Method` of a tool, a resource, a prompt or a completion: the common parts.
 
 Each such method's function takes `(admitted, context)` and returns the whole result as JSON text for the caller's
-revision. What can be worked out beforehand is, at registration: arguments are decoded by the function's own `Binding`.
-How functions fail is told in `errors`, what a tool's result becomes in `output`.
+revision. As much as possible is prepared at registration; the function's own `Binding` decodes the arguments.
+`errors` describes how functions fail, `output` what a tool's result becomes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Making(Protocol):
-    """What the methods of a server's functions need of the server."""
+    """The part of a server that the methods of its functions use."""
 
     @property
     def stamp(self) -> Stamp: ...
@@ -51,13 +51,13 @@ class Making(Protocol):
     def once(self) -> bool: ...
     @property
     def ttl(self) -> float:
-        """Seconds for which clients may keep a result that says nothing else."""
+        """Seconds for which clients may cache a result without a `ttl` of its own."""
 
     @property
     def cache_scope(self) -> CacheScope: ...
     @property
     def outcomes(self) -> Mapping[type, Finished]:
-        """What a function may return in place of its own result, by type."""
+        """Other results that a function may return, by type."""
 
     def notify_resource_updated(self, uri: str) -> None: ...
 
@@ -88,7 +88,8 @@ def method_for(
     *,
     wants_context: bool = True,
 ) -> Method:
-    """The method that runs a function by this handler, as its options say. LocalError for options that are at odds."""
+    """The method that runs a function through this handler, with these options. Raises LocalError for options that
+    conflict."""
     if options.inline and kind == "async":
         raise LocalError(f"{name}: an async def already runs on the loop; inline=True is for plain functions")
     bounded(name, options.concurrency, options.queue)
@@ -121,7 +122,7 @@ def handler_of(
     outcomes: Mapping[type, Finished],
 ) -> Handler:
     """Read the arguments, run the function, make the result. `give` makes the context that the function wants;
-    `outcomes`: what it may return in place of its own result."""
+    `outcomes`: the other results that it may return."""
     function, other = binding.function, outcomes.get
 
     async def awaited(admitted: Admitted, rpc: RpcContext) -> Raw:
@@ -146,13 +147,13 @@ def handler_of(
 
 
 def leaving(binding: Binding, finished: Finished) -> Finished:
-    """`finished` for what may leave of the function's results: what is declared."""
+    """`finished`, restricted to what the function's results declare."""
     leave = projection(result_tree(binding.result_type, "result", CONTENT), CONTENT)
     return finished if leave is None else lambda value, admitted: finished(leave(value), admitted)
 
 
 def giver(binding: Binding, server: Making) -> Giver | None:
-    """What makes the context that a function wants; None where it wants none."""
+    """Makes the context that a function wants; None if it wants none."""
     return (lambda rpc, admitted: Context(rpc, admitted, server)) if binding.wants_context else None
 
 
@@ -162,8 +163,8 @@ def rpc_context(rpc: RpcContext, admitted: Admitted) -> Any:
 
 
 def texts_reader(binding: Binding) -> Callable[[dict[str, str], Any], tuple[Any, ...]]:
-    """What makes arguments of values that are all text (of a URI, of a prompt): text where the parameter takes text,
-    else the JSON that it is."""
+    """Makes arguments of values that are all text (of a URI, of a prompt): text if the parameter takes text, otherwise
+    the text is decoded as JSON."""
     decode = binding.arguments
     others = {p.name: p for p in binding.parameters if p.annotation.type is not str}
     if not others:
@@ -182,7 +183,7 @@ def _given(parameter: Parameter | None, text: str) -> Any:
     for raw in (_encode(text), text.encode()):
         try:
             parameter.decode(raw)
-        except Exception:  # whatever a type raises: the binding says it in words
+        except Exception:  # whatever a type raises: the binding reports it as a fault
             continue
         return Raw(raw)
     return text

@@ -1,12 +1,12 @@
-"""The entries of one kind that a server offers: by key, in order, and as the pages of a list.
+"""The entries of one kind that a server offers: by key, in order, and in pages.
 
 Rules:
 
-- A list has the order of registration: "Servers SHOULD return tools in a deterministic order" (server/tools).
-- A cursor names the last entry of the page before, so that it stays good while entries come and go
-  (server/utilities/pagination, "Provide stable cursors"); one that we never gave is -32602.
-- Pages are encoded once for each revision and kept as bytes until the list changes; where an entry is there for some
-  callers alone, a page is made for each caller, and its `cacheScope` is private.
+- A list is in the order of registration: "Servers SHOULD return tools in a deterministic order" (server/tools).
+- A cursor names the last entry of the page before, so that it stays valid while entries are added and removed
+  (server/utilities/pagination, "Provide stable cursors"); an unknown cursor is -32602.
+- Pages are encoded once for each revision and kept as bytes until the list changes. If an entry is visible to some
+  callers only, a page is made for each caller, and its `cacheScope` is private.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CURSOR: Final = re.compile(r"([a-z]+)\.([1-9][0-9]{0,15})")
 
 
 class Entry(Struct, eq=False):
-    """One thing a server offers. `key`: its name, URI or template; `listed` is what a list says of it.
+    """One entry that a server offers. `key`: its name, URI or template; `listed`: its description in a list.
 
     `older`: what it says to peers without `structured_values`, where that differs. `marked`: a tool's arguments that go
     into HTTP headers. `template`: where it is one. `completions`: by argument.
@@ -51,23 +51,23 @@ class Entry(Struct, eq=False):
     listed: Listed
     method: Method
     number: int = 0
-    """Of its registration."""
+    """Its number of registration."""
     enabled: bool = True
     older: Listed | None = None
     marked: tuple[HeaderParam, ...] = ()
     template: Template | None = None
     completions: dict[str, Method] = {}
     visible: Callable[[Caller], bool] | None = None
-    """Whether it is there for a caller; None: for every one."""
+    """Whether a caller has it; None: every caller has it."""
     texts: dict[int, bytes] = {}
-    """`listed` as JSON, by the order of each revision that asked."""
+    """`listed` as JSON, by the order of each revision for which it was encoded."""
 
     def there(self, caller: Caller) -> bool:
-        """Whether it is on, and there for this caller."""
+        """Whether it is enabled, and visible to this caller."""
         return self.enabled and (self.visible is None or self.visible(caller))
 
     def text(self, revision: Revision) -> bytes:
-        """What a list says of it, as JSON."""
+        """Its description in a list, as JSON."""
         found = self.texts.get(revision.order)
         if found is None:
             older = self.older is not None and not revision.structured_values
@@ -91,12 +91,12 @@ class Entries:
         self._pages: dict[tuple[int, int], Raw] = {}
 
     def free(self, key: str) -> None:
-        """LocalError when there is such an entry."""
+        """Raise LocalError if there is such an entry."""
         if key in self.by_key:
             raise LocalError(f"there is a {self.name[:-1]} {key!r} already")
 
     def add(self, entry: Entry) -> None:
-        """Put it at the end. LocalError when its key is taken."""
+        """Add it at the end. Raises LocalError when its key is taken."""
         with self._lock:
             self.free(entry.key)
             self._last += 1
@@ -106,14 +106,14 @@ class Entries:
             self._forget()
 
     def remove(self, key: str) -> None:
-        """Take it away."""
+        """Remove it."""
         with self._lock:
             del self.by_key[key]
             self.personal = any(entry.visible is not None for entry in self.by_key.values())
             self._forget()
 
     def switch(self, entry: Entry, on: bool) -> bool:
-        """Switch it on or off; False when it was so already."""
+        """Enable or disable it; False when that changes nothing."""
         with self._lock:
             changed = entry.enabled != on
             entry.enabled = on
@@ -122,13 +122,13 @@ class Entries:
         return changed
 
     def visible(self) -> list[Entry]:
-        """Those that are on, in order."""
+        """The enabled entries, in order."""
         with self._lock:
             return list(self._shown())
 
     def page(self, revision: Revision, cursor: str | UnsetType, prefix: bytes, caller: Caller) -> Raw:
-        """The result of a list method. `prefix`: how it begins in the stateless era, with its stamp and hints.
-        InvalidParams for a cursor that is none of ours."""
+        """The result of a list method. `prefix`: its beginning in the stateless era, with its stamp and hints. Raises
+        InvalidParams for an unknown cursor."""
         if self.personal:
             shown = [entry for entry in self.visible() if entry.there(caller)]
             return self._page(shown, self._from(shown, cursor), revision, prefix)
@@ -138,7 +138,7 @@ class Entries:
             found = self._pages.get((revision.order, start))
             if found is None:
                 found = self._page(shown, start, revision, prefix)
-                if start % self.page_size == 0:  # others begin where entries went: too many to keep
+                if start % self.page_size == 0:  # other pages begin at removed entries: too many to keep
                     self._pages[revision.order, start] = found
         return found
 
@@ -168,7 +168,7 @@ class Entries:
         return urlsafe_b64encode(f"{self.name}.{number}".encode()).rstrip(b"=").decode()
 
     def _opened(self, cursor: str) -> int:
-        """The number a cursor stands for."""
+        """The number in a cursor."""
         try:
             text = urlsafe_b64decode(cursor[:64].encode("ascii") + b"==").decode("ascii")
         except (Base64Error, ValueError):

@@ -1,8 +1,8 @@
-"""What a call may end in, other than a function's own result: questions in its own words, an extension's result.
+"""Results of a call other than a function's own result: questions that it returned, an extension's result.
 
 Rules (2026-07-28's basic/index, "ResultType"; basic/versioning, "Extension Negotiation"):
 
-- A result that no client has heard of goes to none: one that did not declare the extension is refused, -32021.
+- A client gets a result of an extension only if it declared the extension; otherwise the call is refused with -32021.
 - The stateful era has no `resultType`, so it has none of these.
 """
 
@@ -29,7 +29,8 @@ Finished: TypeAlias = Callable[[Any, Admitted], Raw]
 
 
 def demand(admitted: Admitted, extension: Extension) -> None:
-    """RpcError (-32021) unless the client has declared the extension, where clients declare extensions."""
+    """Raise RpcError (-32021) unless the client has declared the extension, in revisions whose clients declare
+    extensions."""
     declared = admitted.capabilities.extensions
     if admitted.revision.stateful or (isinstance(declared, dict) and extension.name in declared):
         return
@@ -40,9 +41,9 @@ def demand(admitted: Admitted, extension: Extension) -> None:
 
 
 def finisher_of(row: Row, stamp: Stamp, ttl: float, cache_scope: str) -> Finished:
-    """What makes the result of a method of an extension: of its row's type, for notifications of nothing.
+    """Encodes the result of a method of an extension, by its row's type; a notification has none.
 
-    Where the row is cacheable, a result that does not say how long it may be kept gets the server's hints.
+    If the row is cacheable, a result without caching hints gets those of the server.
     """
     kind = row.result
 
@@ -61,8 +62,7 @@ def finisher_of(row: Row, stamp: Stamp, ttl: float, cache_scope: str) -> Finishe
 
 
 def outcomes(server: Sealing, stamp: Stamp, extensions: Extensions) -> dict[type, Finished]:
-    """What a function may return in place of its own result, by type: questions in its own words, and the results of
-    extensions."""
+    """The other results that a function may return, by type: questions of its own, and the results of extensions."""
 
     def input_required(value: Any, admitted: Admitted) -> Raw:
         return finish(by_hand(value, admitted, server), admitted.revision, stamp)
@@ -84,7 +84,7 @@ def outcomes(server: Sealing, stamp: Stamp, extensions: Extensions) -> dict[type
 
 
 def answers_of(hint: Any, others: Iterable[type]) -> Any:
-    """A function's result type without what it may return in place of it: what its output schema tells."""
+    """A function's result type without those other results: the type for its output schema."""
     members = getattr(hint, "__args__", ())
     given = tuple(others)
     kept = tuple(one for one in members if one not in given)

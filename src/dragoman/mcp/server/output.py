@@ -1,11 +1,11 @@
-"""What a tool returned as its result: content, or structured content with its text.
+"""The result of a tool: content, or structured content with its text.
 
 Rules (server/tools, Tool Result):
 
 - A function whose return type is data (a Struct, a dict, a list, a number, ...) has an output schema, and its
   results are checked against it: "Servers MUST provide structured results that conform to this schema".
-- Text, bytes, content, what is not annotated and None are content only.
-- Structured content is repeated as text up to `LARGEST_TEXT`, for those who know nothing else.
+- Text, bytes, content, unannotated results and None are content only.
+- Structured content is repeated as text up to `LARGEST_TEXT`, for clients that read nothing else.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CONTENT = Returned()
 
 
 def returned(name: str, hint: Any, written: Mapping[str, Any] | None) -> Returned:
-    """What a tool returns whose function returns this type. `written`: an output schema that counts instead."""
+    """What a tool returns whose function has this return type. `written`: an output schema that takes precedence."""
     if written is not None:
         schema = dict(written)
         validate = validator(schema, where=f"{name}, output schema")
@@ -79,14 +79,14 @@ def _of_type(hint: Any) -> Returned:
 
 
 def _rooted(schema: Schema) -> bool:
-    """Whether a written schema refers to its root, so that it cannot be put into another."""
+    """Whether a user's schema refers to its root, so that it cannot be put into another."""
     refs = str(schema).split("'$ref': '#")[1:]
     return any(not ref.startswith(("/$defs/", "/definitions/")) for ref in refs)
 
 
 def _checker(tree: Node) -> Callable[[bytes], list[Fault]] | None:
     def known(kind: Any, value: Any) -> Any:
-        return kind.__new__(kind)  # a model of pydantic's was checked when it was made
+        return kind.__new__(kind)  # a pydantic model was checked when it was made
 
     try:
         decode = msgspec.json.Decoder(tree.check, dec_hook=known).decode
@@ -107,7 +107,7 @@ def _checker(tree: Node) -> Callable[[bytes], list[Fault]] | None:
 
 
 def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, Admitted], Raw]:
-    """What makes a tool's result of what its function returned.
+    """Makes a tool's result of what its function returned.
 
     It raises LocalError for a value that its output schema does not allow.
     """

@@ -1,4 +1,4 @@
-"""A function as the `Method` behind a prompt."""
+"""A function as the `Method` of a prompt."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .handlers import (
 
 
 class MadePrompt(Struct, frozen=True, eq=False):
-    """A prompt that was made: its method and what its listing says."""
+    """A prompt's method and its entry in the list."""
 
     method: Method
     arguments: list[PromptArgument]
@@ -37,7 +37,7 @@ class MadePrompt(Struct, frozen=True, eq=False):
 
 
 def prompt_method(name: str, function: Callable[..., Any], server: Making, options: Options = PLAIN) -> MadePrompt:
-    """The method behind a prompt. Raises LocalError for arguments without names."""
+    """The method of a prompt. Raises LocalError for arguments without names."""
     binding = bound(function)
     arguments: list[PromptArgument] = []
     for p in binding.parameters:

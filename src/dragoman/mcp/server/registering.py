@@ -1,6 +1,6 @@
-"""The options of a `Server`, of its decorators and its `add_` methods, and what each may be. Pure.
+"""The options of a `Server`, of its decorators and its `add_` methods, and their rules. Pure.
 
-Their defaults stand in `registry.Registry`.
+Their defaults are in `registry.Registry`.
 """
 
 from __future__ import annotations

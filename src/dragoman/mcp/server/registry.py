@@ -1,7 +1,7 @@
-"""What a server offers: its tools, resources, templates and prompts, found by name and listed in pages.
+"""The tools, resources, templates and prompts of a server, found by name and listed in pages.
 
-Entries come, go, and are switched off and on at any time, from any thread; `changed` is told of each.
-How lists and cursors work stands in `entries`.
+Entries can be added, removed, enabled and disabled at any time, from any thread; `changed` is called for each.
+`listing` describes lists and cursors.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from .tools import MadeTool, included_method, tool_method
 logger = logging.getLogger("dragoman.mcp")
 
 _TELLS: Final = {"tools": "tools", "resources": "resources", "templates": "resources", "prompts": "prompts"}
-"""Which change a client hears of."""
+"""The kind of change that clients are told of."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f]*")
 
 
 class Registry:
-    """Everything a server offers.
+    """All that a server offers.
 
     `changed("tools" | "resources" | "prompts")` is called after each change of a list, `link(method)` for every
-    method that was made.
+    new method.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Registry:
         self._templates, self._prompts = Entries("templates", page_size), Entries("prompts", page_size)
         self._lists = {one.name: one for one in (self._tools, self._resources, self._templates, self._prompts)}
         self._ranked: list[Entry] = []
-        """Templates, the more specific first."""
+        """Templates, the most specific first."""
         hints = f'"resultType":"complete","ttlMs":{int(server.ttl * 1000)},"cacheScope":'
         begins = server.stamp.prefix + hints.encode()
         self._begins, self._begins_personal = begins + f'"{server.cache_scope}",'.encode(), begins + b'"private",'
@@ -101,7 +101,7 @@ class Registry:
         concurrency: int | None = None,
         queue: int | None = None,
     ) -> Entry:
-        """Register a tool. LocalError for a name that is taken, and for what cannot be a tool."""
+        """Register a tool. Raises LocalError for a name that is taken, and for a function that cannot be a tool."""
         check(f"tool {_shown(name, function)}", TOOL, locals())
         name = _named(name, function)
         options = Options(inline=inline, timeout=timeout, concurrency=concurrency, queue=queue)
@@ -111,7 +111,7 @@ class Registry:
     def include(self, service: Service, *, prefix: str = "") -> None:
         """Register each JSON-RPC method that a service has now as a tool called `prefix` + its name.
 
-        LocalError, and none of them is registered, for a name that is taken and arguments without names.
+        Raises LocalError, without registering any, for a name that is taken and for arguments without names.
         """
         check("Server.include", {"service": instance(Service, "a Service"), "prefix": TEXT}, locals())
         made = [
@@ -179,7 +179,7 @@ class Registry:
     ) -> Entry:
         """Register a resource, or a template where the URI has `{...}`.
 
-        LocalError for a URI that is none or is taken, and for variables that the function does not take.
+        Raises LocalError for a URI that is invalid or taken, and for variables that the function does not take.
         """
         check(f"resource {uri!r}", RESOURCE, locals())
         template = parse(uri) if is_template(uri) else None
@@ -242,7 +242,7 @@ class Registry:
         concurrency: int | None = None,
         queue: int | None = None,
     ) -> Entry:
-        """Register a prompt. LocalError for a name that is taken, and for arguments without names."""
+        """Register a prompt. Raises LocalError for a name that is taken, and for arguments without names."""
         check(f"prompt {_shown(name, function)}", PROMPT, locals())
         name = _named(name, function)
         options = Options(inline=inline, timeout=timeout, concurrency=concurrency, queue=queue)
@@ -268,9 +268,9 @@ class Registry:
         concurrency: int | None = None,
         queue: int | None = None,
     ) -> None:
-        """Register what completes an argument of a prompt (`ref`: its name) or of a template (its text).
+        """Register the completion of an argument of a prompt (`ref`: its name) or of a template (its text).
 
-        LocalError where there is no such prompt, template or argument, or it is completed already.
+        Raises LocalError if there is no such prompt, template or argument, or it already has a completion.
         """
         check(f"completion of {argument!r}", COMPLETION, locals())
         entry = self._prompts.by_key.get(ref) or self._templates.by_key.get(ref)
@@ -288,7 +288,7 @@ class Registry:
     # -- changing
 
     def remove(self, kind: str, key: str) -> None:
-        """Take an entry away: "tool", "resource" (a template, too) or "prompt". LocalError where there is none."""
+        """Remove an entry: "tool", "resource" (also a template) or "prompt". Raises LocalError if there is none."""
         where, entry = self._known(kind, key)
         where.remove(key)
         if entry.template is not None:
@@ -296,11 +296,11 @@ class Registry:
         self._changed(_TELLS[where.name])
 
     def enable(self, kind: str, key: str) -> None:
-        """Switch an entry on again."""
+        """Enable an entry."""
         self._switch(kind, key, True)
 
     def disable(self, kind: str, key: str) -> None:
-        """Switch an entry off: it is not listed, and called it is not there."""
+        """Disable an entry: it is not listed, and unknown when called."""
         self._switch(kind, key, False)
 
     def _switch(self, kind: str, key: str, on: bool) -> None:
@@ -355,9 +355,9 @@ class Registry:
         return entry
 
     def resource(self, uri: str, revision: Revision, caller: Caller) -> Entry:
-        """What reads this URI for this caller: the resource, or else the most specific template it fits.
+        """The resource with this URI for this caller, or otherwise the most specific template that matches.
 
-        Where there is none the error the revision has for it (server/resources, Error Handling).
+        If there is none, raises the revision's error for it (server/resources, Error Handling).
         """
         entry = self._reads(uri, caller)
         if entry is None:
@@ -391,7 +391,7 @@ class Registry:
         return entry.completions.get(argument)
 
     def lookups(self) -> dict[str, Lookup]:
-        """How the answers are found to the methods that name an entry."""
+        """For each method that names an entry, the function that finds its entry."""
         return {
             "tools/call": lambda admitted, caller: self.tool(admitted.params.name, caller).method,
             "resources/read": lambda admitted, caller: (
@@ -404,7 +404,7 @@ class Registry:
         }
 
     def has(self, kind: str) -> bool:
-        """Whether there are "tools", "resources" (templates, too), "prompts" or "completions", on or off."""
+        """Whether there are "tools", "resources" (also templates), "prompts" or "completions", enabled or not."""
         if kind == "completions":
             return any(e.completions for one in (self._prompts, self._templates) for e in one.by_key.values())
         if kind == "resources":
@@ -412,11 +412,11 @@ class Registry:
         return bool((self._tools if kind == "tools" else self._prompts).by_key)
 
     def entries(self, listing: Listing) -> list[Entry]:
-        """Those that are on, in order."""
+        """The enabled entries, in order."""
         return self._lists[listing].visible()
 
     def methods(self) -> Iterator[Method]:
-        """Every method that was made."""
+        """Every method."""
         for one in self._lists.values():
             for entry in list(one.by_key.values()):
                 yield entry.method
@@ -425,7 +425,7 @@ class Registry:
     # -- listing
 
     def page(self, listing: Listing, revision: Revision, caller: Caller, cursor: str | UnsetType = UNSET) -> Raw:
-        """The result of a list method for this caller. InvalidParams for a cursor that is none of ours."""
+        """The result of a list method for this caller. Raises InvalidParams for an unknown cursor."""
         those = self._lists[listing]
         return those.page(revision, cursor, self._begins_personal if those.personal else self._begins, caller)
 
@@ -447,7 +447,7 @@ def _named(name: str | None, function: Callable[..., Any], otherwise: str = "") 
 
 
 def _rank(entry: Entry) -> tuple[int, ...]:
-    """The more specific template sorts first, and of equals the older one."""
+    """The sort key of a template: more specific first, of equals the older."""
     return (entry.number,) if entry.template is None else (*entry.template.rank, entry.number)
 
 

@@ -1,4 +1,4 @@
-"""A function as the `Method` behind a resource, or behind all resources of a template."""
+"""A function as the `Method` of a resource, or of all resources of a template."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def resource_method(
     ttl: float | None = None,
     cache_scope: CacheScope | None = None,
 ) -> tuple[Method, str]:
-    """The method behind a resource or, with `template`, behind all of a template; and the function's docstring.
+    """The method of a resource or, with `template`, of all resources of a template; and the function's docstring.
 
     The function takes the template's variables, and the URI if it has another parameter `uri`. Raises
     LocalError for variables it does not take, and for others that it needs.

@@ -1,6 +1,6 @@
-"""The way of a message into a server: it is admitted, and what answers it is found in the server's table of methods.
+"""Routes a message: admits it, and finds the method that answers it in the server's table of methods.
 
-There is no second way for either era. What is not there is answered by a method of its own, so that middleware sees it.
+Both eras use this. An unknown name is answered by a method of its own, so that middleware sees the call.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _HTTP = frozenset({"http", "https"})
 
 
 class Uses(Protocol):
-    """Where the states that are good for one use are remembered, for all servers that share them."""
+    """Remembers which single-use states were used, for all servers that share them."""
 
     @property
     def store(self) -> Any:
-        """None: nothing is shared."""
+        """None: no store is shared."""
 
     async def use(self, state: State, now: float) -> bool:
-        """Use a state up; False where it was used before."""
+        """Mark a state as used; False if it was used before."""
 
 
 class Marks(Protocol):
@@ -49,7 +49,7 @@ class Marks(Protocol):
 
 
 class Routed(Protocol):
-    """What routing needs of a server."""
+    """The part of a server that routing uses."""
 
     @property
     def offered(self) -> Offer: ...
@@ -70,7 +70,7 @@ class Routed(Protocol):
 
 
 class Router:
-    """Finds what answers a message."""
+    """Finds the method that answers a message."""
 
     def __init__(self, server: Routed) -> None:
         self._server = server
@@ -99,7 +99,7 @@ class Router:
         if admitted is None:
             return None, message
         if admitted.row.name == "notifications/initialized" and admitted.session is not None:
-            # what comes next counts on it, and its method may wait for a turn, or get none where too many calls run
+            # later messages rely on it, and its method may have to wait, or be refused when too many calls run
             admitted.session.initialized = True
         found = server.table.get(admitted.row.name)
         if found is None:
@@ -124,7 +124,8 @@ class Router:
         return method if state is None or method is None else self._once(method, state)
 
     def _living(self, life: Lifespan, method: Method, admitted: Admitted) -> Method:
-        """A method within the lifespan: as it is where that has begun on this loop, else one that begins it first."""
+        """A method within the lifespan: unchanged if the lifespan has begun on this loop, otherwise one that begins it
+        first."""
         span = life.here()
         if span is not None:
             admitted.state = span.value
@@ -138,7 +139,7 @@ class Router:
         return msgspec.structs.replace(method, handler=begun, quick=False, runs_inline=False)
 
     def _once(self, method: Method, state: State) -> Method:
-        """A method that first uses a state up, for all who serve this; SealError (-32602) where it was used before."""
+        """A method that first marks a single-use state as used; SealError (-32602) if it was used before."""
         server = self._server
         inner, shared = server.service.handler(method), server.shared
 
@@ -153,7 +154,7 @@ class Router:
 
 
 def _whole(id: Raw) -> bool:
-    """Whether an id that Python would change is an integer all the same (1.0 is; 1.5 and null are not)."""
+    """Whether an id that Python would change is an integer nevertheless (1.0 is; 1.5 and null are not)."""
     try:
         value = msgspec.json.decode(id)
     except msgspec.DecodeError:

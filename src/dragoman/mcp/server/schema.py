@@ -1,12 +1,12 @@
-"""JSON Schemas of tools: what functions take and return.
+"""The JSON Schemas of tools: what functions take and return.
 
 Rules:
 
-- A function's schemas are what its `Binding` says (2020-12), with every `$ref` inside of the document. An input
+- A function's schemas come from its `Binding` (2020-12), with every `$ref` inside the document. An input
   schema is an object that admits no other members, unless the function takes **kwargs.
-- An output schema is an object for peers up to 2025-11-25: another result `v` is `{"result": v}` to them.
-  From 2026-07-28 on "structuredContent can be any JSON value", and it stays what it is.
-- Schemas that people wrote are read by `validation`.
+- An output schema is an object for peers up to 2025-11-25: they get another result `v` as `{"result": v}`.
+  From 2026-07-28 on "structuredContent can be any JSON value", and it is sent as it is.
+- Schemas that a user writes are checked by `rpc.binding.json_schema`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def Header(name: str) -> Meta:
 
 
 def input_schema(binding: Binding, where: str) -> tuple[Schema, tuple[HeaderParam, ...]]:
-    """The input schema of a function's arguments, and what it marks for headers.
+    """The input schema of a function's arguments, and the parameters marked for headers.
 
-    Raises LocalError, opening with `where`, for arguments that are given only by position, and for marks
-    on what no header carries.
+    Raises LocalError, beginning with `where`, for arguments that are given only by position, and for marks
+    on types that no header carries.
     """
     for p in binding.parameters:
         if p.kind in ("positional", "rest"):
@@ -65,7 +65,7 @@ def input_schema(binding: Binding, where: str) -> tuple[Schema, tuple[HeaderPara
 
 
 def marks(schema: Any, where: str) -> tuple[HeaderParam, ...]:
-    """What an input schema marks for headers; LocalError where it breaks the rules."""
+    """The parameters that an input schema marks for headers. Raises LocalError if a mark breaks the rules."""
     try:
         return marked(schema)
     except ValueError as error:
@@ -77,7 +77,7 @@ def output_schema(hint: Any) -> Schema:
     (schema,), components = schemas([hint], refs=REFS, result=True)
     name = schema.get("$ref", "").removeprefix("#/$defs/")
     if name in components and len(schema) == 1:
-        # the root says its `type` itself, as clients want
+        # the root has a `type` of its own, as clients want
         schema = components[name]
         if f'"#/$defs/{name}"' not in msgspec.json.encode(components).decode():
             components = {other: part for other, part in components.items() if other != name}
@@ -85,7 +85,7 @@ def output_schema(hint: Any) -> Schema:
 
 
 def is_object(schema: Mapping[str, Any]) -> bool:
-    """Whether it is an output schema to peers of every revision."""
+    """Whether it is a valid output schema for peers of every revision."""
     return schema.get("type") == "object"
 
 
@@ -100,8 +100,8 @@ _OF_ROOT = ("$schema", "$defs", "definitions")
 
 
 def _headed(schema: Schema) -> Schema:
-    """Marks where no chain of `properties` leads go where one does: `$ref`s to marked parts are written out, and a
-    marked parameter that may be absent is described without its null."""
+    """Makes marks reachable through `properties` alone: `$ref`s to marked parts are written out, and a marked parameter
+    that may be absent is described without its null."""
     definitions = schema.get("$defs", {})
     shown: Schema = _written_out(schema | {"$defs": {}}, definitions, ())
     used = msgspec.json.encode(shown).decode()
@@ -134,7 +134,7 @@ _FIELDS = re.compile(r":(param|parameter|arg|argument|type|raises?)\b.*")
 
 
 def description(text: str) -> str:
-    """What a docstring says of a function, without its parameters and errors, which are said elsewhere."""
+    """A docstring's description, without its parameters and errors, which are stated elsewhere."""
     kept: list[str] = []
     skipped, depth = False, 0
     lines = text.splitlines()
@@ -157,8 +157,8 @@ def description(text: str) -> str:
 
 
 def is_structured(tree: Node, content: tuple[type, ...]) -> bool:
-    """Whether results of this type are structured: everything but nothing, plain text or bytes, a path, what is
-    unsaid, a list that does not say what is in it, and what has content (these classes) in it."""
+    """Whether results of this type are structured: all but None, plain text or bytes, a path, an unannotated result, a
+    list without element type, and types with content (these classes) in them."""
     if tree.kind == "leaf" and tree.cls in _PLAIN:
         return False
     return not any(_is_content(part, content) for part in _members(tree))
@@ -174,7 +174,7 @@ def _members(node: Node) -> Iterable[Node]:
 
 
 def _is_content(node: Node, content: tuple[type, ...]) -> bool:
-    """Whether values may be content: where the annotation says so, and where it says nothing."""
+    """Whether values may be content: if the annotation says so, or says nothing."""
     if node.kind != "leaf":
         return False
     return (

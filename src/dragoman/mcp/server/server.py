@@ -1,8 +1,8 @@
 """An MCP server: tools, resources, prompts and completions, served to clients of every revision at once.
 
-The server owns a `Service` whose router knows the rows of `methods`: it admits a message (`lifecycle`)
-and finds what serves it, a row's own method or that of the tool, resource or prompt that is named.
-There is no second way through for either era.
+The server owns a `Service` whose router knows the rows of `protocol.methods`: it admits a message
+(`protocol.admission`) and finds the method that answers it, a row's own or that of the named tool, resource or prompt.
+Both eras use this.
 """
 
 from __future__ import annotations
@@ -154,10 +154,10 @@ class Server:
         self._users = 0
         self.on_roots_changed: list[Callable[[Peer], Any]] = []
         self.shared: Shared | None = None
-        """What this server shares with others that serve the same; None: it is alone."""
+        """The state that this server shares with its replicas; None without a bus."""
 
     subprotocol = "mcp"
-    """Of WebSocket."""
+    """The WebSocket subprotocol."""
 
     def __repr__(self) -> str:
         return f"<mcp.Server {self.name} {self.info.version}>"
@@ -169,7 +169,7 @@ class Server:
 
     @property
     def debug(self) -> bool:
-        """Whether exceptions' texts cross the wire."""
+        """Whether exceptions' texts are sent to clients."""
         return self.service.debug
 
     @debug.setter
@@ -178,7 +178,7 @@ class Server:
 
     @property
     def state(self) -> Any:
-        """What the lifespan gave on this event loop; None without one, and before it began."""
+        """The value of the lifespan on this event loop; None without one, and before it began."""
         return None if self.life is None else self.life.value
 
     # -- registering
@@ -188,11 +188,12 @@ class Server:
     @overload
     def tool(self, name: str | None = None, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
     def tool(self, name: Any = None, **options: Unpack[ToolOptions]) -> Any:
-        """Register a function as a tool; it stays the function. `@server.tool`, `@server.tool("name", title=...)`.
+        """Register a function as a tool; the function is not changed. `@server.tool`,
+        `@server.tool("name", title=...)`.
 
-        The input schema comes from its annotations, the output schema from what it returns, the
+        The input schema comes from its annotations, the output schema from its return type, the
         descriptions from the docstring, `Annotated` and `msgspec.Meta`; `options` are `ToolOptions`.
-        Raises LocalError for a name that is taken, and annotations that no JSON can be decoded to.
+        Raises LocalError for a name that is taken, and for annotations to which JSON cannot be decoded.
         """
         if name is None or isinstance(name, str):
             return _registering(lambda function: self.add_tool(function, name=name, **options), "server.tool")
@@ -201,11 +202,11 @@ class Server:
     def add_tool(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
     ) -> Entry:
-        """What the decorator `tool` does, at any time: clients hear that the list has changed."""
+        """As the decorator `tool`, at any time: clients are told that the list has changed."""
         return self.catalog.add_tool(function, name=name, **options)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
-        """Register a function as what reads a resource, or every resource of a template ("file:///{path}").
+        """Register a function that reads a resource, or every resource of a template ("file:///{path}").
 
         A template's variables are the function's parameters. It returns text, bytes, JSON, a
         `ResourceContents`, or a list of them. `options` are `ResourceOptions`.
@@ -216,7 +217,7 @@ class Server:
         return _registering(lambda function: self.add_resource(function, uri, **options), "server.resource")
 
     def add_resource(self, function: Callable[..., Any], uri: str, **options: Unpack[ResourceOptions]) -> Entry:
-        """What the decorator `resource` does, at any time."""
+        """As the decorator `resource`, at any time."""
         return self.catalog.add_resource(function, uri, **options)
 
     @overload
@@ -235,28 +236,29 @@ class Server:
     def add_prompt(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
     ) -> Entry:
-        """What the decorator `prompt` does, at any time."""
+        """As the decorator `prompt`, at any time."""
         return self.catalog.add_prompt(function, name=name, **options)
 
     def completion(self, ref: str, argument: str, **options: Unpack[RunOptions]) -> Callable[[F], F]:
         """Register a function that completes an argument: `ref` is a prompt's name or a template's URI.
 
-        It takes what the user has typed (and, by name, `ctx` and `arguments`, those that are known already),
+        It takes what the user has typed (and, by name, `ctx` and `arguments`, the arguments already known),
         and returns a list of strings or a `Completion` (server/utilities/completion). `options` are `RunOptions`.
         """
         add = self.catalog.add_completion
         return _registering(lambda function: add(function, ref, argument, **options), "server.completion")
 
     def method(self, name: str, **options: Unpack[RunOptions]) -> Callable[[F], F]:
-        """Register what answers a method of an extension: it takes `(params, context)`, the params as the extension's
-        row has them, and gives the row's result (nothing where the row is a notification). `options` are `RunOptions`.
+        """Register the function that answers a method of an extension: it takes `(params, context)`, the params as the
+        type of the extension's row, and returns the row's result (None if the row is a notification). `options` are
+        `RunOptions`.
 
-        Raises LocalError for a method that no extension of this server declares, and for one that is answered already.
+        Raises LocalError for a method that no extension of this server declares, and for one that is already answered.
         """
         return _registering(lambda function: self.add_method(function, name, **options), "server.method")
 
     def add_method(self, function: Callable[..., Any], name: str, **options: Unpack[RunOptions]) -> None:
-        """What the decorator `method` does."""
+        """As the decorator `method`."""
         made = Options(**options)
         check(name, RUNNING, msgspec.structs.asdict(made))
         extension = self.extensions.of_method(name)
@@ -275,27 +277,27 @@ class Server:
         self.catalog.include(service, prefix=prefix)
 
     def remove_tool(self, name: str) -> None:
-        """Take a tool away; clients hear that the list has changed. LocalError when there is none."""
+        """Remove a tool; clients are told that the list has changed. Raises LocalError when there is none."""
         self.catalog.remove("tool", name)
 
     def remove_resource(self, uri: str) -> None:
-        """Take a resource or a template away."""
+        """Remove a resource or a template. Raises LocalError when there is none."""
         self.catalog.remove("resource", uri)
 
     def remove_prompt(self, name: str) -> None:
-        """Take a prompt away."""
+        """Remove a prompt. Raises LocalError when there is none."""
         self.catalog.remove("prompt", name)
 
     def enable(self, kind: Literal["tool", "resource", "prompt"], key: str) -> None:
-        """Show again what `disable` has hidden; `key`: a name, or a resource's URI."""
+        """Enable what `disable` has disabled; `key`: a name, or a resource's URI."""
         self.catalog.enable(kind, key)
 
     def disable(self, kind: Literal["tool", "resource", "prompt"], key: str) -> None:
-        """Hide something: it is not listed, and unknown when called."""
+        """Disable an entry: it is not listed, and unknown when called."""
         self.catalog.disable(kind, key)
 
     def use(self, middleware: Middleware) -> Middleware:
-        """Add middleware inside what is there already, around every method and every tool. Usable as a decorator."""
+        """Add middleware inside the existing ones, around every method and every tool. Usable as a decorator."""
         self.service.use(middleware)
         for method in (*self.table.methods(), *self.catalog.methods()):
             self.service.link(method)
@@ -307,11 +309,12 @@ class Server:
         self.subscriptions.changed(kind)  # type: ignore[arg-type]
 
     def notify_resource_updated(self, uri: str) -> None:
-        """Tell everyone who subscribed to it that a resource has changed. From any thread."""
+        """Tell every client that subscribed to a resource that it has changed. From any thread."""
         self.subscriptions.updated(uri)
 
     def capabilities(self, revision: Revision) -> ServerCapabilities:
-        """What is declared: the kinds of things that are registered, and those that were declared beforehand."""
+        """The declared capabilities: kinds of which something is registered, and those that were declared
+        beforehand."""
 
         def has(kind: str) -> bool:
             return kind in self._declared or self.catalog.has(kind)
@@ -335,7 +338,7 @@ class Server:
             self.host.take(x, message)
 
     def attach(self, channel: Channel) -> None:
-        """Serve a channel until it ends: either era, as its client speaks."""
+        """Serve a channel until it ends, in the era that its client speaks."""
         self.peer().attach(channel)
 
     def peer(self) -> Peer:
@@ -343,7 +346,7 @@ class Server:
         return Peer(self.host, limits=self.limits, dialect=MCP)
 
     def routes(self) -> Mapping[str, Document]:
-        """Nothing beside the endpoint."""
+        """None: there are only the endpoints of `http_endpoints`."""
         return {}
 
     def http_endpoints(self, at: str) -> Mapping[str, Any]:
@@ -360,9 +363,9 @@ class Server:
         self.gate.limit = limits.calls
 
     async def join(self, bus: Bus) -> None:
-        """Be one of several that serve the same, on this bus (docs/mcp/replicas.md); `serve(bus=...)` calls it.
+        """Join this bus as one of several replicas (docs/mcp/replicas.md); `serve(bus=...)` calls it.
 
-        Raises LocalError where they could not open one another's sealed states, BusLost where the engine is away.
+        Raises LocalError if replicas could not open one another's sealed states, BusLost if the engine is away.
         """
         if self.shared is not None:
             if self.shared.bus is bus:
@@ -384,9 +387,10 @@ class Server:
             )
 
     async def start(self) -> None:
-        """One user more: begin, anew where it was drained before, and the lifespan of this event loop, if there is one.
+        """Count one more user: begin serving, also again after a drain, and the lifespan of this event loop, if there
+        is one.
 
-        Each `start` wants a `stop` or a `drain` on the same loop; a call that comes before any begins the lifespan too.
+        Each `start` needs a `stop` or a `drain` on the same loop; a call that comes before any begins the lifespan too.
         """
         self.gate.draining = False
         if self.life is not None:
@@ -394,7 +398,7 @@ class Server:
         self._users += 1
 
     async def drain(self, timeout: float) -> None:
-        """End subscriptions with a word, refuse new calls, let those in flight end within `timeout` seconds; leave the
+        """End subscriptions in order, refuse new calls, let those in flight end within `timeout` seconds; leave the
         bus, and `stop`."""
         self.gate.draining = True
         await self.subscriptions.close()
@@ -418,7 +422,8 @@ class Server:
 
 
 def _registering(add: Callable[[Callable[..., Any]], object], decorator: str) -> Callable[[F], F]:
-    """A decorator that hands a function to `add` and leaves it as it is; LocalError for what cannot be called."""
+    """A decorator that passes a function to `add` and returns it unchanged. Raises LocalError for what cannot be
+    called."""
 
     def register(function: F) -> F:
         add(registrable(function, decorator))

@@ -1,16 +1,17 @@
-"""Who hears what when something changes: one hub for both eras.
+"""Tells clients of changes: one hub for both eras.
 
 Rules:
 
-- Stateless (basic/patterns/subscriptions): `subscriptions/listen` is a call that lasts. Its first message is the
-  acknowledgment, with what will be told; every message carries the call's id; nothing is told that was not asked
-  for; when the server ends it, it says so with the result.
-- Stateful: a session that is initialized hears of changed lists where it is; of resources, those it subscribed to.
-- What is told is a hint: *look again*. Changes of one turn of the loop are told once, and what a slow reader has
-  not taken waits, each change once; a session that takes nothing for long loses it. Both are counted.
-- A resource below one that was subscribed to (its URI goes on after a slash) is told too.
-- Every event comes in at `publish`, from any thread. Where several servers serve the same (`spread`), it goes to the
-  others too, and what they publish comes in at `hear`; a session that all of them know is told by number, once.
+- Stateless (basic/patterns/subscriptions): `subscriptions/listen` is a long call. Its first message is the
+  acknowledgment, which lists the changes it will notify about; every message carries the call's id; only requested
+  changes are notified; when the server ends it, it sends the result.
+- Stateful: an initialized session is told of changed lists; of resources, those it subscribed to.
+- A notification means *look again*. Several changes in one turn of the loop are sent once, and changes that a slow
+  reader has not taken wait, each once; a session that takes nothing for long loses them. Both are counted.
+- A subscription to a resource includes the resources below it (whose URI continues after a slash).
+- Every event comes in at `publish`, from any thread. With replicas (`spread`), it is sent to the
+  others too, and their events come in at `hear`. A session that several replicas know gets an event with its number,
+  once.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ Kind: TypeAlias = Literal["tools", "prompts", "resources", "updated"]
 
 FIRST_DELAY = 0.05
 LAST_DELAY = 2.0
-"""Seconds between two tries to tell a reader that takes nothing."""
+"""Seconds between two tries to notify a reader that takes nothing."""
 TRIES = 10
-"""Tries for a session, which may have no reader; a listener is told for as long as it lasts."""
+"""Tries for a session, which may have no reader; a subscription is tried as long as it lasts."""
 
 _encode = msgspec.json.Encoder().encode
 _METHODS: dict[Kind, str] = {
@@ -55,27 +56,27 @@ _METHODS: dict[Kind, str] = {
 
 
 class Event(Struct, frozen=True):
-    """Something changed: a list, or (`updated`) the resource at `uri`."""
+    """A change of a list, or (`updated`) of the resource at `uri`."""
 
     kind: Kind
     uri: str = ""
 
 
 class Telling(Protocol):
-    """What the hub needs of a server."""
+    """The part of a server that the hub uses."""
 
     @property
     def stamp(self) -> Stamp: ...
     @property
     def catalog(self) -> Any:
-        """`resource(uri, revision, caller)` raises for a URI that is no resource."""
+        """`resource(uri, revision, caller)` raises for an unknown URI."""
 
     def capabilities(self, revision: Revision) -> ServerCapabilities: ...
 
 
 class Subscriptions:
-    """The hub. `limit`: listeners in all, `per_peer`: of one channel; `uris`: of one listener or session; `size`: bytes
-    of a listener's params, which are kept while it listens."""
+    """The hub. `limit`: subscriptions in all, `per_peer`: of one channel; `uris`: of one subscription or session;
+    `size`: bytes of a subscription's params, which are kept while it lasts."""
 
     def __init__(
         self, server: Telling, *, limit: int = 10_000, per_peer: int = 64, uris: int = 1_000, size: int = 262_144
@@ -83,12 +84,12 @@ class Subscriptions:
         self._server = server
         self.limit, self.per_peer, self.uris, self.size = limit, per_peer, uris, size
         self.held = 0
-        """Times that something had to wait for a slow reader."""
+        """How often a change had to wait for a slow reader."""
         self.dropped = 0
-        """Notifications that a session never got."""
+        """Notifications that were dropped for a session."""
         self._listeners: set[_Listener] = set()
         self._of_peer: Counter[Any] = Counter()
-        """How many of the listeners each peer has."""
+        """The number of subscriptions of each peer."""
         self._sessions: weakref.WeakKeyDictionary[Any, _Hearer] = weakref.WeakKeyDictionary()
         self._by_kind: dict[Kind, set[_Reader]] = {kind: set() for kind in _METHODS}
         self._by_uri: dict[str, set[_Reader]] = {}
@@ -99,7 +100,7 @@ class Subscriptions:
         self._spread: Callable[[Event], None] | None = None
 
     def __len__(self) -> int:
-        """Listeners and sessions."""
+        """The number of subscriptions and sessions."""
         return len(self._listeners) + len(self._sessions)
 
     # -- what changed
@@ -113,7 +114,7 @@ class Subscriptions:
         self.publish(Event("updated", uri))
 
     def publish(self, event: Event) -> None:
-        """Take an event, and tell it in the loop's next turn, once however often it comes until then."""
+        """Take an event, and send it in the loop's next turn, once even if it comes again until then."""
         with self._lock:
             loop = self._loop
             if loop is None or not (self._listeners or self._sessions or self._spread is not None):
@@ -141,13 +142,13 @@ class Subscriptions:
     # -- several servers that serve the same
 
     def spread(self, tell: Callable[[Event], None] | None) -> None:
-        """From now on, tell the others of every event; None: there are none."""
+        """From now on, pass every event to the other replicas; None: there are none."""
         self._spread = tell
         if tell is not None:
             self._here()
 
     def hear(self, kind: str, uri: str, number: int, *, own: bool) -> None:
-        """An event that all of them heard of. `number`: of the event, where that is counted; `own`: it was ours."""
+        """An event of all replicas. `number`: the event's, if they are counted; `own`: it came from here."""
         event = Event(kind, uri)  # type: ignore[arg-type]
         message = b""
         for reader in self._readers(event):
@@ -159,11 +160,11 @@ class Subscriptions:
                 reader.hint(message, number)
 
     def written(self, kind: str, uri: str) -> bytes:
-        """What a session is told of an event."""
+        """The notification of an event for a session."""
         return _encode(Call(_METHODS[kind], {"uri": uri} if kind == "updated" else UNSET))  # type: ignore[index]
 
     def restore(self, peer: Any, session: SessionState) -> None:
-        """Tell a session of what it is subscribed to, here or elsewhere, and of nothing else."""
+        """Set the subscriptions of a session, made here or at another replica."""
         if not (session.initialized or session.subscriptions or peer in self._sessions):
             return
         reader = self._session(peer).reader
@@ -181,7 +182,7 @@ class Subscriptions:
         return found
 
     def _here(self) -> None:
-        """Events are told on this loop."""
+        """Send events on this loop from now on."""
         with self._lock:
             loop = asyncio.get_running_loop()
             if loop is not self._loop:
@@ -196,7 +197,7 @@ class Subscriptions:
             self._by_uri.setdefault(uri, set()).add(reader)
 
     def drop(self, reader: _Reader) -> None:
-        """Tell this reader nothing more."""
+        """Send this reader nothing more."""
         for readers in self._by_kind.values():
             readers.discard(reader)
         for uri in tuple(reader.uris):
@@ -214,9 +215,10 @@ class Subscriptions:
     # -- the stateless era
 
     async def listen(self, admitted: Admitted, context: Context) -> Raw:
-        """Serve `subscriptions/listen` until the client cancels it (CancelledError) or `close`: the result's JSON.
+        """Serve `subscriptions/listen` until the client cancels it (CancelledError) or `close`; returns the result's
+        JSON.
 
-        Raises RpcError: busy, too many URIs, or a wire that carries nothing ahead of an answer.
+        Raises RpcError: busy, too many URIs, or a wire that cannot carry messages ahead of an answer.
         """
         agreed = self._agreed(admitted)
         self._admit(context.peer)
@@ -248,7 +250,7 @@ class Subscriptions:
         return finish(result, admitted.revision, self._server.stamp)
 
     def _agreed(self, admitted: Admitted) -> SubscriptionFilter:
-        """What was asked for, without what this server does not have."""
+        """The requested changes, without those that this server does not have."""
         asked: SubscriptionFilter = admitted.params.notifications
         can = self._server.capabilities(admitted.revision)
         uris = asked.resource_subscriptions
@@ -271,7 +273,7 @@ class Subscriptions:
                 raise MCP.error(Refusal("busy", f"Busy: {allowed} subscriptions are open {name}", data))
 
     async def close(self) -> None:
-        """End every listener in good order; returns when their results are on their way."""
+        """End every subscription in order; returns when their results are being sent."""
         listeners = tuple(self._listeners)
         for listener in listeners:
             listener.close()
@@ -281,17 +283,17 @@ class Subscriptions:
     # -- the stateful era
 
     def join(self, peer: Any) -> None:
-        """A session is initialized: its peer hears of changed lists from now on."""
+        """A session is initialized: tell its peer of changed lists from now on."""
         self._add(self._session(peer).reader, ("tools", "prompts", "resources"))
 
     def leave(self, peer: Any) -> None:
-        """A session is over; one whose peer is forgotten leaves by itself."""
+        """A session is over; one whose peer is garbage-collected is removed too."""
         hearer = None if peer is None else self._sessions.pop(peer, None)
         if hearer is not None:
             self.drop(hearer.reader)
 
     def subscribe(self, admitted: Admitted, peer: Any, uri: str, caller: Caller) -> None:
-        """`resources/subscribe`: RpcError for what is no resource, and for too many."""
+        """`resources/subscribe`. Raises RpcError for an unknown resource, and for too many."""
         session = _session_of(admitted)
         self._server.catalog.resource(uri, admitted.revision, caller)
         if uri not in session.subscriptions and len(session.subscriptions) >= self.uris:
@@ -300,7 +302,7 @@ class Subscriptions:
         self._add(self._session(peer).reader, (), (uri,))
 
     def unsubscribe(self, admitted: Admitted, peer: Any, uri: str) -> None:
-        """`resources/unsubscribe`; nothing when it was not subscribed."""
+        """`resources/unsubscribe`; no effect without a subscription."""
         _session_of(admitted).subscriptions.discard(uri)
         if (hearer := self._sessions.get(peer)) is not None:
             self._forget(hearer.reader, uri)
@@ -332,8 +334,8 @@ def _session_of(admitted: Admitted) -> SessionState:
 
 
 class _Reader:
-    """A subscriber. `pending`: what it has not been told yet, the oldest first; `say` sends one message,
-    and is False when it was not taken. `hint`: takes messages with the numbers of their events instead."""
+    """A subscriber. `pending`: notifications not sent yet, the oldest first; `say` sends one message, and returns False
+    if it was not taken. `hint`: takes messages with the numbers of their events instead."""
 
     __slots__ = ("_timer", "hint", "hub", "loop", "pending", "say", "tries", "uris")
 
@@ -348,13 +350,13 @@ class _Reader:
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, event: Event) -> None:
-        """Tell it, after what waits already."""
+        """Send a notification, after those that wait."""
         self.pending[event] = None
         if self._timer is None:
             self.flush()
 
     def flush(self) -> None:
-        """Tell what waits, as far as it is taken."""
+        """Send waiting notifications, as far as they are taken."""
         self._timer = None
         while self.pending:
             event = next(iter(self.pending))
@@ -367,7 +369,7 @@ class _Reader:
             self.pending.pop(event, None)
 
     def end(self) -> None:
-        """Nothing more is told."""
+        """Send nothing more."""
         self.pending.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -375,7 +377,7 @@ class _Reader:
 
 
 _ACKNOWLEDGED = Event("updated", "notifications/subscriptions/acknowledged")
-"""Stands for the acknowledgment among what is pending."""
+"""Represents the acknowledgment among the pending messages."""
 
 
 class _Listener:
@@ -414,7 +416,7 @@ class _Listener:
 
 
 class _Hearer:
-    """A session of the stateful era. It does not keep its peer alive."""
+    """A session of the stateful era. It holds its peer only weakly."""
 
     __slots__ = ("_hub", "_peer", "reader")
 

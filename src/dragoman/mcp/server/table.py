@@ -18,7 +18,7 @@ from ..protocol.admission import Admitted
 from ..protocol.methods import Row
 
 Lookup: TypeAlias = Callable[[Admitted, Caller], Method | None]
-"""What answers this call of this caller; None: the row's own method. Raises RpcError for what is not there."""
+"""The method for this call of this caller; None: the row's own method. Raises RpcError for an unknown name."""
 
 
 class Answered(Struct, frozen=True, eq=False):
@@ -26,13 +26,13 @@ class Answered(Struct, frozen=True, eq=False):
 
     row: Row
     method: Method | None
-    """What answers every call for which `find` finds nothing else."""
+    """The method that answers every call for which `find` returns None."""
     find: Lookup | None = None
-    """How the answer to one call is found, by what its params name."""
+    """Finds the method for one call by the name in its params."""
 
 
 class MethodTable:
-    """A server's methods by name; `rows` are those that it may have."""
+    """A server's methods by name; `rows` are the possible ones."""
 
     def __init__(self, rows: Mapping[str, Row], methods: Mapping[str, Method], lookups: Mapping[str, Lookup]) -> None:
         self.rows = rows
@@ -42,7 +42,7 @@ class MethodTable:
             self.add(name, methods.get(name), lookups.get(name))
 
     def add(self, name: str, method: Method | None, find: Lookup | None = None) -> None:
-        """LocalError for a method that has no row here, or is answered already."""
+        """Add a method. Raises LocalError if it has no row here, or is already answered."""
         row = self.rows.get(name)
         if row is None or row.direction == "server":
             raise LocalError(f"{name} is no method of this server: an Extension in `extensions` has to declare it")
@@ -51,5 +51,5 @@ class MethodTable:
         self._answered[name] = Answered(row, method, find)
 
     def methods(self) -> Iterator[Method]:
-        """Every method that answers by itself."""
+        """Every row's own method."""
         return (one.method for one in self._answered.values() if one.method is not None)

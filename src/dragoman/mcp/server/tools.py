@@ -1,4 +1,4 @@
-"""A function as the `Method` behind a tool: its arguments come straight from the text of `params.arguments`."""
+"""A function as the `Method` of a tool: its arguments are decoded straight from the text of `params.arguments`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class MadeTool(Struct, frozen=True, eq=False):
-    """A tool that was made: its method and what its listing says."""
+    """A tool's method and its entry in the list."""
 
     method: Method
     input: Schema
@@ -54,8 +54,8 @@ def tool_method(
     input: Mapping[str, Any] | None = None,
     output: Mapping[str, Any] | None = None,
 ) -> MadeTool:
-    """The method behind a tool. `input`: the function takes one dict, which this schema checks. `output`: this schema
-    checks what it returns. Raises LocalError, naming the tool, for what cannot be one."""
+    """The method of a tool. `input`: the function takes one dict, which this schema checks. `output`: this schema
+    checks what it returns. Raises LocalError, naming the tool, for a function that cannot be one."""
     binding = bound(function)
     if input is None:
         shape, marked = input_schema(binding, name)
@@ -75,9 +75,9 @@ def tool_method(
 
 
 def included_method(name: str, method: Method, server: Making) -> MadeTool:
-    """The method behind a tool that is a JSON-RPC method of a service: its function, kind, limits and middleware.
+    """The method of a tool that is a JSON-RPC method of a service: its function, kind, limits and middleware.
 
-    The errors it declares are for the model to read (`isError`). Raises LocalError for arguments without names.
+    The model may read the errors that it declares (`isError`). Raises LocalError for arguments without names.
     """
     binding = method.signature
     shape, marked = input_schema(binding, name)
@@ -100,7 +100,7 @@ def included_method(name: str, method: Method, server: Making) -> MadeTool:
 
 
 def _bridge(method: Method, handler: Next, finished: Finished, failed: Failed) -> Any:
-    """Middleware that goes no further than the included service's own chain, whose calls look as they do there."""
+    """Middleware that runs the included service's own chain, with calls as that expects them."""
 
     async def bridge(call: Call, next: Next) -> Any:
         admitted: Admitted = cast(Any, call.params)
@@ -131,7 +131,7 @@ def _reader(binding: Binding) -> Reader:
 
 
 def _checked_reader(binding: Binding, validate: Validate) -> Reader:
-    """For a function that takes the arguments as one dict."""
+    """The reader for a function that takes the arguments as one dict."""
     decode, name = binding.arguments, binding.parameters[0].name
 
     def arguments(admitted: Admitted, context: Any) -> tuple[Any, ...]:

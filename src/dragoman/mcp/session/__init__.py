@@ -1,1 +1,1 @@
-"""Sessions of the stateful era, their streams, and who keeps them."""
+"""Sessions of the stateful era, their streams, and where they are kept."""

@@ -1,9 +1,9 @@
-"""The home of a session: one log of unrequested messages, read by the clients' GETs in turn.
+"""The home stream of a session: one log of messages outside calls, read by the clients' GETs in turn.
 
-Each message is in it once, though several processes may hear of it. It is sent to the reader that came last ("MUST NOT
-broadcast the same message across multiple streams", basic/transports), from behind what the readers before have had;
-when that one leaves, an older one has its turn again. Each turn is a *leg* with a number, which is in the ids of its
-events: a reader that comes back is sent the rest of its leg, nothing of the others', and what is new.
+Each message is in it once, even if several processes send it. It is sent to the newest reader ("MUST NOT broadcast the
+same message across multiple streams", basic/transports), after what earlier readers have had; when that one leaves, an
+older reader continues. The time of one reader is a *leg* with a number, which is in the ids of its events: a reader
+that comes back gets the rest of its leg, nothing of the other legs, and new messages.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class Owner(Protocol):
     def ended(self) -> bool: ...
 
     def rest(self) -> None:
-        """It was in use until now."""
+        """It is not in use any more."""
 
 
 class Home:
-    """See the module. `took` tells other processes of a turn that was taken here, `freed` that it is over."""
+    """The home stream. `took` tells other processes that a reader began here, `freed` that it has gone."""
 
     def __init__(
         self, owner: Owner, log: StreamLog, turns: StreamLog, took: Callable[[int], None], freed: Callable[[], None]
     ) -> None:
         self.cursors: list[Cursor] = []
-        """Readers that are here, the newest last."""
+        """The readers here, the newest last."""
         self.leg = 0
-        """The number of the last turn, here or elsewhere."""
+        """The number of the last leg, here or elsewhere."""
         self._owner = owner
         self._turns = turns
         self._took = took
@@ -55,15 +55,16 @@ class Home:
 
     @property
     def busy(self) -> bool:
-        """A reader is here, or a message on its way."""
+        """Whether a reader is here, or a message is being stored."""
         return bool(self.cursors or self._writer)
 
     def say(self, message: bytes, mark: str = "") -> bool:
-        """Say something; False when it was dropped. `mark`: of several who say it, one does."""
+        """Send a message; False when it was dropped. `mark`: of several processes that send it, one does."""
         return bool(self._writer.put("message", message, mark))
 
     async def open(self, reader: StreamReader, back: tuple[int, int] | None = None) -> bool:
-        """A reader; False when the session is over. `back`: the last event that it had, by number and leg. BusLost."""
+        """Add a reader; False when the session is over. `back`: the last event that it had, by number and leg. Raises
+        BusLost."""
         log = self._writer.log
         start = max(await log.furthest(), self._had)
         leg = await self._take_turn(start)
@@ -91,7 +92,7 @@ class Home:
         return True
 
     async def _take_turn(self, start: int) -> int:
-        """The number of a new leg that begins behind this number."""
+        """The number of a new leg that begins after this message."""
         position = self._turns.append(str(start).encode())
         try:
             return await self._turns.stored(position)
@@ -100,7 +101,7 @@ class Home:
             raise
 
     async def _end_of(self, leg: int, start: int) -> int:
-        """The number that a leg ended with; 0 for one that is too old to be known."""
+        """The number of a leg's last message; 0 if the leg is too old to be known."""
         after = await self._turns.read(leg)
         if not after:
             return start
@@ -114,7 +115,7 @@ class Home:
         return cursor.reader is not None
 
     def _sent(self, number: int) -> None:
-        """Remember it for the readers to come."""
+        """Remember what was sent, for later readers."""
         self._had = max(number, self._had)
         if not self._saving:
             self._saving = True
@@ -127,12 +128,12 @@ class Home:
                 number = self._had
                 await self._writer.log.had(number)
         except BusLost:
-            return  # what was sent may be sent again
+            return  # messages may be sent again
         finally:
             self._saving = False
 
     def _left(self, cursor: Cursor) -> None:
-        """A reader has gone: an older one has its turn again."""
+        """A reader has gone: an older one continues."""
         self.cursors.remove(cursor)
         self._owner.rest()
         if not cursor.active or self._owner.ended:
@@ -143,7 +144,7 @@ class Home:
             self._freed()
 
     async def _again(self, cursor: Cursor, had: int, *, here: bool) -> None:
-        """Give an older reader its turn again, behind what another had. `here`: that one was of this process."""
+        """Let an older reader continue after what another had. `here`: the other was a reader of this process."""
         leg = 0
         try:
             had = max(had, await self._writer.log.furthest(), self._had)
@@ -166,18 +167,18 @@ class Home:
             self.cursors[-1].wake()
 
     def taken(self, leg: int) -> None:
-        """A reader was opened elsewhere."""
+        """A reader began elsewhere."""
         if leg > self.leg:
             self.leg = leg
             for cursor in self.cursors:
                 cursor.active = False
 
     def free(self) -> None:
-        """The reader that had its turn is gone, elsewhere."""
+        """The current reader, at another process, has gone."""
         if self.cursors:
             self._owner.run(self._again(self.cursors[-1], 0, here=False))
 
     def release(self) -> None:
-        """Let all readers go."""
+        """Release all readers."""
         for cursor in tuple(self.cursors):
             cursor.release()

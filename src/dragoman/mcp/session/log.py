@@ -1,10 +1,11 @@
-"""The bounded, addressable log of one stream: the contract, and the log that is in this process.
+"""The bounded, addressable log of one stream: the contract, and a log in this process.
 
-A stream's messages have numbers, from 1 on, by which a reader that comes back says what it had. Rules:
+A stream's messages have numbers, from 1 on, by which a returning reader states what it had. Rules:
 
 - `append` takes a message at once; it is in the log when `stored` has returned its number, and is sent with that
   number, or acknowledged, no earlier.
-- A log has bounds. Over them notifications go first, the oldest before the others; the newest message always stays.
+- A log has bounds. Over them notifications are removed first, the oldest before the others; the newest message always
+  stays.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Final, Protocol, TypeAlias
 from msgspec import Struct
 
 SPARE: Final = b'{"jsonrpc":"2.0","method":"notifications/'
-"""How a message begins that the far end can do without."""
+"""How a message begins that may be dropped."""
 
 Position: TypeAlias = int
-"""The place of a message among those that were appended here, from 1 on."""
+"""The position of a message among those appended here, from 1 on."""
 
 
 class Entry(Struct, frozen=True, gc=False):
@@ -26,56 +27,57 @@ class Entry(Struct, frozen=True, gc=False):
 
     number: int
     message: bytes
-    """Empty for what is no message: the beginning of a stream, or the end of one without an answer."""
+    """Empty for entries without a message: the beginning of a stream, or the end of one without an answer."""
     last: bool = False
-    """Nothing comes after it."""
+    """No entry follows."""
 
 
 class StreamLog(Protocol):
     """The log of one stream."""
 
     immediate: bool
-    """What is appended is stored, and its position is its number: there is nothing to wait for."""
+    """True: an appended message is stored at once, and its position is its number."""
 
     def append(self, message: bytes, *, last: bool = False, mark: str = "") -> Position:
-        """Take a message. `mark`: what several append under one mark is in the log once."""
+        """Append a message. `mark`: messages of several processes under one mark are in the log once."""
 
     async def stored(self, position: Position) -> int:
-        """Wait until the message of this position, the oldest that is not stored, is in the log: its number there;
-        0 where another has appended the same mark.
+        """Wait until the oldest message that is not stored, at this position, is in the log; returns its number there,
+        0 if another process has appended the same mark.
 
-        BusLost: it is not there, since the engine is away; `stored` can be called again. LocalError: it never will be,
-        since it is larger than the engine takes.
+        Raises BusLost while the engine is away; `stored` can be called again. Raises LocalError if it can never be
+        stored, because it is larger than the engine takes.
         """
 
     def withdraw(self, position: Position) -> None:
-        """The message of this position was sent without being stored, or is given up."""
+        """The message at this position was sent without being stored, or is given up."""
 
     async def reachable(self) -> bool:
-        """Wait until storing is worth another try; False when that took too long. At once where nothing is away."""
+        """Wait until storing is worth another try; False after a time-out. Returns at once if the engine is not
+        away."""
 
     def read_here(self) -> None:
         """It is read in this process from now on, and in no other."""
 
     async def read(self, after: int = 0) -> Sequence[Entry]:
-        """What is kept behind this number. Raises BusLost."""
+        """The kept entries after this number. Raises BusLost."""
 
     async def furthest(self) -> int:
-        """The number up to which readers have had it (see `had`). Raises BusLost."""
+        """The highest number that readers have had (see `had`). Raises BusLost."""
 
     async def had(self, number: int) -> None:
-        """Remember that readers have had it up to this number. Raises BusLost."""
+        """Remember that readers have had the entries up to this number. Raises BusLost."""
 
 
 class MemoryLog:
-    """A log in this process: what is appended is stored. Nothing here waits."""
+    """A log in this process: appended messages are stored at once. Nothing here waits."""
 
     __slots__ = ("_entries", "_furthest", "_messages", "_room", "_size", "dropped", "last")
 
     immediate = True
 
     def __init__(self, messages: int, size: int) -> None:
-        """At most so many messages, and so many bytes of them."""
+        """`messages` and `size` in bytes bound the log."""
         self._entries: list[Entry] = []
         self._messages = messages
         self._room = size
@@ -84,7 +86,7 @@ class MemoryLog:
         self.last = 0
         """The number of the newest message."""
         self.dropped = 0
-        """Messages that went because there were too many."""
+        """Messages removed because of the bounds."""
 
     def append(self, message: bytes, *, last: bool = False, mark: str = "") -> Position:
         self.last += 1
@@ -102,13 +104,13 @@ class MemoryLog:
         return position
 
     def withdraw(self, position: Position) -> None:
-        """Nothing to do: it is there."""
+        """No effect: the message is stored."""
 
     async def reachable(self) -> bool:
         return True
 
     def read_here(self) -> None:
-        """Nothing to do: there is no other."""
+        """No effect: there is no other process."""
 
     async def read(self, after: int = 0) -> Sequence[Entry]:
         if after >= self.last:

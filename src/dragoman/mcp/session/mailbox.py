@@ -1,8 +1,8 @@
-"""Clients of the stateful era behind a broker: one peer per mailbox, for as long as one worker serves them.
+"""Clients of the stateful era behind a broker: one peer per mailbox, as long as one worker serves them.
 
-A broker's deliveries are exchanges, and an exchange knows no session. But its caller has a mailbox
-(`Exchange.tell`, `caller.remote`) that stays, so `initialize` begins a session there. With several
-workers the next request may reach another one, which knows nothing of it: use the stateless era then.
+A broker's deliveries are exchanges, and an exchange has no session. But its caller has a permanent mailbox
+(`Exchange.tell`, `caller.remote`), so `initialize` begins a session there. With several workers the next request may
+reach another one, which has no such session: use the stateless era then.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ..protocol.options import HttpOptions
 
 
 class Serving(Protocol):
-    """What is needed of the server."""
+    """The part of a server that this uses."""
 
     @property
     def options(self) -> HttpOptions:
-        """`sessions`: so many at once; beyond, the one that was silent longest is forgotten."""
+        """`sessions`: the most at once; beyond, the one that was silent longest is forgotten."""
 
     @property
     def offered(self) -> Offer: ...
@@ -41,15 +41,15 @@ class Mailboxes:
         self._peers: OrderedDict[str, tuple[Peer, _Home]] = OrderedDict()
 
     def take(self, x: Exchange, message: Message, tell: Callable[[bytes], bool]) -> bool:
-        """Take what belongs to a session, or begins one; False for what does not."""
+        """Take a message that belongs to a session, or begins one; False for others."""
         where = x.caller.remote
         known = self._peers.get(where)
         begins = type(message) is Request and message.method == "initialize"
         if known is None and not (begins and self._server.offered.stateful):
             return False
-        if known is None or begins:  # who begins anew has forgotten the old one
+        if known is None or begins:  # a client that begins again has forgotten the old one
             known = self._begin(x.caller, where)
-        if isinstance(message, Batch):  # no revision that a broker's caller would speak has them
+        if isinstance(message, Batch):  # the revisions that use brokers have none
             return False
         peer, home = known
         self._peers.move_to_end(where)
@@ -80,7 +80,7 @@ class Mailboxes:
 
 
 class _Home:
-    """The channel of unrequested messages: they go to the mailbox."""
+    """The channel for messages outside calls: they go to the mailbox."""
 
     duplex = True
     writable = True

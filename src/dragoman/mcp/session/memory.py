@@ -1,4 +1,4 @@
-"""Sessions that this process alone keeps. Nothing here waits, so what may have to wait elsewhere runs at once."""
+"""Sessions kept by this process alone. Nothing here waits, so coroutines run to their end at once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .session import Session
 from .stream import Cursor, Stream
 
 TURNS = 64
-"""Turns of a home that are remembered: a reader that comes back to an older one is sent what is new."""
+"""Legs of a home stream that are remembered: a reader that returns to an older one gets only new messages."""
 
 
 class _Rest:
-    """The log of a stream that is over, for as long as its client may come back."""
+    """The log of a finished stream, kept for a returning client."""
 
     __slots__ = ("log", "logs", "name")
 
@@ -31,12 +31,12 @@ class _Rest:
         self.logs, self.name, self.log = logs, name, log
 
     def expired(self) -> None:
-        """The client did not come back in time."""
+        """The client did not return in time."""
         self.logs.pop(self.name, None)
 
 
 class MemorySessions:
-    """All sessions of one server, in the order of their last use. It is their `Keeper`."""
+    """All sessions of one server, in the order of their last use. The `Keeper` of its sessions."""
 
     shares = False
 
@@ -45,14 +45,14 @@ class MemorySessions:
         self.options = options
         self._found: OrderedDict[str, Session] = OrderedDict()
         self._unused: dict[str, Session] = {}
-        """Those whose client has sent nothing after `initialize`."""
+        """Sessions whose client has sent nothing after `initialize`."""
         self._logs: dict[Session, dict[str, _Rest]] = {}
 
     def __len__(self) -> int:
         return len(self._found)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it now: there is nothing in it that waits."""
+        """Run a coroutine to its end: nothing in it waits."""
         try:
             work.send(None)
         except StopIteration:
@@ -62,7 +62,7 @@ class MemorySessions:
 
     @property
     def draining(self) -> bool:
-        """False: what is not answered here is answered nowhere."""
+        """False: no other process can answer."""
         return False
 
     def first_id(self) -> int:
@@ -80,7 +80,8 @@ class MemorySessions:
         return None
 
     async def find(self, id: str, principal: str | None, caller: Caller) -> Session | None:
-        """The session of this id, if it is this principal's. It is used from when it is done with what it was given."""
+        """The session of this id, if it belongs to this principal. It counts as used from the end of its current
+        request."""
         session = self._found.get(id)
         if session is None or session.principal != principal:
             return None
@@ -88,19 +89,19 @@ class MemorySessions:
         return session
 
     async def erase(self, session: Session) -> None:
-        """Nothing that outlives it."""
+        """No effect: nothing outlives the session."""
 
     async def save(self, session: Session, change: Delta) -> None:
-        """There is no other process that would have to know."""
+        """No effect: there is no other process."""
 
     async def hand_on(self, session: Session, message: Single, raw: bytes) -> None:
-        """There is no other process."""
+        """No effect: there is no other process."""
 
     def restore(self, session: Session) -> None:
-        """Nothing was changed elsewhere."""
+        """No effect: there is no other process."""
 
     def closed(self, session: Session) -> None:
-        """It ends with its peer."""
+        """Its peer was closed, so it ends."""
 
     def touch(self, session: Session) -> None:
         if session.id in self._found:
@@ -117,7 +118,7 @@ class MemorySessions:
             self.host.clock.drop(self)
 
     def expired(self) -> None:
-        """The oldest may have been idle for too long."""
+        """End sessions that were idle for too long."""
         idle, now = self.options.session_idle, monotonic()
         while self._found:
             session = next(iter(self._found.values()))
@@ -131,7 +132,7 @@ class MemorySessions:
                 session.end(Closed("the session was idle for too long"))
 
     def _make_room(self) -> bool:
-        """End the oldest session that its client has done nothing with."""
+        """End the oldest session whose client sent nothing after `initialize`."""
         session = next(iter(self._unused.values()), None)
         if session is None:
             return False
@@ -164,10 +165,10 @@ class MemorySessions:
         return None if rest is None else rest.log
 
     async def reads(self, session: Session, cursor: Cursor) -> None:
-        """No other process writes it."""
+        """No effect: no other process writes it."""
 
     def unread(self, session: Session, cursor: Cursor) -> None:
-        """Nor has one to know."""
+        """No effect: there is no other process."""
 
 
 def _nothing(*args: object) -> None:

@@ -1,13 +1,13 @@
-"""What the store knows of a session: a log of what happened to it, from `initialize` on. Pure.
+"""A session in the store: a log of its changes, from `initialize` on. Pure.
 
 Rules:
 
-- It begins with a `Snapshot`, its state at that time; each `Delta` says what became of it since. Replicas add to it
-  without asking one another, and every reader comes to the same state.
-- Before its beginning falls off the end of the log somebody adds a new `Snapshot`, which says up to which number it
-  counts everything.
-- A log without a `Snapshot` is no session: a late change came after its end.
-- `heard` is the number of the last change of lists and resources that was known then: older ones are not its.
+- It begins with a `Snapshot`, its state at that time; each `Delta` is a change since. Replicas append without
+  coordination, and every reader comes to the same state.
+- Before the snapshot is removed from the bounded log, a replica appends a new `Snapshot`, which includes the changes up
+  to a given number.
+- A log without a `Snapshot` is not a session: a late change came after its end.
+- `heard` is the number of the last change of lists and resources known then: older ones do not concern the session.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ..protocol.types import ClientCapabilities, Implementation
 MESSAGES = 256
 """Entries that the log keeps."""
 SIZE = 32 * 1024 * 1024
-"""Bytes that it keeps."""
+"""Bytes that the log keeps."""
 ANEW = 64
-"""So many entries after one another begin with a `Snapshot`."""
+"""A new `Snapshot` is appended after this many entries."""
 
 
 class Snapshot(Struct, tag="whole", omit_defaults=True):
-    """All of it, as it was after the entry number `upto`."""
+    """The whole state after the entry number `upto`."""
 
     revision: str
     client: Implementation
@@ -39,16 +39,16 @@ class Snapshot(Struct, tag="whole", omit_defaults=True):
     principal: str | None = None
     log_level: str | None = None
     slot: int = -1
-    """Its place among all sessions that there may be at once."""
+    """Its slot, of the bounded number of sessions."""
     uris: dict[str, int] = field(default_factory=dict)
-    """The resources that are subscribed to, each with `heard` of that time."""
+    """The subscribed resources, each with `heard` of that time."""
     initialized: int | None = None
-    """`heard` when the client was ready; None: it is not."""
+    """`heard` when the client was initialized; None: it is not."""
     upto: int = 0
 
 
 class Delta(Struct, tag="change", omit_defaults=True):
-    """What changed; empty members did not."""
+    """A change; unchanged members are empty."""
 
     log_level: str | None = None
     subscribed: list[str] = field(default_factory=list)
@@ -64,11 +64,11 @@ Entry: TypeAlias = Snapshot | Delta
 
 _read = msgspec.json.Decoder(Entry).decode
 written = msgspec.json.Encoder().encode
-"""An entry as the log has it."""
+"""An entry in the form of the log."""
 
 
 class Record:
-    """One replica's copy. `number`: of the last entry that is in it."""
+    """One replica's copy. `number`: of the last entry in it."""
 
     __slots__ = ("number", "whole")
 
@@ -77,7 +77,7 @@ class Record:
         self.number = number
 
     def change(self, change: Delta) -> None:
-        """Take in a change."""
+        """Apply a change."""
         whole = self.whole
         if change.log_level is not None:
             whole.log_level = change.log_level
@@ -89,7 +89,7 @@ class Record:
             whole.initialized = change.heard
 
     def take(self, entries: Sequence[tuple[int, bytes]]) -> bool:
-        """Take in what was read from `number - 1` on; False where something is missing in between: read all of it."""
+        """Apply entries read from `number - 1` on; False if entries between are missing: read all of it then."""
         if not entries or entries[0][0] > self.number + 1:
             return False
         for number, raw in entries:
@@ -101,7 +101,7 @@ class Record:
         return True
 
     def changed(self, session: SessionState) -> Delta:
-        """What a session has become beyond what is known here."""
+        """The changes of a session that are not in the record yet."""
         whole = self.whole
         change = Delta()
         if session.log_level != whole.log_level:
@@ -119,7 +119,7 @@ def begun(session: SessionState) -> Snapshot:
 
 
 def record(entries: Sequence[tuple[int, bytes]]) -> Record | None:
-    """The record that a whole log makes; None where that is no session."""
+    """The record for a whole log; None if that is not a session."""
     read = [(number, _read(raw)) for number, raw in entries]
     wholes = [(number, one) for number, one in read if isinstance(one, Snapshot)]
     if not wholes or wholes[-1][1].revision not in REVISIONS:
@@ -134,7 +134,7 @@ def record(entries: Sequence[tuple[int, bytes]]) -> Record | None:
 
 
 def session(whole: Snapshot) -> SessionState:
-    """The session that a record tells of."""
+    """The state of a session in a record."""
     return SessionState(
         REVISIONS[whole.revision],
         whole.client,

@@ -1,14 +1,14 @@
-"""Sessions that several processes share: any of them serves any of them, behind a balancer that knows nothing.
+"""Sessions that several processes share: each serves all of them, behind a balancer that knows nothing of sessions.
 
 Used in place of `memory` where the server has a bus with a store. Rules:
 
-- The store is asked about a session with every request of it: what one replica did, a DELETE too, holds on all.
-- A replica keeps copies of the sessions it was asked about, for as long as they are used here.
-- An answer to a question, and what cancels a call, is in the store before it is accepted, and then handed to the
-  replica that asked, or to all of them: one that was cut off reads it when it is back.
-- A stream is taken up again where its client comes back. When the replica that wrote it is dead, the one that reads it
+- Every request of a session reads the store: what one replica did, also a DELETE, holds at all.
+- A replica keeps copies of the sessions for which it got requests, as long as they are used here.
+- An answer to a question, and a cancel, is stored before it is accepted, and then passed to the
+  replica that asked, or to all; a replica that was cut off reads it when it is back.
+- A stream is resumed where its client returns. If the replica that wrote it is dead, the one that reads it
   ends it with an error.
-- Without the store what needs it raises BusLost, at once or after `shared.PATIENCE`.
+- Without the store, operations that need it raise BusLost, at once or after `shared.PATIENCE`.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from .stream import Cursor, Stream, failing
 logger = logging.getLogger("dragoman.mcp")
 
 FRESH: Final = 300.0
-"""Seconds that a session lives whose client sends nothing after `initialize`, at most."""
+"""Most seconds that a session lives whose client sends nothing after `initialize`."""
 GONE: Final = InternalError("The replica that ran this call is gone", {"retry_after": 0})
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME = re.compile(r"([0-9a-f]{1,4})\.([0-9a-f]{12})\.[0-9a-f]{1,12}")
 _FORWARDED = frozenset({dialect.MCP.cancel, dialect.MCP.progress})
 _HOME: Final = ("home", *(f"home/{part}" for part in PARTS), "turn")
 _PARTS: Final = (*_HOME, "inbox")
-"""What the store keeps of a session beside its record, below its key."""
+"""The data of a session in the store beside its record, below its key."""
 
 
 class Subscribed(Protocol):
-    """Who tells sessions of changes."""
+    """Tells sessions of changes."""
 
     def restore(self, peer: Any, session: SessionState) -> None: ...
     def leave(self, peer: Any) -> None: ...
@@ -65,7 +65,7 @@ class Subscribed(Protocol):
 
 
 class ReplicaSessions:
-    """The copies of one endpoint. It is their `Keeper`, and a `Table` of what the replicas share."""
+    """The copies of one endpoint. The `Keeper` of its sessions, and a `Table` of `Shared`."""
 
     shares = True
 
@@ -75,9 +75,9 @@ class ReplicaSessions:
         self.shared = shared
         self.run = shared.later
         self.copies: OrderedDict[str, Session] = OrderedDict()
-        """Those that are used here, in the order of their last use."""
+        """The copies in use here, in the order of their last use."""
         self.foreign: dict[str, Cursor] = {}
-        """Readers here of what another replica writes, by the log's key."""
+        """Readers here of streams that another replica writes, by the log's key."""
         self.slots = Slots(shared, options.sessions)
         self._subscribed = subscribed
         self._asked = 0
@@ -86,14 +86,14 @@ class ReplicaSessions:
 
     @property
     def draining(self) -> bool:
-        """Whether the others take over."""
+        """Whether this server drains, so that other replicas take over."""
         return self.host.gate.draining
 
     def first_id(self) -> int:
         return self.shared.first_id(self, self._asked)
 
     def _key(self, id: str, *names: str) -> str:
-        """A key in the store, of one session alone."""
+        """A key in the store, for one session."""
         return self.shared.key("session", id, *names)
 
     # -- the record of a session
@@ -125,13 +125,13 @@ class ReplicaSessions:
             number = await self._append(session.id, change, idle)
             if number == record.number + 1:
                 record.number = number
-            if number % records.ANEW == 0:  # a new beginning, before the old one falls off the end
+            if number % records.ANEW == 0:  # a new snapshot, before the old one is removed
                 found = records.record(await shared.read(self._key(session.id)))
                 if found is not None:
                     found.whole.upto = found.number
                     await self._append(session.id, found.whole, idle)
         except BusLost:
-            session.record = None  # it may be there or not: it is read again
+            session.record = None  # it may have been stored or not: read it again
             raise
         shared.say(BusMessage("changed", shared.name, session.id))
 
@@ -153,7 +153,7 @@ class ReplicaSessions:
         shared.say(BusMessage("end", shared.name, id))
 
     async def find(self, id: str, principal: str | None, caller: Caller) -> Session | None:
-        """The session of this id, as the store has it, if it is this principal's. Raises BusLost."""
+        """The session of this id in the store, if it belongs to this principal. Raises BusLost."""
         if not _ID.fullmatch(id):
             return None
         shared, key = self.shared, self._key(id)
@@ -169,7 +169,7 @@ class ReplicaSessions:
             if copy is not None and found is not None:
                 copy.adopt(found)
         elif entries and copy is None:
-            if after:  # it went meanwhile
+            if after:  # it was deleted meanwhile
                 entries = await shared.read(key)
             found = records.record(entries)
             if found is not None and found.whole.principal == principal:
@@ -187,7 +187,7 @@ class ReplicaSessions:
         return copy
 
     async def _live(self, copy: Session) -> None:
-        """Let a session that is used live on in the store."""
+        """Extend the life of a session in the store."""
         idle = self.options.session_idle
         copy.touched = copy.used
         await self.shared.touch(self._key(copy.id), idle)
@@ -195,7 +195,7 @@ class ReplicaSessions:
             await self.slots.use(copy.record.whole.slot, copy.id, idle)
 
     async def _adopt(self, id: str, found: records.Record, caller: Caller) -> Session:
-        """A copy of a session that was not used here."""
+        """Make a copy of a session that was not used here."""
         handed = await self.shared.read(self._key(id, "inbox"))
         if (copy := self.copies.get(id)) is not None:
             return copy
@@ -207,7 +207,7 @@ class ReplicaSessions:
         return copy
 
     async def _catch_up(self, copy: Session) -> None:
-        """Say what changed while no replica had the session."""
+        """Tell the session of changes that came while no replica used it."""
         whole = copy.record.whole if copy.record is not None else None
         if whole is None or whole.initialized is None or copy.hint is None:
             return
@@ -226,7 +226,7 @@ class ReplicaSessions:
         self._subscribed.restore(session.peer, session.peer.state)
 
     def closed(self, session: Session) -> None:
-        """With the replica its copies go, and the sessions stay with the others; else the session ends."""
+        """If the replica drains, its copies go and the sessions stay with the others; otherwise the session ends."""
         if not self.draining and session.record is not None:
             self.run(_unless_away(self.erase(session)))
 
@@ -273,7 +273,7 @@ class ReplicaSessions:
             session.peer.take(message, _nothing, session.say, session.caller)
 
     async def _read_handed(self, session: Session) -> None:
-        """Take what was handed on and not heard of. Raises BusLost."""
+        """Read what was handed on and not received over the bus. Raises BusLost."""
         for number, entry in await self.shared.read(self._key(session.id, "inbox"), session.heard):
             if number > session.heard:
                 session.heard = number
@@ -317,7 +317,7 @@ class ReplicaSessions:
         )
 
     def over(self, session: Session, stream: Stream) -> None:
-        """Its log has its time in the store."""
+        """Keep a finished log in the store for its time."""
 
     def drop(self, session: Session, name: str) -> None:
         self.run(_unless_away(self.shared.delete(self._key(session.id, "stream", name))))
@@ -359,7 +359,7 @@ class ReplicaSessions:
     # -- the Table
 
     def heard(self, word: BusMessage) -> None:
-        """What another replica says."""
+        """A message of another replica."""
         session = self.copies.get(word.session)
         if word.kind in ("grew", "gone"):
             cursor = self.foreign.get(self._key(word.session, "stream", word.stream))
@@ -396,11 +396,11 @@ class ReplicaSessions:
         self.shared.say(BusMessage("grew", self.shared.name, word.session, word.stream), word.number)
 
     async def _refresh(self, session: Session) -> None:
-        """Take in what became of a session elsewhere."""
+        """Apply changes of a session that were made elsewhere."""
         await _unless_away(self.find(session.id, session.principal, session.caller))
 
     def back(self) -> None:
-        """The engine was away: words may have been missed."""
+        """The engine was away: messages may have been missed."""
         for session in tuple(self.copies.values()):
             session.home.look()
             for stream in session.streams.values():
@@ -414,7 +414,7 @@ class ReplicaSessions:
             cursor.wake()
 
     async def beat(self) -> None:
-        """Keep alive what is in use, drop copies that are not, end what dead replicas left. Raises BusLost."""
+        """Keep alive what is in use, drop unused copies, end streams of dead replicas. Raises BusLost."""
         idle, now = self.options.session_idle, monotonic()
         for session in tuple(self.copies.values()):
             if session.busy and now - session.touched > idle / 4:
@@ -426,13 +426,13 @@ class ReplicaSessions:
                     await self.shared.touch(self._key(session.id, "stream", name), idle)
             elif not session.busy and now - session.used > idle:
                 session.end(Closed("the session is not used here"))
-            if session.peer.conversation.outbound:  # a word about the answer may have been lost
+            if session.peer.conversation.outbound:  # the message about the answer may have been lost
                 await self._read_handed(session)
         for key, cursor in tuple(self.foreign.items()):
             await self._mourn(key, cursor)
 
     async def leave(self) -> None:
-        """The replica goes."""
+        """The replica leaves."""
         for session in tuple(self.copies.values()):
             session.end(Closed("the server is closing"))
 

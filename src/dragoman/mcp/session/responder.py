@@ -1,8 +1,8 @@
-"""How what answers one request of a session leaves: whole, or, from the first message sent ahead of the answer on, as a
+"""The answer to one request of a session: sent whole, or, from the first message ahead of the answer on, as a
 stream of the session, which outlives its connection.
 
-What a request has changed of the session is kept before it is answered, so that a client never knows of something that
-another process does not.
+A request's changes of the session are stored before it is answered, so that a client never knows of a change that
+another process does not know.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .stream import Run, Stream, StreamReader
 CHANGING: Final = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 """Requests that change the session."""
 PASSING: Final = frozenset({"busy", "draining"})
-"""Refusals that a caller may try again, here or elsewhere."""
+"""Refusals after which a caller may try again, here or elsewhere."""
 FAILED: Final = b'{"jsonrpc":"2.0","error":'
 
 _json = msgspec.json.Encoder().encode
 
 
 class Refused(Struct, frozen=True):
-    """Why a session does not serve something; the wire says it in its own way."""
+    """Why a session refuses a message; the wire turns it into its own form."""
 
     why: Literal["no session", "no stream", "ended", "full", "away", "no batches"]
     error: RpcError
@@ -49,40 +49,40 @@ AWAY: Final = Refused("away", InternalError("Busy: what the replicas of this ser
 
 
 def full(sessions: int) -> Refused:
-    """There are as many sessions as may be."""
+    """The limit of sessions is reached."""
     return Refused("full", MCP.error(busy("sessions", sessions)))
 
 
 def failed(answer: bytes) -> bool:
-    """Whether an answer of ours is an error."""
+    """Whether an answer is an error."""
     return answer.startswith(FAILED)
 
 
 class Answering(StreamReader, Protocol):
-    """What carries the answer to one message: whole, or as a stream."""
+    """Carries the answer to one message: whole, or as a stream."""
 
     whole: bool
-    """The caller takes an answer that is no stream."""
+    """The caller accepts an answer that is not a stream."""
     streams: bool
-    """It takes a stream."""
+    """The caller accepts a stream."""
 
     def answer(self, answer: bytes, session: str = "") -> None:
-        """The answer, whole. `session`: the id of a session that begins with it."""
+        """Send the answer whole. `session`: the id of a session that begins with it."""
 
     def turned_away(self, answer: bytes | None, refusal: Refusal) -> None:
-        """It is not taken on: the answer that says so, None for a notification."""
+        """The message is not accepted: send this answer, None for a notification."""
 
     def accepted(self) -> None:
-        """Nothing is owed."""
+        """No answer is owed."""
 
     def nothing(self) -> None:
-        """The call was cancelled: it has no answer."""
+        """The call was cancelled and has no answer."""
 
     def refused(self, refusal: Refused, id: Any = UNSET) -> None:
-        """It is not served; `id`: of the request."""
+        """The message is refused; `id`: of the request."""
 
     def unfit(self, message: Malformed) -> None:
-        """It is no message."""
+        """The body is not a message."""
 
 
 class Owner(Protocol):
@@ -106,14 +106,14 @@ class Owner(Protocol):
 
 
 class Responder:
-    """The answer to one request, or to several at once. Called with a message it sends that ahead of the answer."""
+    """The answer to one request, or to several at once. Calling it with a message sends that ahead of the answer."""
 
     __slots__ = ("_begins", "_id", "_reader", "_saves", "_session", "_stream", "over")
 
     def __init__(
         self, session: Owner, reader: Answering, message: Request | None = None, *, begins: bool = False
     ) -> None:
-        """`message`: the request; None: several at once. `begins`: it is the `initialize` that begins the session."""
+        """`message`: the request; None: several at once. `begins`: it is the `initialize` of the session."""
         self.over = False
         self._session = session
         self._reader = reader
@@ -131,18 +131,18 @@ class Responder:
         return self._stream.say(message)
 
     def _open(self) -> bool:
-        """Turn the answer into a stream; False where the caller takes none."""
+        """Turn the answer into a stream; False if the caller accepts none."""
         if not self._reader.streams or self._begins:
             return False
         self._stream = self._session.stream(b"" if self._id is UNSET else _json(self._id))
         self._stream.begin(self._reader)
-        self._session.responders.pop(self, None)  # from now on the stream stands for it
+        self._session.responders.pop(self, None)  # the stream replaces it
         return True
 
     def disconnect(self, retry: float | None = None) -> bool:
         """Close the connection and not the stream, so that the client polls for the rest, `retry` seconds later.
 
-        False where the revision does not know that ("server-initiated close", basic/transports).
+        False if the revision does not have that ("server-initiated close", basic/transports).
         """
         session = self._session
         if self.over or not session.primed or (self._stream is None and not self._open()):
@@ -152,8 +152,8 @@ class Responder:
         return True
 
     def wait(self, *, owed: bool) -> None:
-        """It is not answered yet. "Disconnection SHOULD NOT be interpreted as the client cancelling its request"."""
-        if self._stream is not None:  # an eager handler has said something, and the stream knows its reader
+        """The answer is not ready. "Disconnection SHOULD NOT be interpreted as the client cancelling its request"."""
+        if self._stream is not None:  # an eager handler has sent a message, and the stream has its reader
             return
         session = self._session
         session.responders[self] = None
@@ -174,7 +174,7 @@ class Responder:
             else:
                 session.run(self._keep(answer))
             return
-        if self._stream is None:  # else the session is in use until the stream is over
+        if self._stream is None:  # otherwise the session is in use until the stream ends
             session.rest()
         if answer is not None and refusal is not None and refusal.kind in PASSING:
             self._reader.turned_away(answer, refusal)
@@ -185,7 +185,7 @@ class Responder:
             self._answer(answer)
 
     async def _keep(self, answer: bytes) -> None:
-        """Answer `initialize`, once the session is there for every process."""
+        """Answer `initialize`, once every process can find the session."""
         try:
             refusal = await self._session.keep()
         except BusLost:
@@ -197,7 +197,7 @@ class Responder:
             self._reader.refused(refusal, self._id)
 
     async def _save(self, change: Delta, answer: bytes | None) -> None:
-        """Answer what changed the session, once every process can know."""
+        """Answer a request that changed the session, once every process can know the change."""
         try:
             await self._session.save(change)
         except BusLost:
@@ -221,7 +221,7 @@ class Responder:
             reader.answer(answer)
 
     def accept(self) -> None:
-        """Nothing that is owed was in it after all."""
+        """No answer is owed after all."""
         self.over = True
         self._session.rest()
         self._reader.accepted()

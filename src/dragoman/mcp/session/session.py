@@ -1,15 +1,15 @@
-"""A session of the stateful era: one peer, what answers its client's requests, its streams.
+"""A session of the stateful era: its peer, the responders to its client's requests, its streams.
 
-A `Session` is the channel of its peer for what is not said inside a call: that goes to its home. It knows no HTTP: what
-it is given to answer on is an `Answering`, what it does not serve is a `Refused`. Who keeps it is its `Keeper`: this
-process alone (`memory`), or a store that replicas share (`replica`), of which each has a copy of the session. Rules
-(basic/transports, "Session Management"):
+For its peer a `Session` is a channel for messages outside calls, which go to the home stream. It does not know HTTP: it
+answers through an `Answering`, and refuses with a `Refused`. A `Keeper` keeps it: this process alone (`memory`), or a
+store that replicas share (`replica`), each of which has a copy of the session. Rules (basic/transports, "Session
+Management"):
 
-- An id has 192 random bits in visible ASCII, and is good for the principal alone that got it.
-- There are at most `HttpOptions.sessions`: those that were begun and never used give way to new ones, the oldest
-  first; where there are none, a new one is refused.
-- A session ends by DELETE, after its idle time, or with the server; from then on it is unknown.
-- At most so many streams that are over wait for a client that comes back; beyond, the oldest go.
+- An id has 192 random bits in visible ASCII, and is valid only for the principal that got it.
+- There are at most `HttpOptions.sessions`: unused sessions (nothing after `initialize`) are ended for new ones, the
+  oldest first; if there are none, a new one is refused.
+- A session ends by DELETE, after its idle time, or with the server; then its id is unknown.
+- A bounded number of finished streams is kept for a returning client; beyond it the oldest are dropped.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from .responder import NO_BATCHES, NO_SESSION, NO_STREAM, Answering, Refused, Re
 from .stream import Cursor, Run, Stream
 
 _EVENT = re.compile(r"([0-9a-z.]{1,64})-([0-9]{1,15})(?:\.([0-9]{1,15}))?")
-"""The id of an event: its stream, its number there, and the leg of the home."""
+"""The id of an event: its stream, its number there, and the leg of the home stream."""
 
 
 class Keeper(Protocol):
-    """Where sessions are kept."""
+    """Keeps sessions."""
 
     @property
     def host(self) -> Runner: ...
@@ -56,50 +56,50 @@ class Keeper(Protocol):
         """Whether other processes have copies of a session."""
 
     def first_id(self) -> int:
-        """What the ids of a session's questions follow on."""
+        """The number after which the ids of a session's questions begin."""
 
     def log(self, session: Session, id: bytes, resumable: bool) -> tuple[str, StreamLog]:
-        """The name of a new stream, unlike any other of the session, and its log; `id` as in `StreamWriter`."""
+        """A new, unique name of a stream, and its log; `id` as in `StreamWriter`."""
 
     def home(self, session: Session) -> Home:
-        """The home of a session."""
+        """The home stream of a session."""
 
     def over(self, session: Session, stream: Stream) -> None:
-        """A stream is over: its log stays for a while."""
+        """A stream has ended: its log is kept for a while."""
 
     def drop(self, session: Session, name: str) -> None:
-        """The log of a stream is not needed any more."""
+        """A stream's log is not needed any more."""
 
     async def keep(self, session: Session) -> Refused | None:
-        """`initialize` was accepted: from now on the session can be found, unless it is refused. Raises BusLost."""
+        """`initialize` was accepted: the session can be found from now on, unless it is refused. Raises BusLost."""
 
     async def kept(self, session: Session, name: str) -> StreamLog | None:
-        """The log of a stream that is not written here, or is over; None where there is none. Raises BusLost."""
+        """The log of a stream that is written elsewhere, or has ended; None if there is none. Raises BusLost."""
 
     async def reads(self, session: Session, cursor: Cursor) -> None:
-        """Such a log, which may grow, is read here now. Raises BusLost."""
+        """Such a log, which may grow, is read here from now on. Raises BusLost."""
 
     def unread(self, session: Session, cursor: Cursor) -> None:
-        """It is not read any more."""
+        """It is not read here any more."""
 
     async def save(self, session: Session, change: Delta) -> None:
-        """Keep a change of the session. Raises BusLost."""
+        """Store a change of the session. Raises BusLost."""
 
     async def hand_on(self, session: Session, message: Single, raw: bytes) -> None:
-        """Let other processes have what may be theirs: answers, what cancels calls. Returns when it cannot be lost
-        any more. Raises BusLost."""
+        """Pass on messages that may concern other processes: answers, cancels. Returns when they cannot be lost any
+        more. Raises BusLost."""
 
     def closed(self, session: Session) -> None:
         """Its peer was closed."""
 
     def touch(self, session: Session) -> None:
-        """It is in use."""
+        """The session is in use."""
 
     def forget(self, session: Session) -> None:
-        """It is over, here at least."""
+        """The session is over, at least here."""
 
     def restore(self, session: Session) -> None:
-        """Tell it of what it is subscribed to, and of nothing else."""
+        """Set its subscriptions."""
 
 
 class Session:
@@ -129,10 +129,10 @@ class Session:
     )
 
     duplex = True
-    writable = True  # what has no reader waits in a bounded log
+    writable = True  # messages without a reader wait in a bounded log
 
     def __init__(self, keeper: Keeper, principal: str | None, caller: Caller, id: str = "") -> None:
-        """`id`: of a session that others have; "": it begins here."""
+        """`id`: of a session of another process; "": it begins here."""
         self.keeper = keeper
         self.options = keeper.options
         self.run: Run = keeper.run
@@ -141,23 +141,23 @@ class Session:
         self.principal = principal
         self.caller = Caller(scheme=caller.scheme, remote=caller.remote, path=caller.path, tls=caller.tls)
         self.record: Record | None = None
-        """What others know of it; None where there are none, and until `initialize` was accepted."""
+        """What other processes know of it; None without them, and until `initialize` was accepted."""
         self.used = 0.0
         """When it was last used here, on the monotonic clock."""
         self.touched = float("-inf")
-        """When it was last kept alive in the store."""
+        """When its life in the store was last extended."""
         self.hint: Callable[[bytes, int], None] | None = self._hint if keeper.shares else None
-        """Takes what is told of a change that every process hears of, with the change's number, in place of `send`."""
+        """Takes notifications of changes that every process gets, with the change's number, instead of `send`."""
         self.heard = 0
         """The number of the last message that another process handed on."""
         self.responders: dict[Responder, None] = {}
-        """Those that wait for their answers without a stream."""
+        """Responders whose answers are not streams."""
         self.streams: dict[str, Stream] = {}
-        """Those that are written or read here."""
+        """Streams that are written or read here."""
         self.streamed = 0
-        """How many streams it has had here."""
+        """The number of streams it has had here."""
         self._cursors: dict[Cursor, None] = {}
-        """Readers here of streams that are over, or written elsewhere."""
+        """Readers here of streams that have ended, or are written elsewhere."""
         self._resting: dict[str, None] = {}
         self._receiver: Receiver | None = None
         self._ended = False
@@ -172,39 +172,39 @@ class Session:
 
     @property
     def home(self) -> Home:
-        """Unrequested messages."""
+        """The home stream."""
         if self._home is None:
             self._home = self.keeper.home(self)
         return self._home
 
     @property
     def revision(self) -> Revision | None:
-        """What was agreed on; None before."""
+        """The negotiated revision; None before that."""
         state: SessionState | None = self.peer.state
         return None if state is None else state.revision
 
     @property
     def primed(self) -> bool:
-        """Whether its streams begin with an event that names their beginning."""
+        """Whether its streams begin with an event that has an id."""
         revision = self.revision
         return revision is not None and revision.primed
 
     @property
     def resumable(self) -> bool:
-        """Whether its streams can be taken up again."""
+        """Whether its streams can be resumed."""
         revision = self.revision
         return revision is not None and revision.resumable
 
     @property
     def busy(self) -> bool:
-        """Something goes on here."""
+        """Whether it is in use here."""
         reading = self._cursors or (self._home is not None and self._home.busy)
         return bool(self.responders or self.streams or reading or self.peer.conversation.inbound)
 
     # -- its state
 
     def adopt(self, record: Record) -> None:
-        """Become the copy of what the store has."""
+        """Become a copy of the session in the store."""
         self.record = record
         state = restored(record.whole)
         self.peer.state = state
@@ -212,7 +212,7 @@ class Session:
         self.keeper.restore(self)
 
     def catch_up(self, entries: Sequence[tuple[int, bytes]]) -> bool:
-        """Take in what became of it elsewhere; False where that is not the whole of it."""
+        """Apply changes made elsewhere; False if some are missing."""
         record, state = self.record, self.peer.state
         if record is None:
             return False
@@ -230,12 +230,12 @@ class Session:
         return True
 
     def changed(self) -> Delta | None:
-        """What others do not know of it yet; None where that is nothing, or there are none."""
+        """Changes that other processes do not know yet; None without changes or other processes."""
         change = None if self.record is None else self.record.changed(self.peer.state)
         return change or None
 
     async def save(self, change: Delta) -> None:
-        """Let other processes know of a change. Raises BusLost."""
+        """Store a change for other processes. Raises BusLost."""
         await self.keeper.save(self, change)
 
     async def keep(self) -> Refused | None:
@@ -247,13 +247,13 @@ class Session:
         self._receiver = receiver
 
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
-        """Unrequested messages."""
+        """Send a message outside calls."""
         if self._ended:
             raise Closed("the session is over")
         self.home.say(message)
 
     def say(self, message: bytes) -> bool:
-        """`send`, for what is said inside a call that has no stream of its own."""
+        """`send`, for messages inside a call that has no stream of its own."""
         return not self._ended and self.home.say(message)
 
     def _hint(self, message: bytes, number: int) -> None:
@@ -261,7 +261,7 @@ class Session:
             self.home.say(message, str(number))
 
     async def flush(self) -> None:
-        """Nothing to wait for."""
+        """Returns at once: nothing to wait for."""
 
     async def close(self) -> None:
         """The peer was closed."""
@@ -272,7 +272,7 @@ class Session:
         self.end(why)
 
     def end(self, why: ChannelError) -> None:
-        """Forget it: its calls are dropped, readers and callers are let go."""
+        """End it: its calls are dropped, readers and callers are released."""
         if self._ended:
             return
         self._ended = True
@@ -283,7 +283,7 @@ class Session:
         for responder in responders:
             responder.ended()
         for stream in tuple(self.streams.values()):
-            if self.keeper.draining:  # who comes back elsewhere is told that its call is over
+            if self.keeper.draining:  # a client that returns elsewhere is told that its call is over
                 stream.finish(None)
             if not (self.keeper.draining and stream.unsaid):
                 self.streams.pop(stream.name, None)
@@ -294,7 +294,7 @@ class Session:
             self._home.release()
 
     def rest(self) -> None:
-        """It was in use until now."""
+        """It is not in use any more."""
         self.keeper.touch(self)
 
     # -- its streams
@@ -324,7 +324,7 @@ class Session:
                 self.keeper.drop(self, oldest)
 
     async def listen(self, reader: Answering, event: str | None) -> None:
-        """A reader of unrequested messages, or of the stream that broke after this event. Raises BusLost."""
+        """Add a reader of messages outside calls, or of the stream that broke after this event. Raises BusLost."""
         if event is None or not self.resumable:
             if not await self.home.open(reader):
                 reader.refused(NO_SESSION)
@@ -339,7 +339,7 @@ class Session:
             reader.refused(NO_STREAM)
 
     async def _resume(self, reader: Answering, name: str, sent: int) -> bool:
-        """Take up a stream again behind this number, wherever it is written; False when there is none."""
+        """Resume a stream after this number, wherever it is written; False when there is none."""
         stream = self.streams.get(name)
         log = await self.keeper.kept(self, name) if stream is None else stream.log
         # "MUST NOT replay messages that would have been delivered on a different stream" (basic/transports): the log
@@ -363,7 +363,7 @@ class Session:
         return True
 
     def _read(self, cursor: Cursor) -> None:
-        """The reader of a stream that is over, or written elsewhere, has all of it or is gone."""
+        """The reader of a stream that has ended, or is written elsewhere, has all of it or has gone."""
         self._cursors.pop(cursor, None)
         self.keeper.unread(self, cursor)
         self.rest()
@@ -371,7 +371,7 @@ class Session:
     # -- its messages
 
     async def take(self, message: Message, raw: bytes, reader: Answering, caller: Caller) -> None:
-        """One message of the client. Raises BusLost where it needs the engine that is away."""
+        """Take one message of the client. Raises BusLost if it needs the engine and that is away."""
         peer = self.peer
         if type(message) is Request:
             responder = Responder(self, reader, message)
@@ -399,14 +399,14 @@ class Session:
                 reader.accepted()
 
     def begin(self, message: Request, reader: Answering, caller: Caller) -> None:
-        """The `initialize` that begins it; refused, it ends the session."""
+        """Take the `initialize` that begins it; if that is refused, the session ends."""
         responder = Responder(self, reader, message, begins=True)
         self.peer.take(message, responder.deliver, responder, caller)
         if not responder.over:
             responder.wait(owed=False)
 
     async def _tell(self, message: Single, raw: bytes) -> None:
-        """What other processes must know before the message is accepted."""
+        """Tell other processes what they must know before the message is accepted."""
         if isinstance(message, Request):
             return
         state = self.peer.state
@@ -418,7 +418,7 @@ class Session:
         await self.keeper.hand_on(self, message, raw)
 
     def _batch(self, batch: Batch, responder: Responder, caller: Caller) -> None:
-        """Several messages at once: their answers leave together, and nothing where none is owed."""
+        """Take several messages at once: their answers are sent together, or none if none is owed."""
         peer = self.peer
         service = self.keeper.host.service
         asks = any(

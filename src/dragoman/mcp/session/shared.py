@@ -1,15 +1,16 @@
-"""What the replicas of one server share: its place on a `Bus` and in a `Store`, for whatever it is served on.
+"""What the replicas of one server share: a `Bus` and a `Store`, for all wires on which it is served.
 
 Rules:
 
-- The store has what must not be lost, the bus only says where to look. A replica that was cut off looks again at
-  all of it when it is back.
-- A replica has a number among those that live, claimed in the store, and a name that no other ever had. The number is
-  in the ids of the questions it asks, so that the replica that gets an answer knows where it belongs.
-- It says every few seconds that it lives. One that does not for `ALIVE` seconds is dead: others end what it left.
-- Changes of lists and resources are a log of their own: each replica tells its own listeners at once, the others
-  when they hear of it, and none twice.
-- Nothing waits for the engine longer than `PATIENCE`: what takes longer is BusLost.
+- What must not be lost is in the store; the bus only says where to look. A replica that was cut off reads
+  all of it again when it is back.
+- A replica has a number, claimed in the store, that no other living replica has, and a name that is never used again.
+  The number is in the ids of the questions it asks, so that the replica that gets an answer knows where it belongs.
+- It reports every few seconds that it lives. A replica that was silent for `ALIVE` seconds is dead: others end what it
+  left.
+- Changes of lists and resources are a log of their own: each replica notifies its own subscribers at once, the others
+  when they receive the change, and none twice.
+- Nothing waits for the engine longer than `PATIENCE`: after that it is BusLost.
 """
 
 from __future__ import annotations
@@ -38,29 +39,30 @@ logger = logging.getLogger("dragoman.mcp")
 T = TypeVar("T")
 
 BEAT = 3.0
-"""Seconds between two signs of life."""
+"""Seconds between two reports of life."""
 ALIVE = 12.0
-"""Seconds without one after which a replica is dead."""
+"""Seconds of silence after which a replica is dead."""
 PATIENCE = 5.0
-"""Seconds that the engine may take for one thing."""
+"""Seconds that the engine may take for one operation."""
 EVENTS = 512
 """Changes that are kept for replicas that were cut off and sessions that move."""
 KEPT = 1800.0
 """Seconds they are kept."""
 MARKS = 64
-"""Marks that one log keeps for replicas to agree on who says something: as many changes may be on their way at once."""
+"""Marks kept in one log, by which replicas agree on which one sends a message: the most changes that may be in progress
+at once."""
 NUMBERS = 1 << 16
-"""Replicas can have so many numbers."""
+"""The range of replicas' numbers."""
 TABLES = 16
-"""Endpoints that one replica can have."""
+"""Most endpoints of one replica."""
 
 
 class BusMessage(Struct, frozen=True, array_like=True):
-    """What one replica says to another, or to all."""
+    """A message from one replica to another, or to all."""
 
     kind: str
     origin: str
-    """The name of the replica that says it."""
+    """The name of the sending replica."""
     session: str = ""
     stream: str = ""
     number: int = 0
@@ -77,13 +79,13 @@ class Event(Protocol):
 
 
 class Hub(Protocol):
-    """Who is told of changes here, and tells of them: the server's subscriptions."""
+    """The server's subscriptions: takes and passes on changes."""
 
     def spread(self, tell: Callable[[Any], None] | None) -> None:
-        """Call this with every `Event` here from now on; None: no longer."""
+        """Call this with every local `Event` from now on; None: stop."""
 
     def hear(self, kind: str, uri: str, number: int, *, own: bool) -> None:
-        """An event that all of them heard of."""
+        """An event of all replicas."""
 
 
 class _Told(Struct, frozen=True, array_like=True):
@@ -95,19 +97,19 @@ class _Told(Struct, frozen=True, array_like=True):
 
 
 class Table(Protocol):
-    """What one endpoint keeps of the sessions that are used here."""
+    """The sessions of one endpoint that are used here."""
 
     def heard(self, word: BusMessage) -> None:
-        """A word of another replica."""
+        """A message of another replica."""
 
     def back(self) -> None:
-        """The engine was away and is there again: words may have been missed."""
+        """The engine is back: messages may have been missed."""
 
     async def beat(self) -> None:
-        """Now and then: let live what is in use. Raises BusLost."""
+        """Called from time to time: extend the life of what is in use. Raises BusLost."""
 
     async def leave(self) -> None:
-        """The replica goes: send what is unsent, let readers go."""
+        """The replica leaves: send what is queued, release readers."""
 
 
 _word = msgspec.msgpack.Decoder(BusMessage).decode
@@ -125,7 +127,7 @@ class Shared:
         self.name = secrets.token_hex(6)
         self.tables: list[Table] = []
         self.events = 0
-        """The number of the last change that was heard of."""
+        """The number of the last known change."""
         self._hub = hub
         self._prefix = f"mcp-{_slug(server)}"
         self._ears: list[Subscription] = []
@@ -140,7 +142,7 @@ class Shared:
 
     @classmethod
     async def open(cls, bus: Bus, server: str, hub: Hub) -> Shared:
-        """Join those that serve this server. Raises BusLost."""
+        """Join the replicas of this server. Raises BusLost."""
         shared = cls(bus, server, hub)
         if shared.store is not None:
             await shared._claim()
@@ -156,7 +158,7 @@ class Shared:
         return shared
 
     async def leave(self) -> None:
-        """Go, in good order."""
+        """Leave in order."""
         self._hub.spread(None)
         for table in tuple(self.tables):
             await table.leave()
@@ -175,7 +177,7 @@ class Shared:
                 await self.delete(self.key("replica", str(self.number)))
 
     async def _claim(self) -> None:
-        """A number that no living replica has."""
+        """Claim a number that no living replica has."""
         for _ in range(100):
             self.number = secrets.randbelow(NUMBERS)
             if await self.put_new(self.key("replica", str(self.number)), self.name.encode(), ALIVE):
@@ -189,15 +191,15 @@ class Shared:
         return "/".join((self._prefix, *parts))
 
     def topic(self, number: int | None) -> str:
-        """Where words for the replica with this number go; None: for all."""
+        """The topic of messages for the replica with this number; None: for all."""
         return f"{self._prefix}-{'all' if number is None else number}"
 
     def first_id(self, table: Table, used: int) -> int:
-        """What the ids of questions that are asked here follow on; `used`: how many were used up before."""
+        """The number after which the ids of questions asked here begin; `used`: how many were used before."""
         return (self.number * TABLES + self.tables.index(table) << 32) + used
 
     def owner(self, id: Any) -> int | None:
-        """The number of the replica that asked the question with this id; None: no replica gives such an id."""
+        """The number of the replica that asked the question with this id; None: the id is of no replica."""
         if not isinstance(id, int | float) or id < 0 or id >= NUMBERS * TABLES << 32:
             return None
         return int(id) // (TABLES << 32)
@@ -205,11 +207,12 @@ class Shared:
     # -- words
 
     async def tell(self, word: BusMessage, to: int | None = None) -> None:
-        """Say a word to one replica, or to all others. Raises BusLost."""
+        """Send a message to one replica, or to all others. Raises BusLost."""
         await self._soon(self.bus.publish(self.topic(to), _packed(word)))
 
     def say(self, word: BusMessage, to: int | None = None) -> None:
-        """`tell` without waiting: with the engine away it is not said, and a replica that is `back` looks again."""
+        """`tell` without waiting: while the engine is away nothing is sent, and a replica that is `back` reads
+        again."""
         self.later(self._tell_if(word, to))
 
     async def _tell_if(self, word: BusMessage, to: int | None) -> None:
@@ -217,7 +220,7 @@ class Shared:
             await self.tell(word, to)
 
     def later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run this beside everything; `leave` waits for it."""
+        """Run this in the background; `leave` waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -255,7 +258,7 @@ class Shared:
             table.back()
 
     async def back(self, seconds: float) -> bool:
-        """Wait until the engine is there, so long at most; whether it is."""
+        """Wait until the engine is back, at most this long; returns whether it is."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._back.wait()
@@ -318,7 +321,7 @@ class Shared:
         return await self._soon(self._kept.put_new(key, value, ttl=ttl))
 
     async def first(self, log: str, mark: str, ttl: float) -> bool:
-        """Whether this mark is written into a log for the first time: of all replicas that ask, one is told so.
+        """Whether this mark is written into a log for the first time: of all replicas that ask, one gets True.
 
         The log keeps the last `MARKS` alone, so that what they agree on takes one key of the store.
         """
@@ -341,7 +344,7 @@ class Shared:
     # -- changes of lists and resources
 
     def _spread(self, event: Event) -> None:
-        """A change here."""
+        """Pass on a local change."""
         self._unsaid[event] = None
         self._say_events()
 
@@ -368,7 +371,7 @@ class Shared:
             self._saying = False
 
     def _hear(self, number: int, told: _Told) -> None:
-        """A change, here or elsewhere."""
+        """A change, local or of another replica."""
         if self.store is None:
             self._tell_hub(told, 0)
         elif number == self.events + 1 and not self._looking:
@@ -387,7 +390,7 @@ class Shared:
             self.later(self._look_again())
 
     async def _look_again(self) -> None:
-        """Hear of what the log has that was not heard yet."""
+        """Read changes from the log that were not received."""
         try:
             while self._missed:
                 self._missed = False
@@ -414,7 +417,8 @@ class Shared:
     # -- states that are good for one use
 
     async def use(self, state: State, now: float) -> bool:
-        """Use a sealed state up, for every replica; False: it was used before. InternalError: the engine is away."""
+        """Mark a sealed state as used, for every replica; False: it was used before. Raises InternalError while the
+        engine is away."""
         try:
             return await self.put_new(self.key("nonce", state.nonce), b"", max(state.expires - now, 1.0))
         except BusLost:
@@ -422,6 +426,6 @@ class Shared:
 
 
 def _slug(name: str) -> str:
-    """A name as part of a key: readable, and no two alike."""
+    """A name as part of a key: readable and unique."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9_]+', '-', name)[:40].strip('-')}-{digest}"

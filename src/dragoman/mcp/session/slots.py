@@ -1,7 +1,7 @@
-"""The places for sessions that replicas share: a bound on their number that needs no count.
+"""Slots for sessions that replicas share: they bound the number of sessions without counting.
 
-Each session has one of `HttpOptions.sessions` places, which are keys of the store. None gets a place beyond; near the
-bound, where not every place is tried, one may be refused while a few are free yet.
+Each session has one of `HttpOptions.sessions` slots, which are keys of the store, so there are never more sessions.
+Near the bound, where not every slot is tried, one may be refused while a few are free.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from msgspec import Struct
 from .shared import Shared
 
 PROBES: Final = 32
-"""Places that are tried for a new session, at random where there are more."""
+"""Slots that are tried for a new session, at random if there are more."""
 
 
 class _Slot(Struct, array_like=True):
-    """A place that is taken."""
+    """A taken slot."""
 
     session: str
     begun: float
@@ -35,7 +35,7 @@ _packed = msgspec.msgpack.Encoder().encode
 
 
 class Slots:
-    """The places. All of it raises BusLost."""
+    """The slots. Every method raises BusLost."""
 
     def __init__(self, shared: Shared, count: int) -> None:
         self._shared = shared
@@ -45,9 +45,9 @@ class Slots:
         return self._shared.key("slot", str(slot))
 
     async def take(self, session: str, ttl: float, evict: Callable[[str, int], Awaitable[None]]) -> int | None:
-        """A place for a session, for so many seconds; None when there is none.
+        """A slot for a session, for a number of seconds; None when there is none.
 
-        Where all are taken, a session that was begun and not used gives way, the oldest first: `evict` ends it.
+        If all are taken, a session that was begun and not used is ended, the oldest first: `evict` ends it.
         """
         shared = self._shared
         mine = _packed(_Slot(session, time()))
@@ -67,7 +67,7 @@ class Slots:
         return None
 
     async def use(self, slot: int, session: str, ttl: float) -> None:
-        """The session is used, and keeps its place for so many seconds more."""
+        """The session is used, and keeps its slot for this many seconds more."""
         found = await self._read(slot)
         if found is not None and found.session == session:
             found.used = True

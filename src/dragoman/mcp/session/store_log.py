@@ -1,4 +1,4 @@
-"""The log of a stream in a store that replicas share: any of them can read it, wherever it is written."""
+"""The log of a stream in a store that replicas share: each of them can read it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .log import Entry, Position
 from .shared import Shared
 
 AGAIN: Final = 0.1
-"""Seconds between two tries to keep a message."""
+"""Seconds between two tries to store a message."""
 TOLD: Final = "told"
 HAD: Final = "had"
 PARTS: Final = (TOLD, HAD)
-"""What stands beside a log in the store, below its key: the marks that were set, and how far its readers have read."""
+"""Data beside a log in the store, below its key: the marks that were set, and how far its readers have read."""
 
 
 def written(message: bytes, last: bool, id: bytes) -> bytes:
@@ -46,10 +46,10 @@ class StoreLog:
         grew: Callable[[StoreLog, int], None] | None = None,
         release: Callable[[StoreLog, int], None] | None = None,
     ) -> None:
-        """`id`: as in `written`. `release`: told when the reader of another replica has to go."""
+        """`id`: as in `written`. `release`: called when the reader at another replica must be released."""
         self.key = key
         self.reader_at: int | None = None
-        """The number of the replica where it is read; None: of none but this."""
+        """The number of the replica at which it is read; None: this one."""
         self._shared = shared
         self._options = options
         self._id = id

@@ -1,13 +1,13 @@
-"""Streams of a session: what is said on one, in its order, and its readers.
+"""Streams of a session: the messages of each, in order, and its readers.
 
-A `StreamWriter` puts messages into a log and hands them on once they are there; a `Cursor` sends a log to one reader,
-wherever it grows; a `Stream` is the writer and the reader of what answers one request. Rules (basic/transports,
+A `StreamWriter` puts messages into a log and passes them on once they are stored; a `Cursor` sends a log to one reader,
+wherever it is written; a `Stream` is the writer and the reader of the answer to one request. Rules (basic/transports,
 "Resumability and Redelivery"):
 
-- What a stream said is never said on another one.
-- A message has its number in the log before it is sent with it. While the engine is away it goes to the reader that is
-  here, without an id, and what has no reader here waits.
-- What a slow reader has not been sent stays in the log.
+- A message of one stream is never sent on another one.
+- A message has its number in the log before it is sent with it. While the engine is away it goes to a local reader,
+  without an id; without a local reader it waits.
+- Messages that a slow reader has not been sent stay in the log.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from .log import SPARE, StreamLog
 logger = logging.getLogger("dragoman.mcp")
 
 HEADROOM: Final = 1_000
-"""Messages that may be on their way into a log; beyond, what the far end can do without is dropped."""
+"""Messages that may be on their way into a log; beyond, notifications are dropped."""
 
 Kind: TypeAlias = Literal["open", "message", "last", "pause"]
-"""What happens on a stream. "open": it begins, for a reader that could come back to its beginning. "pause": its reader
-is sent away for a while (the message says for how many milliseconds), and nothing of that is in the log."""
+"""An event of a stream. "open": its beginning, to which a reader could return. "pause": its reader is sent away for a
+while (the message has the milliseconds); it is not in the log."""
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
-"""Runs what may have to wait for an engine: at once, where nothing waits, or beside everything else."""
+"""Runs a coroutine that may wait for an engine: to its end at once if nothing waits, otherwise as a task."""
 
 
 def failing(id: bytes, error: RpcError) -> bytes:
-    """The error that ends a stream, in its answer's place; `id`: JSON text of its request's, b"": none."""
+    """The error that ends a stream instead of its answer; `id`: JSON text of its request's, b"" without one."""
     return b"" if id in (b"", b"null") else failure(Raw(id), error)
 
 
 class StreamReader(Protocol):
-    """What carries a stream to the far end. An `id` is None where a reader could not come back to it."""
+    """Carries a stream to the far end. An `id` is None if a reader could not return to it."""
 
     gone: Callable[[], None] | None
-    """Set by the stream: called once when the far end went away."""
+    """Set by the stream: called once when the far end has gone."""
     resumed: Callable[[], None] | None
     """Set by the stream: called when `writable` is True again."""
 
@@ -54,19 +54,19 @@ class StreamReader(Protocol):
         """False while much is unsent."""
 
     def begin(self, id: str | None = None) -> None:
-        """Begin. `id`: the far end can come back to this before it was sent anything."""
+        """Begin. `id`: the far end can return to this before it was sent anything."""
 
     def send(self, message: bytes, id: str | None) -> None:
         """Send one message."""
 
     def pause(self, id: str | None, retry: int) -> None:
-        """End, and say that there is more after this many milliseconds."""
+        """End, and tell the far end to return after this many milliseconds."""
 
     def finish(self, message: bytes = b"", id: str | None = None) -> None:
         """End, with this message if there is one."""
 
     def missing(self) -> None:
-        """End before it began: what was to be read is not there."""
+        """End before the beginning: the stream does not exist."""
 
 
 class Cursor:
@@ -91,18 +91,18 @@ class Cursor:
     def __init__(
         self, run: Run, log: StreamLog, reader: StreamReader, *, name: str, sent: int, left: Callable[[Cursor], None]
     ) -> None:
-        """`name`: of the stream, in event ids; "": they have none. `sent`: what the reader has had already."""
+        """`name`: of the stream, in event ids; "": they have none. `sent`: what the reader has already had."""
         self.log = log
         self.reader: StreamReader | None = reader
         self.name = name
         self.leg = 0
-        """Of a stream that is read by several in turn: whose turn it is; 0 elsewhere."""
+        """For a stream with several readers in turn: the number of the leg; otherwise 0."""
         self.sent = sent
         """The number of the last message that was sent."""
         self.passed: range | None = None
         """Numbers of messages that other readers had."""
         self.active = True
-        """Whether it is its turn to be sent what comes."""
+        """Whether this reader is the current one."""
         self.on_sent: Callable[[int], None] | None = None
         self._run = run
         self._left = left
@@ -112,7 +112,7 @@ class Cursor:
         reader.gone = self._gone
 
     def begin(self, *, primed: bool = False) -> None:
-        """Begin the answer. `primed`: with an event that names where it begins."""
+        """Begin the answer. `primed`: with an event that has an id."""
         reader = self.reader
         if reader is None or self._begun:
             return
@@ -127,7 +127,7 @@ class Cursor:
         return f"{self.name}-{number}.{self.leg}" if self.leg else f"{self.name}-{number}"
 
     def push(self, number: int, message: bytes, last: bool) -> None:
-        """Something was said here. `number` 0: it is not in the log."""
+        """A message was sent here. `number` 0: it is not in the log."""
         reader = self.reader
         if reader is None or (number and number <= self.sent):
             return
@@ -152,7 +152,7 @@ class Cursor:
                 for entry in await self.log.read(self.sent):
                     reader = self.reader
                     if reader is None or not self.active or not reader.writable:
-                        break  # it is woken when it is resumed, or has its turn
+                        break  # it is woken when the reader resumes or becomes the current one
                     if entry.number > self.sent:
                         self._send(reader, entry.number, entry.message, entry.last)
         except BusLost as lost:
@@ -176,7 +176,7 @@ class Cursor:
             self.on_sent(number)
 
     def pause(self, retry: int) -> None:
-        """Send the reader away for so many milliseconds.
+        """Send the reader away for this many milliseconds.
 
         "If the server does close the connection prior to terminating the SSE stream, it SHOULD send an SSE event with a
         standard `retry` field before closing" (basic/transports)
@@ -206,22 +206,23 @@ class Cursor:
 
 
 Said: TypeAlias = Callable[[int, Kind, bytes], bool]
-"""Told of each message, in order, with its number in the log (0: it is not there): whether a reader here has it now."""
+"""Called with each message, in order, and its number in the log (0: not there); returns whether a reader here has it
+now."""
 
 
 class StreamWriter:
-    """Puts what is said on one stream into its log, in order, and hands it on."""
+    """Puts the messages of one stream into its log, in order, and passes them on."""
 
     __slots__ = ("_flowing", "_id", "_over", "_run", "_said", "_unsaid", "dropped", "log")
 
     def __init__(
         self, run: Run, log: StreamLog, said: Said, *, id: bytes = b"", over: Callable[[], None] | None = None
     ) -> None:
-        """`id`: JSON text of the id of the request that the stream answers, b"" for none. `over`: called when its last
-        message is dealt with."""
+        """`id`: JSON text of the id of the request that the stream answers, b"" for none. `over`: called after its last
+        message."""
         self.log = log
         self.dropped = 0
-        """Messages that did not come into the log because too many were on their way."""
+        """Messages dropped because too many were on their way into the log."""
         self._run = run
         self._said = said
         self._over = over
@@ -233,7 +234,7 @@ class StreamWriter:
         return len(self._unsaid)
 
     def put(self, kind: Kind, message: bytes = b"", mark: str = "") -> bool:
-        """Say something; False when it was dropped. `mark`: see `StreamLog.append`."""
+        """Send a message; False when it was dropped. `mark`: see `StreamLog.append`."""
         if len(self._unsaid) >= HEADROOM and message.startswith(SPARE):
             self.dropped += 1
             return False
@@ -263,7 +264,7 @@ class StreamWriter:
             self._flowing = False
 
     async def _stored(self, position: int, kind: Kind, message: bytes) -> int:
-        """The number of a message in the log; -1 where it is not there and need not be handed on."""
+        """The number of a message in the log; -1 if it is not there and need not be passed on."""
         while True:
             try:
                 return await self.log.stored(position) or -1
@@ -280,7 +281,7 @@ class StreamWriter:
                 instead = failing(self._id, InternalError(f"Too large: {error}", {"limit": "bus"}))
                 if kind != "last" or not instead or len(message) <= len(instead):
                     break
-                # the client that comes back for the answer is told what became of it
+                # a client that returns for the answer gets an error
                 self.log.withdraw(position)
                 message = instead
                 position = self.log.append(message, last=True)
@@ -302,18 +303,18 @@ class Owner(Protocol):
 
 
 class Stream:
-    """What answers one request, and the reader that it is sent to here."""
+    """The answer to one request as a stream, and its reader here."""
 
     __slots__ = ("_owner", "_primed", "_writer", "_written", "cursor", "finished", "log", "name", "resumable")
 
     def __init__(self, owner: Owner, name: str, log: StreamLog, *, id: bytes, resumable: bool, primed: bool) -> None:
-        """`primed`: it begins with an event that names its beginning."""
+        """`primed`: it begins with an event that has an id."""
         self.name = name
         self.log = log
         self.resumable = resumable
         self._primed = primed
         self.finished = False
-        """Nothing more is said on it."""
+        """Nothing more is sent on it."""
         self.cursor: Cursor | None = None
         self._owner = owner
         self._written = False
@@ -321,11 +322,11 @@ class Stream:
 
     @property
     def unsaid(self) -> int:
-        """Messages that are not in the log yet."""
+        """The number of messages that are not in the log yet."""
         return len(self._writer)
 
     def begin(self, reader: StreamReader) -> None:
-        """Be carried by this reader, from the beginning on."""
+        """Send the stream to this reader, from its beginning."""
         self.cursor = self._cursor(reader, 0)
         if self._primed:
             self._writer.put("open")  # what the priming event names must be there
@@ -333,7 +334,7 @@ class Stream:
             self.cursor.begin()
 
     def resume(self, reader: StreamReader, sent: int) -> None:
-        """Be carried by this reader from behind this number on; the one before is let go."""
+        """Send the stream to this reader from after this number; the former reader is released."""
         self.release()
         self.cursor = self._cursor(reader, sent)
         self.log.read_here()
@@ -345,17 +346,17 @@ class Stream:
         return Cursor(self._owner.run, self.log, reader, name=name, sent=sent, left=self._left)
 
     def release(self) -> None:
-        """Let go of the reader that is here."""
+        """Release the reader."""
         if self.cursor is not None:
             self.cursor.release()
 
     def wake(self) -> None:
-        """Let the reader that is here look."""
+        """Wake the reader's cursor."""
         if self.cursor is not None:
             self.cursor.wake()
 
     def say(self, message: bytes) -> bool:
-        """Say something ahead of the answer."""
+        """Send a message ahead of the answer."""
         return not self.finished and self._writer.put("message", message)
 
     def finish(self, answer: bytes | None) -> None:
@@ -365,7 +366,7 @@ class Stream:
             self._writer.put("last", answer or b"")
 
     def pause(self, retry: int) -> None:
-        """Send the reader away for so many milliseconds, after what was said until now."""
+        """Send the reader away for this many milliseconds, after the messages so far."""
         self._writer.put("pause", str(retry).encode())
 
     def _said(self, number: int, kind: Kind, message: bytes) -> bool:

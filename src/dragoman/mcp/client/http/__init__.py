@@ -1,1 +1,1 @@
-"""The client's side of Streamable HTTP."""
+"""The client of Streamable HTTP."""

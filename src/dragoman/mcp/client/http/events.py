@@ -1,7 +1,7 @@
-"""One event stream of a server, across the connections it takes: what it said last, and when to come back.
+"""One event stream of a server, over all the connections it takes: its last id, and when to reconnect.
 
 The stateful era's basic/transports, "Resumability and Redelivery": resumption is always a GET with `Last-Event-ID`.
-`stay` is the home stream, a GET from the beginning.
+`stay` reads the home stream, a GET from the beginning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ....transports.http.client.connection import Reply
 from ....transports.http.sse import Parser, TooLong
 
 RETRY = 1.0
-"""Seconds before a stream is taken up again, where the server has not said."""
+"""Seconds before a stream is resumed, unless the server says otherwise."""
 LONGEST_PAUSE = 30.0
 """Seconds at most between attempts that fail, unless the server asks for more."""
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Events:
-    """What one stream said so far. `misses` counts the connections in a row that brought nothing."""
+    """The state of one stream. `misses` counts connections in a row that brought nothing."""
 
     __slots__ = ("_limit", "last_id", "misses", "retry")
 
@@ -34,12 +34,12 @@ class Events:
         self.last_id = ""
         self.misses = 0
         self.retry: float | None = None
-        """Seconds, as the server said."""
+        """Seconds, as set by the server."""
 
     async def read(self, reply: Reply, take: Callable[[bytes | TooLong], bool]) -> bool:
-        """Hand each message of this connection to `take`, until that says it is enough (True) or it ends (False).
+        """Call `take` with each message of this connection, until it returns True or the connection ends.
 
-        Raises Broken where it breaks.
+        Raises Broken if it breaks.
         """
         parser = Parser(self._limit, self.last_id)
         enough = False
@@ -58,7 +58,7 @@ class Events:
         return enough
 
     def pause(self) -> float:
-        """Seconds to wait before the next connection, which is counted as a miss until it brings something."""
+        """Seconds to wait before the next connection, which counts as a miss until it brings something."""
         # "The client MUST respect the `retry` field, waiting the given number of milliseconds"
         asked = RETRY if self.retry is None else self.retry
         grown = min(asked * 2**self.misses, LONGEST_PAUSE) if self.misses else asked
@@ -74,9 +74,9 @@ async def stay(
     take: Callable[[bytes | TooLong], bool],
     lost: Callable[[], object],
 ) -> None:
-    """Read the home stream, and come back to it, until the server refuses it.
+    """Read the home stream, and reconnect to it, until the server refuses it.
 
-    `get(last_id)` opens it; `take` has each message; `lost` is told that the session is over.
+    `get(last_id)` opens it; `take` gets each message; `lost` is called when the session is over.
     """
     while True:
         try:
@@ -103,10 +103,10 @@ async def stay(
 
 
 def is_stream(reply: Reply) -> bool:
-    """Whether this is an event stream, as was asked."""
+    """Whether the response is an event stream, as requested."""
     return reply.kind == "text/event-stream" and 200 <= reply.status < 300
 
 
 def passing(status: int) -> bool:
-    """Whether a refusal may be over soon."""
+    """Whether a refusal may be temporary."""
     return status == 429 or (status >= 500 and status != 501)

@@ -1,10 +1,11 @@
-"""HTTP+SSE, the oldest way over HTTP, the calling side: one stream of events brings everything, POSTs take everything.
+"""HTTP+SSE, the oldest transport over HTTP, the calling end: one stream of events brings everything, POSTs send
+everything.
 
 Rules, of the oldest revision's basic/transports, "HTTP with SSE", and of our own:
 
 - The first event is `endpoint`; its URI, at the same origin, takes every message. Every answer comes on the stream.
-- Nothing can be taken up again: when the stream is over the channel is.
-- A POST that the server does not take fails its call at once.
+- Nothing can be resumed: when the stream ends the channel is over.
+- A POST that the server refuses fails its call at once.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _endpoint(place: Url, first: Event | TooLong) -> str:
 
 
 class HttpSse:
-    """A `Channel` over HTTP+SSE. See the module's rules."""
+    """A `Channel` over HTTP+SSE."""
 
     def __init__(
         self,
@@ -122,19 +123,19 @@ class HttpSse:
         self._reading = asyncio.get_running_loop().create_task(self._read(receiver))
 
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
-        """POST `message`, at once or when it is its turn."""
+        """POST `message`, at once or when it may run."""
         self._posts.send(message, call, self._notes if call is None else self._calls)
 
     async def flush(self) -> None:
-        """Wait for room, and until the server has taken the current task's notifications."""
+        """Wait for space in the queue, and until the server has accepted the current task's notifications."""
         await self._posts.flush()
 
     async def close(self) -> None:
-        """Let the POSTs under way end (within `limits.write_timeout`), then close the stream and the pool."""
+        """Let running POSTs end (within `limits.write_timeout`), then close the stream and the pool."""
         await self._posts.close()
 
     def abort(self, why: ChannelError) -> None:
-        """Cut everything off."""
+        """Abort everything."""
         self._posts.abort(why)
 
     # -- in ---------------------------------------------------------------------------------------
@@ -181,7 +182,7 @@ class HttpSse:
         return why
 
     async def _exchange(self, message: bytes) -> Exception | None:
-        """POST a message; why it was not taken, or None: then its answer comes on the stream."""
+        """POST a message; returns why it was refused, or None: then its answer comes on the stream."""
         reply = await self._pool.ask("POST", message, target=self._target, timeout=self._limits.call_timeout)
         try:
             body = b"" if reply.kind == EVENTS else await reply.body(self._limits.message_size)

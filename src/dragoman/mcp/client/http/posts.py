@@ -1,15 +1,16 @@
-"""Streamable HTTP, the calling side: every message is a POST, answered by JSON or by a stream of events.
+"""Streamable HTTP, the calling end: every message is a POST, answered by JSON or by a stream of events.
 
 Rules, of basic/transports in both eras and of our own:
 
 - A call ends with its answer, or at once with a named error: `HttpRefused`, `SessionLost`, `StreamLost`, Broken,
-  BadAnswer. What one call meets, the next one does not know of.
-- In the stateless era closing the POST is the cancellation. In the stateful era it is none, and a stream that ends
-  before its answer is taken up again by GET, as long as the call waits, if the server gave an event id.
-- The session is learnt from the answer to `initialize` and goes with everything after it; `close` deletes it.
-- A redirect by 307 or 308 is followed at the same origin; every other one is refused. An answer of ours, or a
-  notification, that a proxy could not hand on is sent once more: it does no harm twice. No call is.
-- Calls, messages without an answer, and `subscriptions/listen` take turns among themselves, so that an answer of ours
+  BadAnswer. The error of one call does not affect the next.
+- In the stateless era closing the POST cancels the call. In the stateful era it does not, and a stream that ends
+  before its answer is resumed by GET, as long as the call waits, if the server gave an event id.
+- The session id comes with the answer to `initialize` and is sent with everything after it; `close` deletes the
+  session.
+- A redirect by 307 or 308 is followed at the same origin; every other one is refused. A response of ours, or a
+  notification, that a proxy could not forward is sent once more, because that does no harm. A call never is.
+- Calls, messages without an answer, and `subscriptions/listen` have lanes of their own, so that a response of ours
   never waits for a call that waits for it.
 """
 
@@ -41,20 +42,20 @@ except ModuleNotFoundError as missing:
 JSON = "application/json"
 EVENTS = "text/event-stream"
 TRIES = 5
-"""Attempts to take up a call's stream again that may fail in a row."""
+"""Tries to resume a call's stream that may fail in a row."""
 AGAIN = 0.1
-"""Seconds until an answer of ours that could not be handed on is sent once more."""
+"""Seconds until a response of ours that could not be forwarded is sent once more."""
 REDIRECTS = 3
 LINGER = 2.0
-"""Seconds that a stream may stay open behind its last message, so that its connection can be used again."""
+"""Seconds that a stream may stay open after its last message, so that its connection can be reused."""
 LINGERING = 100
 DELETE_TIMEOUT = 5.0
-"""Seconds for the server to hear that the session is over."""
+"""Seconds for the server to answer the DELETE of the session."""
 
 log = logging.getLogger(__name__)
 
 KEPT = 3
-"""Connections that are left free: for the home stream, and for one message of each of the two lanes that have none."""
+"""Connections reserved: for the home stream, and for one message of each of the two lanes without one."""
 
 
 async def dial_mcp(url: str, options: Options) -> StreamableHttp:
@@ -67,7 +68,7 @@ async def dial_mcp(url: str, options: Options) -> StreamableHttp:
 
 
 class Sent:
-    """A message that goes out, as it was when it was sent."""
+    """A message that is being sent, with the state at that time."""
 
     __slots__ = ("call", "first", "headers", "owed", "session", "stateless", "why")
 
@@ -80,28 +81,28 @@ class Sent:
         """The ids that wait for an answer."""
         self.first = len(looks) == 1 and looks[0].method == b'"initialize"'
         self.why: Exception | None = None
-        """What its event stream said in place of an answer."""
+        """The fault of its event stream, instead of an answer."""
 
 
 class StreamableHttp:
-    """A `Channel` over Streamable HTTP of either era. See the module's rules.
+    """A `Channel` over Streamable HTTP of either era.
 
-    `version` is sent as MCP-Protocol-Version, but not with `initialize`; a call's `extra`, a mapping of headers,
-    goes before it.
+    `version` is sent as MCP-Protocol-Version, except with `initialize`; a call's `extra`, a mapping of headers,
+    overrides it.
     """
 
     def __init__(self, place: Url, limits: Limits, pool: Pool) -> None:
         self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
         self.writable = True
         self.duplex = True
-        """False in the stateless era: there the server only answers, and nothing is cancelled by a message."""
+        """False in the stateless era: there the server only answers, and no message cancels a call."""
         self.version: str | None = None
         self.session: str | None = None
-        """The Mcp-Session-Id: learnt from the answer to `initialize`, forgotten when a new one is sent."""
+        """The Mcp-Session-Id: from the answer to `initialize`, dropped when a new one is sent."""
         self.on_status: Callable[[Outgoing, int], object] | None = None
-        """Told the HTTP status, from 400, of a JSON-RPC error that is about to be a call's answer."""
+        """Called with the HTTP status, from 400, of a JSON-RPC error that answers a call."""
         self.on_session_lost: Callable[[SessionLost], object] | None = None
-        """Told once when the server no longer knows the session, however that was found out."""
+        """Called once when the server no longer knows the session."""
         self._place = place
         self._limits = limits
         self._pool = pool
@@ -123,7 +124,7 @@ class StreamableHttp:
         self._posts.receiver = receiver
 
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
-        """POST `message`, at once or when it is its turn."""
+        """POST `message`, at once or when it may run."""
         self._posts.check()
         looks = [] if call is None else look(message) or []
         first = len(looks) == 1 and looks[0].method == b'"initialize"'
@@ -140,25 +141,25 @@ class StreamableHttp:
         self._posts.send(message, call, lane, sent)
 
     async def flush(self) -> None:
-        """Wait for room among the waiting, and until the server has taken the current task's notifications.
+        """Wait for space in the queue, and until the server has accepted the current task's notifications.
 
-        Raises what became of one that was refused: HttpRefused, SessionLost, Broken or BadAnswer.
+        Raises the error of one that was refused: HttpRefused, SessionLost, Broken or BadAnswer.
         """
         await self._posts.flush()
 
     async def close(self) -> None:
-        """Let the POSTs under way end (within `limits.write_timeout`), delete the session, close the pool."""
+        """Let running POSTs end (within `limits.write_timeout`), delete the session, close the pool."""
         await self._posts.close()
 
     def abort(self, why: ChannelError) -> None:
-        """Cut everything off and close the pool."""
+        """Abort everything and close the pool."""
         self._posts.abort(why)
 
     # -- the two eras -----------------------------------------------------------------------------
 
     @property
     def stateless(self) -> bool:
-        """Which era's rules hold for what is sent from now on."""
+        """Which era's rules apply to messages from now on."""
         return not self.duplex
 
     @stateless.setter
@@ -166,9 +167,9 @@ class StreamableHttp:
         self.duplex = not stateless
 
     def listen(self) -> None:
-        """Open the home stream, for what the server says unasked, and come back to it until it is refused.
+        """Open the home stream, for the server's messages outside calls, and reconnect to it until it is refused.
 
-        A server that has none answers 405. LocalError in the stateless era, which has none.
+        A server without one answers 405. Raises LocalError in the stateless era, which has none.
         """
         self._posts.check()
         if self.stateless:
@@ -185,7 +186,7 @@ class StreamableHttp:
             )
 
     def _begin(self) -> None:
-        """A new session is asked for: nothing of an old one goes with that."""
+        """A new session is requested: drop the state of the old one."""
         self.session = self._lost = None
         if self._home is not None:
             self._home.cancel()
@@ -206,7 +207,7 @@ class StreamableHttp:
         return headers
 
     def _learn(self, sent: Sent, reply: Reply) -> None:
-        """Take the session of an `initialize` that was answered."""
+        """Take the session id of an answered `initialize`."""
         if not sent.first or sent.stateless:
             return
         session = reply.headers.get("mcp-session-id")
@@ -253,14 +254,14 @@ class StreamableHttp:
         return None
 
     async def _tried(self, message: bytes, sent: Sent) -> Exception | None:
-        """`_exchange`, with what it raises as what came of it."""
+        """`_exchange`, returning what it raises."""
         try:
             return await self._exchange(message, sent)
         except (Broken, BadAnswer) as error:
             return error
 
     async def _exchange(self, message: bytes, sent: Sent) -> Exception | None:
-        """POST a message and deliver what comes back. Returns, or raises, why there is no answer."""
+        """POST a message and deliver the reply. Returns, or raises, the reason if there is no answer."""
         timeout = self._limits.call_timeout if sent.call is None else None
         reply = await self._ask("POST", sent.headers, message, timeout)
         try:
@@ -294,7 +295,7 @@ class StreamableHttp:
         return reply
 
     def _same_origin(self, location: str) -> str | None:
-        """Path and query of a redirect's target, None where it leads to another origin."""
+        """Path and query of a redirect's target, None if it leads to another origin."""
         here = self._place
         try:
             there = parse(urljoin(f"{here.scheme}://{here.address}{here.target}", location))
@@ -304,7 +305,7 @@ class StreamableHttp:
         return there.target if same else None
 
     def _judge(self, sent: Sent, reply: Reply, body: bytes) -> Exception | None:
-        """Deliver the body of a success; why it is no answer to this call."""
+        """Deliver the body of a success; returns why it is not an answer to this call."""
         if not body:
             return BadAnswer(f"{reply.line} without a body, which answers no call")
         if reply.kind != JSON:
@@ -320,7 +321,7 @@ class StreamableHttp:
         return None
 
     def _refused(self, sent: Sent, reply: Reply, body: bytes) -> Exception | None:
-        """Deliver a JSON-RPC error that came with a refusal, or say what the refusal is."""
+        """Deliver a JSON-RPC error in a refusal, or return what the refusal is."""
         if reply.status == 404 and sent.session is not None:
             return self._session_lost(sent.session)
         refused = HttpRefused(reply.status, body, {name.lower(): value for name, value in reply.headers.items()})
@@ -332,13 +333,13 @@ class StreamableHttp:
             return refused
         if self.on_status is not None:
             self.on_status(sent.call, reply.status)
-        if orphan:  # it cannot name the call, and is meant for it all the same
+        if orphan:  # it has no id, but is meant for this call
             return refused.error
         self._deliver(body)
         return None
 
     def _settles(self, sent: Sent, looks: list[Look]) -> bool:
-        """Whether there is an answer to this message among these."""
+        """Whether these contain an answer to this message."""
         return any(one.kind == "answer" and one.id in sent.owed for one in looks)
 
     def _deliver(self, message: bytes) -> None:
@@ -348,7 +349,8 @@ class StreamableHttp:
     # -- a call's event stream --------------------------------------------------------------------
 
     async def _follow(self, sent: Sent, reply: Reply) -> Exception | None:
-        """Deliver what a call's stream says until the call is answered, over as many connections as that takes."""
+        """Deliver the messages of a call's stream until the call is answered, over as many connections as that
+        takes."""
         events = Events(self._limits.message_size)
         own = True
         while True:
@@ -372,7 +374,7 @@ class StreamableHttp:
             reply = await self._resumed(sent, events, how)
 
     async def _resumed(self, sent: Sent, events: Events, how: str) -> Reply:
-        """The stream again, from where it ended. Raises StreamLost."""
+        """The stream resumed from where it ended. Raises StreamLost."""
         for _ in range(TRIES):
             await asyncio.sleep(events.pause())
             try:
@@ -409,7 +411,7 @@ class StreamableHttp:
         return self._hear(data, looks, sent if own else None, sent)
 
     def _hear(self, data: bytes, looks: list[Look], strict: Sent | None, sent: Sent | None) -> bool:
-        """Deliver a message of a stream, and tell the calls that it answers."""
+        """Deliver a message of a stream, and settle the calls that it answers."""
         for one in looks:
             if one.kind != "answer":
                 continue
@@ -422,12 +424,12 @@ class StreamableHttp:
                 return True
             owner.owed.discard(one.id)
             if owner is not sent and not owner.owed and owner.call is not None and owner.call.abandon is not None:
-                owner.call.abandon()  # nothing more is expected where it waits
+                owner.call.abandon()  # its own stream is not needed any more
         self._deliver(data)
         return sent is not None and not sent.owed
 
     def _leave(self, reply: Reply) -> None:
-        """A stream whose last message is here: let it end by itself, so that its connection can be used again."""
+        """The last message of a stream has come: let it end by itself, so that its connection can be reused."""
         if reply.ended:
             return
         if len(self._lingering) >= LINGERING or self._posts.ending is not None:
@@ -438,7 +440,7 @@ class StreamableHttp:
         task.add_done_callback(self._lingering.discard)
 
     def _unasked(self, data: bytes | TooLong) -> bool:
-        """One event of the home stream, which is never enough."""
+        """One event of the home stream; always False, because it never ends."""
         looks = None if isinstance(data, TooLong) else look(data)
         if looks is None or isinstance(data, TooLong):
             log.warning("%s: an event of the home stream makes no sense and is passed over", self._place)
@@ -478,7 +480,7 @@ class StreamableHttp:
 
 
 def _passing(why: Exception | None) -> bool:
-    """Whether the next try may find somebody: a connection that broke, a proxy without a server, one that closes."""
+    """Whether the next try may succeed: a broken connection, a proxy without a server, a closing server."""
     if isinstance(why, HttpRefused):
         return why.status in (502, 503, 504)
     return type(why) is Broken

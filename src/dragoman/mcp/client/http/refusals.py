@@ -1,6 +1,6 @@
-"""What a call over HTTP can end with beside its answer, and what a message that came over HTTP is, at a glance.
+"""The errors of a call over HTTP, and a quick look at a message that came over HTTP.
 
-`look` reads no more of a message than whom it is for: the peer decodes it, once.
+`look` reads only for which call a message is: the peer decodes it, once.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class HttpRefused(Broken):
 
 
 class SessionLost(Broken):
-    """The server no longer knows the session: nothing was done, and a new `initialize` starts a new one."""
+    """The server no longer knows the session: nothing was run, and a new `initialize` starts a new one."""
 
 
 class StreamLost(Broken):
-    """The event stream of a call ended before the call's answer, and could not be taken up again."""
+    """The event stream of a call ended before the call's answer, and could not be resumed."""
 
 
 _STATUS = {
@@ -83,10 +83,10 @@ _many = msgspec.json.Decoder(list[_Glance]).decode
 
 
 class Look(Struct, frozen=True, gc=False):
-    """One message at a glance."""
+    """The kind, id and method of a message."""
 
     kind: Literal["request", "notification", "answer", "orphan"]
-    """An orphan is an error that does not say which call it answers."""
+    """An orphan is an error without the id of a call."""
     id: bytes = b""
     """Its id in its JSON text."""
     method: bytes = b""
@@ -94,7 +94,7 @@ class Look(Struct, frozen=True, gc=False):
 
 
 def look(raw: bytes) -> list[Look] | None:
-    """What is in `raw`, an element each; None where it is no JSON-RPC at all."""
+    """The messages in `raw`; None if it is not JSON-RPC."""
     try:
         raw.isascii() or raw.decode()
         glances = _many(raw) if raw.lstrip()[:1] == b"[" else [_one(raw)]
@@ -115,7 +115,7 @@ def look(raw: bytes) -> list[Look] | None:
 
 
 def error_of(body: bytes) -> RpcError | None:
-    """The one JSON-RPC error that a body holds, whatever its id."""
+    """The one JSON-RPC error in a body, whatever its id."""
     if b'"error"' not in body:
         return None
     message = decode(body)
