@@ -99,19 +99,16 @@ class Runner:
     def exchange(self, x: Exchange) -> None:
         """Answer one exchange: in place where the method is quick, else from a task. Raises nothing: a fault of ours is
         the answer."""
-        try:
-            self._exchange(x)
-        except Exception as error:
-            self.service.answers.faulty(x.request, error, x.respond)
-
-    def _exchange(self, x: Exchange) -> None:
         service = self.service
-        if service.quick and not self.gate.draining:
-            answer = service.answer_inline(x.request)
-            if answer is not None:
-                x.respond(answer)
-                return
-        self.take(x, read(x.request, service.limits, service.lenient))
+        try:
+            if service.quick and not self.gate.draining:
+                answer = service.answer_inline(x.request)
+                if answer is not None:
+                    x.respond(answer)
+                    return
+            self.take(x, read(x.request, service.limits, service.lenient))
+        except Exception as error:
+            service.answers.faulty(x.request, error, x.respond)
 
     def take(self, x: Exchange, message: Message) -> None:
         """Answer one exchange whose message was read already. Raises nothing, as `exchange`."""
