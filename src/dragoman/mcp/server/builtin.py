@@ -81,13 +81,16 @@ def raising(error: RpcError) -> Method:
     return method("unknown", fail)
 
 
-def methods(server: Answering) -> dict[str, Method]:
-    """The server's own methods by name."""
+class _Builtin:
+    """What the server's own methods do."""
 
-    def empty(admitted: Admitted) -> Raw:
-        return finish(EmptyResult(), admitted.revision, server.stamp)
+    def __init__(self, server: Answering) -> None:
+        self._server = server
 
-    def initialize(admitted: Admitted, context: Context) -> Raw:
+    def _empty(self, admitted: Admitted) -> Raw:
+        return finish(EmptyResult(), admitted.revision, self._server.stamp)
+
+    def initialize(self, admitted: Admitted, context: Context) -> Raw:
         peer = context.peer
         if peer is None:
             raise RpcError.of(INVALID_REQUEST, "Invalid Request: this wire carries single messages and no session")
@@ -98,76 +101,80 @@ def methods(server: Answering) -> dict[str, Method]:
         peer.dialect = dialect.of(session.revision)
         result = InitializeResult(
             protocol_version=session.revision.date,
-            capabilities=server.capabilities(session.revision),
-            server_info=server.info,
-            instructions=UNSET if server.instructions is None else server.instructions,
+            capabilities=self._server.capabilities(session.revision),
+            server_info=self._server.info,
+            instructions=UNSET if self._server.instructions is None else self._server.instructions,
         )
-        return finish(result, session.revision, server.stamp)
+        return finish(result, session.revision, self._server.stamp)
 
-    def initialized(admitted: Admitted, context: Context) -> None:
+    def initialized(self, admitted: Admitted, context: Context) -> None:
         if admitted.session is not None:
-            server.subscriptions.join(context.peer)
+            self._server.subscriptions.join(context.peer)
 
-    def discover(admitted: Admitted, context: Context) -> Raw:
+    def discover(self, admitted: Admitted, context: Context) -> Raw:
         result = DiscoverResult(
-            supported_versions=server.offered.dates,
-            capabilities=server.capabilities(admitted.revision),
-            instructions=UNSET if server.instructions is None else server.instructions,
-            ttl_ms=int(server.ttl * 1000),
-            cache_scope=server.cache_scope,
+            supported_versions=self._server.offered.dates,
+            capabilities=self._server.capabilities(admitted.revision),
+            instructions=UNSET if self._server.instructions is None else self._server.instructions,
+            ttl_ms=int(self._server.ttl * 1000),
+            cache_scope=self._server.cache_scope,
         )
-        return finish(result, admitted.revision, server.stamp)
+        return finish(result, admitted.revision, self._server.stamp)
 
-    def listing(kind: Listing) -> Callable[[Admitted, Context], Raw]:
-        return lambda admitted, context: server.catalog.page(
+    def listing(self, kind: Listing) -> Callable[[Admitted, Context], Raw]:
+        return lambda admitted, context: self._server.catalog.page(
             kind, admitted.revision, context.caller, admitted.params.cursor
         )
 
-    def set_level(admitted: Admitted, context: Context) -> Raw:
+    def set_level(self, admitted: Admitted, context: Context) -> Raw:
         level = admitted.params.level
         if level not in LEVELS:
             text = f"Invalid params: there is no log level {level!r:.40}; the levels are {', '.join(LEVELS)}"
             raise InvalidParams(text)
         if admitted.session is not None:
             admitted.session.log_level = level
-        return empty(admitted)
+        return self._empty(admitted)
 
-    def subscribe(admitted: Admitted, context: Context) -> Raw:
-        server.subscriptions.subscribe(admitted, context.peer, admitted.params.uri, context.caller)
-        return empty(admitted)
+    def subscribe(self, admitted: Admitted, context: Context) -> Raw:
+        self._server.subscriptions.subscribe(admitted, context.peer, admitted.params.uri, context.caller)
+        return self._empty(admitted)
 
-    def unsubscribe(admitted: Admitted, context: Context) -> Raw:
-        server.subscriptions.unsubscribe(admitted, context.peer, admitted.params.uri)
-        return empty(admitted)
+    def unsubscribe(self, admitted: Admitted, context: Context) -> Raw:
+        self._server.subscriptions.unsubscribe(admitted, context.peer, admitted.params.uri)
+        return self._empty(admitted)
 
-    def nothing_to_complete(admitted: Admitted, context: Context) -> Raw:
-        return finish(CompleteResult(completion=Completion([])), admitted.revision, server.stamp)
+    def nothing_to_complete(self, admitted: Admitted, context: Context) -> Raw:
+        return finish(CompleteResult(completion=Completion([])), admitted.revision, self._server.stamp)
 
-    def roots_changed(admitted: Admitted, context: Context) -> None:
-        for listener in server.on_roots_changed:
+    def roots_changed(self, admitted: Admitted, context: Context) -> None:
+        for listener in self._server.on_roots_changed:
             try:
                 listener(context.peer)
             except Exception:
                 logger.exception("on_roots_changed failed")
 
-    async def listen(admitted: Admitted, context: Context) -> Raw:
-        return await server.subscriptions.listen(admitted, context)
+    async def listen(self, admitted: Admitted, context: Context) -> Raw:
+        return await self._server.subscriptions.listen(admitted, context)
 
+
+def methods(server: Answering) -> dict[str, Method]:
+    """The server's own methods by name."""
     pong = finish(EmptyResult(), NEWEST_STATEFUL, server.stamp)
+    own = _Builtin(server)
     found = (
-        method("initialize", initialize),
-        method("notifications/initialized", initialized),
+        method("initialize", own.initialize),
+        method("notifications/initialized", own.initialized),
         method("ping", lambda admitted, context: pong),
-        method("server/discover", discover),
-        method("tools/list", listing("tools")),
-        method("resources/list", listing("resources")),
-        method("resources/templates/list", listing("templates")),
-        method("prompts/list", listing("prompts")),
-        method("resources/subscribe", subscribe),
-        method("resources/unsubscribe", unsubscribe),
-        method("completion/complete", nothing_to_complete),
-        method("logging/setLevel", set_level),
-        method("notifications/roots/list_changed", roots_changed),
-        method("subscriptions/listen", listen, kind="async", timeout=None, stream=True),
+        method("server/discover", own.discover),
+        method("tools/list", own.listing("tools")),
+        method("resources/list", own.listing("resources")),
+        method("resources/templates/list", own.listing("templates")),
+        method("prompts/list", own.listing("prompts")),
+        method("resources/subscribe", own.subscribe),
+        method("resources/unsubscribe", own.unsubscribe),
+        method("completion/complete", own.nothing_to_complete),
+        method("logging/setLevel", own.set_level),
+        method("notifications/roots/list_changed", own.roots_changed),
+        method("subscriptions/listen", own.listen, kind="async", timeout=None, stream=True),
     )
     return {one.name: one for one in found}
