@@ -7,10 +7,10 @@ import json
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from dragoman.channel import Options
-from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import NEWEST_STATEFUL, R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
 from tests.transports.ends import until
 from tests.transports.http_ends import wire
@@ -288,23 +288,38 @@ async def test_sessions_and_sealed_states_are_bound_to_issuer_subject_and_client
                 assert told["error"]["data"]["reason"] == "foreign", who
 
 
+def kept_one(place: Place) -> Any:
+    """The one session of a server."""
+    (peer,) = place.server.host.peers
+    return peer.channel
+
+
 async def test_an_idle_session_ends() -> None:
-    server, _ = tools(http=HttpOptions(session_idle=0.05))
+    server, _ = tools()
     async with served(server) as place:
         sitting = await place.begin()
+        keeper = kept_one(place).keeper
+        keeper.options = msgspec.structs.replace(keeper.options, session_idle=0.05)  # it could not begin in less
+        server.host.clock.set(keeper, 0.05)
         await until(lambda: not place.server.host.peers)
         assert (await sitting.post(body("ping"))).status == 404
 
 
 async def test_a_session_at_work_is_not_idle() -> None:
-    server, stage = tools(http=HttpOptions(session_idle=0.02))
+    server, stage = tools()
     async with served(server) as place:
         sitting = await place.begin()
         call = asyncio.create_task(sitting.post(sitting.tool("slow")))
         await stage.started.wait()
-        await asyncio.sleep(0.1)  # several times its idle time
+        session = kept_one(place)
+        for _ in range(3):  # several times its idle time
+            session.used = float("-inf")
+            session.keeper.expired()
         stage.go.set()
         assert text((await call).body) == "done"
+        session.used = float("-inf")
+        session.keeper.expired()
+        assert (await sitting.post(body("ping"))).status == 404
 
 
 async def test_deleting_a_session_ends_its_calls_and_streams(both: tuple[Place, Stage]) -> None:
