@@ -1,9 +1,8 @@
-"""What an adversary or a tired user found in the core: each test pins one rule, both ends at once."""
+"""Calls on their way in: places, clocks, what a far end may send, handlers that ask; both ends at once."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 import time
 import tracemalloc
@@ -12,15 +11,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
-from msgspec import Struct
 
 from dragoman import (
-    Broken,
     CallTimeout,
     ChannelError,
-    Closed,
     Context,
-    Ended,
     Limits,
     LocalError,
     Peer,
@@ -440,193 +435,6 @@ def test_a_thread_that_outlives_its_loop_can_still_tell_and_ask() -> None:
         time.sleep(0.001)
     assert seen[0] is False
     assert len(seen) == 3
-
-
-# -- reconnection ---------------------------------------------------------------------------------
-
-
-async def test_closing_while_it_redials_is_prompt_says_closed_and_ends_iterators(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("dragoman.connecting.PAUSES", (60.0, 60.0))
-    bench = Bench()
-    states: list[str] = []
-    serving = serve(bench.api, urls="memory:redial")
-    await serving.__aenter__()
-    peer = await connect("memory:redial", reconnect=True, on_state=lambda state, why: states.append(state))
-    listening = peer.notifications()
-    reading = asyncio.create_task(anext(listening, "over"))
-    await serving.close()
-    await until(lambda: peer.channel is None)
-    waiting = asyncio.create_task(peer.call("subtract", [1, 1]))
-    await asyncio.sleep(0)
-    async with asyncio.timeout(5):
-        await peer.close()
-        assert await reading == "over"
-        with pytest.raises(Closed):
-            await waiting
-    assert states == ["connected", "lost", "closed"]
-    assert peer.closed
-    assert peer not in peer.runner.peers
-
-
-async def test_a_server_that_restarts_in_good_order_is_found_again_over_tcp() -> None:
-    bench = Bench()
-    states: list[str] = []
-    serving = serve(bench.api, urls="tcp://127.0.0.1:0")
-    await serving.__aenter__()
-    url = serving.urls[0]
-    peer = await connect(url, reconnect=True, on_state=lambda state, why: states.append(state))
-    assert await peer.call("subtract", [3, 1]) == 2
-    await serving.close()
-    await until(lambda: states[-1] != "connected")
-    assert states == ["connected", "lost"]
-    async with serve(bench.api, urls=url):
-        assert await peer.call("subtract", [3, 1]) == 2
-        await peer.close()
-
-
-async def test_a_handler_that_asks_a_half_closed_far_end_learns_it_at_once() -> None:
-    bench = Bench()
-    errors: list[Exception] = []
-    door = asyncio.Event()
-
-    @bench.api.method
-    async def asking(ctx: Context) -> str:
-        await door.wait()
-        try:
-            await ctx.call("anything")
-        except ChannelError as error:
-            errors.append(error)
-        return "asked"
-
-    async with raw(bench.api) as (far, peer):
-        far.send('{"jsonrpc":"2.0","method":"asking","id":1}')
-        await until(lambda: bool(peer.conversation.inbound))
-        peer.finished()
-        door.set()
-        assert await far.next() == '{"jsonrpc":"2.0","result":"asked","id":1}'
-        assert isinstance(errors[0], Ended)
-
-
-async def test_a_redial_that_fails_in_an_unforeseen_way_gives_up_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(target: Any, options: Any) -> Any:
-        raise RuntimeError("no such thing")
-
-    bench = Bench()
-    states: list[tuple[str, Any]] = []
-    serving = serve(bench.api, urls="memory:unforeseen")
-    await serving.__aenter__()
-    peer = await connect("memory:unforeseen", reconnect=True, on_state=lambda *state: states.append(state))
-    monkeypatch.setattr("dragoman.connecting.dial", broken)
-    await serving.close()
-    async with asyncio.timeout(5):
-        with pytest.raises(Broken, match="no such thing"):
-            await peer.call("subtract", [1, 1], timeout=None)
-    assert states[-1][0] == "closed"
-    await peer.close()
-
-
-# -- what goes out --------------------------------------------------------------------------------
-
-
-async def test_declared_errors_whose_types_cannot_be_found_are_said_at_once() -> None:
-    class Local(Struct):
-        item: str
-
-    class Hidden(RpcError):
-        code = 1001
-        message = "Hidden"
-        data: Local
-
-    bench = Bench()
-    with pytest.raises(LocalError, match=r"Hidden.*Local"):
-        async with joined(bench.api, errors=[Hidden]):
-            pass
-
-
-async def test_a_batch_whose_channel_is_lost_while_it_is_written_is_not_sent() -> None:
-    bench = Bench()
-    async with serve(bench.api, urls="memory:writing") as serving:
-        peer = await connect("memory:writing", reconnect=True, idempotent=["hold"], timeout=10)
-        async with peer.batch() as batch:
-            future = batch.call("hold", ["once"])
-            next(iter(host_of(serving).peers)).channel.abort(Broken("cut"))
-            await until(lambda: peer.channel is None)
-            await until(lambda: peer.channel is not None)
-            bench.gate.set()
-        assert await future == "once"
-        assert bench.started == ["once"]
-        await peer.close()
-
-
-async def test_a_batch_above_the_limit_stays_here() -> None:
-    bench = Bench()
-    async with joined(bench.api, limits=Limits(response_size=1000)) as peer:
-        with pytest.raises(LocalError, match="response_size allows 1000"):
-            async with peer.batch() as batch:
-                futures = [batch.call("hold", ["x" * 400]) for _ in range(3)]
-        assert all(future.done() for future in futures)
-        assert not peer.conversation.outbound
-        assert bench.started == []
-
-
-async def test_outgoing_middleware_applies_inside_batches_too() -> None:
-    seen: list[Any] = []
-
-    async def signed(call: Call, next: Next) -> Any:
-        await asyncio.sleep(0)  # it fetches a token, say
-        seen.append(call.method)
-        call.params = [*call.params, 1]
-        if call.method == "forbidden":
-            raise LocalError("not from here")
-        answer = await next(call)
-        return answer if answer is None else answer * 10
-
-    bench = Bench()
-    async with joined(bench.api, middleware=[signed]) as peer:
-        async with peer.batch() as batch:
-            one = batch.call("subtract", [42])
-            forbidden = batch.call("forbidden", [1])
-            batch.notify("subtract", [5])
-            two = batch.call("subtract", [3], result=int)
-        assert (one.result(), two.result()) == (410, 20)
-        with pytest.raises(LocalError, match="not from here"):
-            forbidden.result()
-        assert sorted(seen) == ["forbidden", "subtract", "subtract", "subtract"]
-        assert not peer.conversation.outbound
-
-
-async def test_an_iterator_that_was_dropped_keeps_nothing() -> None:
-    bench = Bench()
-    async with joined(bench.api) as peer:
-        for _ in range(10):
-            asked = asyncio.create_task(peer.call("announce", ["tick", 1]))
-            async for _note in peer.notifications("tick"):
-                break
-            await asked
-        gc.collect()
-        assert len(tuple(peer.listeners)) == 0
-
-
-async def test_an_iterator_holds_no_more_bytes_than_it_may() -> None:
-    async with raw(Service("api")) as (_, peer):
-        listening = peer.notifications()
-        text = b'{"jsonrpc":"2.0","method":"tick","params":["%b"]}' % (b"x" * 1_000_000)
-        for _ in range(200):
-            peer.received(text)
-        for _ in range(67):  # 64 MiB of them
-            await anext(listening)
-        with pytest.raises(LocalError, match="133 notifications were lost"):
-            await anext(listening)
-
-
-async def test_an_iterator_taken_after_the_loss_raises_it() -> None:
-    async with raw(Service("api")) as (far, peer):
-        far.near.abort(Broken("cut"))
-        await until(lambda: peer.channel is None)
-        with pytest.raises(Broken, match="cut"):
-            await anext(peer.notifications())
 
 
 # -- services -------------------------------------------------------------------------------------

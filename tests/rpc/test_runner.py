@@ -1,4 +1,4 @@
-"""What nothing else here would notice: each test fails when one small thing of the peer, the host or a call is changed."""
+"""What runs a call: places given back, a wire that is full, cancels and progress, closing and losing."""
 
 from __future__ import annotations
 
