@@ -15,8 +15,10 @@ from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import CLIENT, Limits
 from .jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, NOT_GIVEN, PAIRS, TEXTS, among, check, instance, many
 from .net.reconnect import reconnect
+from .observer import OBSERVERS, Observer
 from .rpc.method import ERROR
 from .rpc.middleware import Middleware
+from .rpc.observing import with_trace
 from .rpc.peer import OnState, Peer
 from .rpc.runner import Runner
 from .rpc.service import Service
@@ -38,6 +40,7 @@ CONNECT: Final = {
     "middleware": many(CALLABLE),
     "errors": many(ERROR),
     "trace": CALLABLE | NONE,
+    "observers": OBSERVERS,
     "limits": LIMITS | NONE,
     "v1": FLAG,
     "accept_v1": FLAG,
@@ -60,6 +63,7 @@ def connect(
     middleware: Sequence[Middleware] = (),
     errors: Sequence[type[RpcError]] = (),
     trace: Hook | None = None,
+    observers: Sequence[Observer] = (),
     limits: Limits | None = None,
     v1: bool = False,
     accept_v1: bool = False,
@@ -81,7 +85,7 @@ def connect(
     per call (None: for ever). `dialect`: the messages for cancelling and progress. `reconnect`: dial again with growing
     pauses when the channel is lost (`on_state(state, why)` is called); calls in flight fail, except those of methods
     named in `idempotent`, which are sent again. `errors`: declared RpcErrors to raise by their code. `v1`: speak
-    JSON-RPC 1.0. The other options: `channel.Options` and `jsonrpc.Leniency`.
+    JSON-RPC 1.0. `observers`: see `dragoman.observer`. The other options: `channel.Options` and `jsonrpc.Leniency`.
 
     Entering raises Broken when nothing answers at the target, LocalError for an invalid target.
     """
@@ -114,7 +118,19 @@ class Wanted(Struct, frozen=True, kw_only=True):
     middleware: Sequence[Middleware]
     errors: Sequence[type[RpcError]]
     trace: Hook | None
+    observers: Sequence[Observer]
     v1: bool
+
+
+def _observed(service: Service | None, observers: Sequence[Observer]) -> Service:
+    """What the far end may call, as these observers alone see it."""
+    if service is None:
+        service = Service("caller", discover=False)
+    elif observers:
+        service = service.within(service.limits)
+    for observer in observers:
+        service.observe(observer)
+    return service
 
 
 class Connecting:
@@ -144,18 +160,12 @@ class Connecting:
         return peer
 
     async def _reach(self) -> Channel:
-        wanted = self._wanted
-        channel = await dial(wanted.target, wanted.options)
-        if wanted.trace is None:
-            return channel
-        from .rpc.tracing import traced_channel  # noqa: PLC0415  (a trace that is not taken costs nothing)
-
-        return traced_channel(channel, wanted.trace)
+        return await dial(self._wanted.target, self._wanted.options)
 
     def _make(self) -> Peer:
         wanted, service = self._wanted, self._wanted.service
         peer = Peer(
-            Runner(service if service is not None else Service("caller", discover=False)),
+            Runner(_observed(service, with_trace(wanted.trace, wanted.observers))),
             limits=wanted.options.limits,
             dialect=wanted.dialect,
             lenient=wanted.lenient if service is None or wanted.lenient != Leniency() else None,

@@ -16,6 +16,8 @@ from .jsonrpc.errors import LocalError
 from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import SERVER, Limits
 from .jsonrpc.options import CALLABLE, NONE, TEXT, TEXTS, Rule, among, check
+from .observer import OBSERVERS, Observable, Observer
+from .rpc.observing import with_trace
 from .rpc.servable import ServableService
 from .rpc.service import Service
 from .schemes import listen
@@ -28,6 +30,7 @@ BUS: Final = TEXT | Rule(lambda value: hasattr(value, "publish"), "a Bus") | NON
 HTTP_APP: Final = {
     "client_tls": TLS | NONE,
     "trace": CALLABLE | NONE,
+    "observers": OBSERVERS,
     "limits": LIMITS | NONE,
     "guard": CALLABLE | NONE,
     "bus": BUS,
@@ -40,6 +43,7 @@ def serve(
     *served: Service | Servable | Mapping[str, Service | Servable],
     urls: Sequence[str] | str,
     trace: Hook | None = None,
+    observers: Sequence[Observer] = (),
     limits: Limits | None = None,
     framing: FramingName | None = None,
     tls: Any = None,
@@ -65,8 +69,8 @@ def serve(
     here, or as a Bus; None: the URL in the environment variable DRAGOMAN_BUS, if set. A served object with a coroutine
     `join(bus)` gets the bus before it starts. `tls`: the certificate for https, wss and tls URLs, an `ssl.SSLContext`.
     `client_tls`: the context with which brokers and the bus are verified; None: the system's defaults. `sockets`: see
-    `channel.Options`. `guard`: decides about each caller before its message is read, see `channel.Guard`; LocalError
-    for a URL of a wire that cannot ask a guard.
+    `channel.Options`. `observers`: see `dragoman.observer`. `guard`: decides about each caller before its message is
+    read, see `channel.Guard`; LocalError for a URL of a wire that cannot ask a guard.
 
     Starting raises LocalError, in one sentence, for a URL that cannot be listened on, and BusLost when nothing answers
     at the bus's URL.
@@ -76,7 +80,7 @@ def serve(
     places = [urls] if isinstance(urls, str) else list(urls)
     if not places:
         raise LocalError("serve needs at least one URL, e.g. urls=['http://127.0.0.1:8000']")
-    return Serving(served, places, options, trace, limits, bus)
+    return Serving(served, places, options, with_trace(trace, observers), limits, bus)
 
 
 class Serving:
@@ -87,7 +91,7 @@ class Serving:
         served: tuple[Service | Servable | Mapping[str, Service | Servable], ...],
         places: list[str],
         options: Options,
-        trace: Hook | None,
+        observers: Sequence[Observer],
         limits: Limits | None,
         bus: str | Bus | None = None,
     ) -> None:
@@ -101,7 +105,8 @@ class Serving:
         self._places = places
         self._let_go: Callable[[], object] = lambda: None
         self._options = options
-        self._trace = trace
+        self._observers = observers
+        self._unobserve: Callable[[], None] = lambda: None
         self._listeners: list[Listener] = []
         self._served: dict[str, Servable] = {}
         self._closed: asyncio.Future[None] | None = None
@@ -144,8 +149,8 @@ class Serving:
                 wait.cancel()
 
     async def __aenter__(self) -> Serving:
-        found = hosted(self._given, self._limits)
-        self._served = _watched(found, self._trace)
+        self._served = found = hosted(self._given, self._limits)
+        self._unobserve = _observed(found, self._observers)
         self._closed = asyncio.get_running_loop().create_future()
         self._let_go = _stdio_kept(self._places)
         try:
@@ -211,6 +216,7 @@ class Serving:
             await asyncio.gather(*(listener.closed() for listener in self._listeners))
             await self._shared.stop()
         finally:
+            self._unobserve()
             self._let_go()
             self._over.set_result(None)
             if self._line is not None:
@@ -220,6 +226,7 @@ class Serving:
 def http_app(
     *served: Service | Servable | Mapping[str, Service | Servable],
     trace: Hook | None = None,
+    observers: Sequence[Observer] = (),
     limits: Limits | None = None,
     hosts: Iterable[str] | None = None,
     origins: Iterable[str] | None = None,
@@ -238,7 +245,8 @@ def http_app(
     found = hosted(served, limits)
     shared = _Shared(bus, found.values(), tls=client_tls)
     options = among(Options, given, limits=limits or _limits(served), unready=shared.unready)
-    return App(_watched(found, trace), options, before=shared)
+    _observed(found, with_trace(trace, observers))
+    return App(found, options, before=shared)
 
 
 class _Shared:
@@ -284,12 +292,19 @@ def _stdio_kept(places: Iterable[str]) -> Callable[[], object]:
     return keep()
 
 
-def _watched(served: dict[str, Servable], trace: Hook | None) -> dict[str, Servable]:
-    if trace is None:
-        return served
-    from .rpc.tracing import traced_served  # noqa: PLC0415  (a trace that is not taken costs nothing)
+def _observed(served: Mapping[str, Servable], observers: Sequence[Observer]) -> Callable[[], None]:
+    """Tell these observers of what is served; gives what ends that. LocalError where something has none."""
+    ends: list[Callable[[], None]] = []
+    for one in {id(one): one for one in served.values()}.values() if observers else ():
+        if not isinstance(one, Observable):
+            raise LocalError(f"{one!r} has no `observe`: trace= and observers= are for a Service or a Server")
+        ends += [one.observe(observer) for observer in observers]
 
-    return {path: traced_served(one, trace) for path, one in served.items()}
+    def over() -> None:
+        for end in ends:
+            end()
+
+    return over
 
 
 def hosted(

@@ -33,7 +33,7 @@ from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.outbound import BatchResult
 from dragoman.rpc.runner import Runner
-from dragoman.rpc.tracing import traced_channel
+from dragoman.rpc.tracing import Trace
 from dragoman.transports.memory import pair
 
 URL = "memory:test-peer"
@@ -922,8 +922,10 @@ async def test_who_only_answers_is_not_answered(bench: Bench, reply: bytes) -> N
 @pytest.mark.parametrize("traced", [False, True])
 async def test_a_wire_may_ask_how_long_an_answer_is_waited_for(bench: Bench, traced: bool) -> None:
     posting = Posting()
+    if traced:
+        bench.api.observe(Trace(lambda event: None))
     async with Peer(Runner(bench.api)) as peer:
-        peer.attach(traced_channel(posting, lambda event: None) if traced else posting)
+        peer.attach(posting)
         calls = [
             asyncio.create_task(peer.call("x", timeout=timeout, total=total))
             for timeout, total in [(20, None), (20, 10), (None, 10), (None, None)]

@@ -464,6 +464,17 @@ def failure(id: Any, error: RpcError, version: Version = "2.0") -> bytes:
     return encode(Failure(ErrorObject(error.code, error.message, error.data), id, version))
 
 
+def error_code(answer: bytes) -> int | None:
+    """The code of an answer that `failure` wrote; None for any other."""
+    for head in _FAILED:
+        if answer.startswith(head):
+            return int(answer[len(head) : answer.index(b",", len(head))])
+    return None
+
+
+_FAILED = (b'{"jsonrpc":"2.0","error":{"code":', b'{"result":null,"error":{"code":')
+
+
 def join(answers: Iterable[bytes]) -> bytes:
     """Encoded messages joined to a batch."""
     return b"[" + b",".join(answers) + b"]"

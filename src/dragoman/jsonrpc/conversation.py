@@ -181,6 +181,11 @@ class Conversation(Generic[R, P]):
             id = key(id)  # an id that came as 1.0 is Raw, and means 1
         return self.outbound.pop(id, None) if isinstance(id, int | float) else None  # type: ignore[arg-type]
 
+    def awaited(self, id: Any) -> P | None:
+        """The call that an answer with this id belongs to, which stays awaited; None where it belongs to none."""
+        id = key(id)
+        return self.outbound.get(id) if isinstance(id, int | float) else None  # type: ignore[arg-type]
+
     def resolve_only(self) -> list[P]:
         """A response without a readable id came: the one call, or the calls of the one batch, in flight; otherwise
         none."""

@@ -196,6 +196,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """The member that is the progress; None: all params."""
     null_id: bool = True
     """Whether an error for a request with an unreadable or missing id has `"id": null` (5.1); if not, it has no id."""
+    meta: bool = False
+    """Named params may have a member `_meta`, which belongs to the call and not to the method."""
     batches: bool = True
     """Whether several messages may come in one array."""
     codes: dict[str, int]

@@ -24,8 +24,9 @@ from ..jsonrpc.messages import Notification, Request
 from .binding.results import to_json
 from .context import Context
 from .deadlines import Clock
-from .dispatch import Acceptor, Deliver, MethodTable, Origin, begin
+from .dispatch import Acceptor, MethodTable, Origin, begin, speak
 from .method import Method
+from .observing import Arrival, Deliver, nothing
 from .thread_pool import ThreadPool
 
 
@@ -109,6 +110,7 @@ class InboundCall:
         "origin",
         "peer",
         "runner",
+        "seen",
     )
 
     def __init__(
@@ -133,6 +135,8 @@ class InboundCall:
         self.after = 0 if self.peer is None else self.peer.conversation.last_id
         """The last call that had gone out to the caller when this one came in."""
         self.deliver = deliver
+        self.seen = deliver if type(deliver) is Arrival else None
+        """What tells observers; None where there are none."""
         self.cancelled = False
         self._task: asyncio.Task[None] | None = None
         self._begun = False
@@ -170,7 +174,7 @@ class InboundCall:
             if method.stream:  # before the task: an eager one may end, and be released, in its first step
                 self._uncount()
             work = self._work() if method.concurrency is None else self._work_in_turn()
-            self._task = task = _task(work, loop=self.loop)
+            self._task = task = _task(work, loop=self.loop, context=None if self.seen is None else self.seen.context)
             if task.done():  # an eager task that never waited
                 self._task = None
             elif self._begun and self._told:  # an eager task that was ended while it began
@@ -196,6 +200,8 @@ class InboundCall:
             return
         method, message = self.method, self.message
         try:
+            if self.seen is not None:
+                self.seen.start()
             value = await begin(method, message, self)
             answer = self.runner.service.dispatcher.written(method.binding, message, value)
         except asyncio.CancelledError:
@@ -207,6 +213,8 @@ class InboundCall:
                 raise
             answer = self.runner.service.answers.failed(self.message, error)
         except BaseException as error:  # a handler may raise what is no Exception: it owes an answer all the same
+            if self.seen is not None:
+                self.seen.raised(error)
             answer = self.runner.service.answers.failed(self.message, error)
         finally:
             self._close(answer)
@@ -227,6 +235,8 @@ class InboundCall:
         except Exception:
             logger.exception("call %r: its answer could not be given to its wire", self.method.name)
         self._over = True
+        if self.seen is not None:
+            self.seen.end("lost", "it was ended before its answer")
         if self._threads:
             return
         try:
@@ -283,6 +293,8 @@ class InboundCall:
 
     def refused(self, refusal: Refusal) -> bytes | None:
         """What its caller is told in place of a result; None where the caller waits for none."""
+        if self.seen is not None:
+            self.seen.refusal = refusal
         if isinstance(self.message, Notification):
             return None
         return failure(self.message.id, self.acceptor.dialect.error(refusal), self.message.version)
@@ -306,9 +318,11 @@ class InboundCall:
         for question in tuple(self._questions or ()):
             question.cancel()
 
-    def drop(self) -> None:
+    def drop(self, why: str = "the caller went away") -> None:
         """The answer is not waited for: stop the work."""
         self._told = True
+        if self.seen is not None:
+            self.seen.end("lost", why)
         self.end(None)
 
     def expired(self) -> None:
@@ -337,20 +351,16 @@ class InboundCall:
             return bool(self.peer.tell_progress(message.id, value))
         return False
 
-    def speak(self, raw: bytes) -> bool:
+    def speak(self, raw: bytes, method: str) -> bool:
         """Send a message ahead of the answer, where the call was asked; from a thread too. False: it was dropped."""
         if self._told:
             return False
         if self.method.kind != "thread":
-            return self._speak(raw)
-        return self._hand_over(self._speak, raw)
+            return self._speak(raw, method)
+        return self._hand_over(self._speak, raw, method)
 
-    def _speak(self, raw: bytes) -> bool:
-        if self._told:
-            return False
-        if (say := self.origin.reply_stream) is not None:
-            return say(raw)
-        return self.peer is not None and bool(self.peer.tell(raw))
+    def _speak(self, raw: bytes, method: str) -> bool:
+        return not self._told and speak(self.origin, raw, method, self.runner.service.watch)
 
     def _hand_over(self, say: Callable[..., bool], *words: Any) -> bool:
         """From a thread to the loop; False when too much is on its way already."""
@@ -442,7 +452,3 @@ class InboundCall:
             raise LocalError(f"{self.method.name}: {where} carries no notifications to the caller")
         work = self.peer.notify(method, params)
         return self._awaited(work) if self.method.kind == "thread" else work
-
-
-def nothing(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
-    """The `deliver` of what is not answered."""

@@ -21,11 +21,12 @@ from ..jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcEr
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Failure, Malformed, Notification, Request, Result, Single
 from .binding.results import to_json
-from .call import InboundCall, nothing
+from .call import InboundCall
 from .declared import UNDECLARED, ErrorRegistry
-from .dispatch import Deliver, Origin, Speak
+from .dispatch import Origin, Speak
 from .method import Method
 from .notifications import Notifications
+from .observing import Arrival, Deliver, Watch, nothing, numbers
 from .outbound import OutboundCall
 from .runner import Runner
 
@@ -51,6 +52,8 @@ class ChannelEnd:
         """What the far end calls refusals, cancels and progress."""
         self.conversation: Conversation[InboundCall, OutboundCall] = Conversation(limits)
         self.channel: Channel | None = None
+        self.number = 0
+        """Of its channel, for observers."""
         self.origin = Origin(Caller(), self)
         """Of what comes in on the channel."""
         self.listeners: WeakSet[Notifications] | tuple[()] = ()
@@ -73,6 +76,11 @@ class ChannelEnd:
         """What the wire knows about the far end."""
         return self.channel.caller if self.channel is not None else Caller()
 
+    @property
+    def watch(self) -> Watch | None:
+        """Its observers, where it has some."""
+        return self.runner.service.watch
+
     def idle(self) -> asyncio.Future[None]:
         """Done once nothing is owed and nothing runs."""
         if self._idle is None or self._idle.done():
@@ -92,6 +100,7 @@ class ChannelEnd:
     def open(self, channel: Channel) -> None:
         """Take what this channel delivers."""
         self.channel = channel
+        self.number = next(numbers)
         self.origin = Origin(channel.caller, self)
         self.conversation.opened()
         self._unread = self._strays = 0
@@ -115,14 +124,24 @@ class ChannelEnd:
                 self._unreadable(message, raw)
             else:
                 self._strays = 0
-                service.dispatcher.dispatch(message, self, self.origin, self.answer)
+                service.dispatcher.dispatch(message, self, self.origin, self.answer, raw)
         except Exception as error:
             service.answers.faulty(raw, error, self.answer, self.dialect)
 
-    def take(self, message: Single, deliver: Deliver, reply_stream: Speak, caller: Caller) -> None:
+    def take(
+        self,
+        message: Single,
+        deliver: Deliver,
+        reply_stream: Speak,
+        caller: Caller,
+        raw: bytes = b"",
+        batch: Arrival | None = None,
+    ) -> None:
         """A message that did not come on the channel: `deliver` takes its answer (None: there is none), `reply_stream`
-        what its call sends ahead of that. Raises nothing, as `received`."""
-        self.runner.service.dispatcher.dispatch(message, self, Origin(caller, self, reply_stream), deliver)
+        what its call sends ahead of that. For observers: `raw`, its text; `batch`, of which it is an element. Raises
+        nothing, as `received`."""
+        origin = Origin(caller, self, reply_stream)
+        self.runner.service.dispatcher.dispatch(message, self, origin, deliver, raw, batch)
 
     def resumed(self) -> None:
         """The wire takes more: start what waits."""
@@ -139,16 +158,16 @@ class ChannelEnd:
                 self._end(run, None)
         self._settled()
 
-    def _over(self) -> None:
+    def _over(self, why: ChannelError) -> None:
         """The channel is over: what we owe on it is not waited for."""
         self.channel = None
         conversation = self.conversation
         for run in list(conversation.waiting):
             conversation.withdraw(run)
             self.runner.gate.leave()
-            run.drop()
+            run.drop(f"{why}")
         for run in list(conversation.inbound.values()):
-            run.drop()
+            run.drop(f"{why}")
         conversation.inbound.clear()
 
     # -- what is no message
@@ -169,15 +188,19 @@ class ChannelEnd:
                 why = f"{self._strays} messages in a row were no JSON-RPC (limit strays); the last: {malformed.reason}"
                 channel.abort(Broken(why))
                 return
-        self.refused(malformed)
+        self.refused(malformed, raw)
 
-    def refused(self, malformed: Malformed) -> None:
+    def refused(self, malformed: Malformed, raw: bytes = b"") -> None:
         """What is no message: answered when it can be; a senseless response fails its call at once."""
+        answer = None
         if not self.malformed(malformed):
             if malformed.kind == "too_large" and self.alone and nameless(malformed.id):
                 # to the end that dialled it is an answer in all likelihood
                 self._fail_only(BadAnswer(malformed.reason))
-            self.answer(self.runner.service.answers.malformed(malformed, self.dialect))
+            answer = self.runner.service.answers.malformed(malformed, self.dialect)
+        if (watch := self.watch) is not None:
+            watch.refused(malformed, self, self.caller, answer, malformed.refusal, raw)
+        self.answer(answer)
 
     def spoilt(self, malformed: Malformed) -> bool:
         """Fail the call of ours that this would have answered, could it be read; False where it shows none."""
@@ -221,7 +244,10 @@ class ChannelEnd:
             id = message.id  # type: ignore[union-attr]
             if type(id) is not int:
                 id = key(id)
-        call = InboundCall(self.runner, method, message, self, origin, nothing if told else deliver, id)
+        answers = deliver
+        if told:
+            answers = deliver.work_alone() if type(deliver) is Arrival else nothing
+        call = InboundCall(self.runner, method, message, self, origin, answers, id)
         refusal = gate.enter(origin.taken)
         if refusal is None:
             paused = channel is None or not channel.writable
@@ -239,6 +265,8 @@ class ChannelEnd:
                 return
             refusal = self._full() if verdict == "busy" else _DRAINING
         if told:
+            if call.seen is not None:
+                call.seen.over(None, refusal)
             logger.warning("notification %r from %s dropped: %s", message.method, self._remote, refusal.kind)
         deliver(call.refused(refusal), refusal)
 
@@ -386,10 +414,16 @@ class ChannelEnd:
         if dialect.progress is None or dialect.progress_value is None:
             return False
         params = {dialect.progress_key: id, dialect.progress_value: value}
-        return self.tell(to_json(Call(dialect.progress, params)))
+        return self.tell(to_json(Call(dialect.progress, params)), dialect.progress)
 
-    def tell(self, raw: bytes) -> bool:
-        """Send what the far end can do without; dropped, and counted, while it reads too slowly."""
+    def tell(self, raw: bytes, method: str) -> bool:
+        """Send a notification that the far end can do without; dropped, and counted, while it reads too slowly."""
+        sent = self._sent(raw)
+        if (watch := self.watch) is not None:
+            watch.told(self, method, raw, sent)
+        return sent
+
+    def _sent(self, raw: bytes) -> bool:
         channel = self.channel
         if channel is None or not channel.duplex:
             return False

@@ -41,7 +41,7 @@ class Site(Protocol):
     def progress(self, message: Request | Notification, value: Any) -> bool:
         """Tell the caller how far the call is; False when that was dropped or cannot be told on this wire."""
 
-    def speak(self, raw: bytes) -> bool:
+    def speak(self, raw: bytes, method: str) -> bool:
         """Send a whole message ahead of the answer, where the call was asked; False when it was dropped."""
 
     def ask(self, context: Context, method: str, params: Any, result: Any, timeout: Any) -> Any:
@@ -149,10 +149,11 @@ class Context:
         """
         return Done(self._site.progress(self.message, value))
 
-    def speak(self, raw: bytes) -> bool:
+    def speak(self, raw: bytes, method: str = "") -> bool:
         """Send a whole message, as JSON text, ahead of this call's answer, where the call was asked: for protocols
-        built on JSON-RPC. False when the wire cannot, or drops it because the caller reads too slowly."""
-        return self._site.speak(raw)
+        built on JSON-RPC. `method`: its own, for observers. False when the wire cannot, or drops it because the caller
+        reads too slowly."""
+        return self._site.speak(raw, method)
 
     def call(self, method: str, params: Any = UNSET, *, result: Any = Any, timeout: float | Any | None = UNSET) -> Any:
         """Call the caller back on the channel this call came on; this call's own clock stands still meanwhile.

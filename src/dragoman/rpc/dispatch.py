@@ -29,14 +29,8 @@ from .binding.results import to_json, write
 from .context import Context, Site
 from .method import Handler, Method
 from .middleware import Call, drive
+from .observing import Arrival, Deliver, Watch, answers_only
 from .responses import Answers
-
-
-class Deliver(Protocol):
-    """Takes the answer to one message, or None when nothing is owed; `refusal`: it is ours, and nothing was begun."""
-
-    def __call__(self, answer: bytes | None, refusal: Refusal | None = None, /) -> object: ...
-
 
 Speak: TypeAlias = Callable[[bytes], bool]
 """Sends one whole message ahead of an answer; False when it was dropped."""
@@ -67,6 +61,10 @@ class Acceptor(Protocol):
     @property
     def dialect(self) -> Dialect:
         """What its far end calls refusals, cancels and progress."""
+
+    @property
+    def number(self) -> int:
+        """Of its channel or exchange, for observers."""
 
     @property
     def limits(self) -> Limits:
@@ -111,6 +109,8 @@ class MethodTable(Protocol):
     modest: int
     """An answer of at most so many bytes is within every limit."""
     route: Router
+    watch: Watch | None
+    """Its observers, where it has some."""
 
 
 class Dispatcher:
@@ -121,20 +121,34 @@ class Dispatcher:
     def __init__(self, table: MethodTable) -> None:
         self.table = table
 
-    def dispatch(self, message: Message, acceptor: Acceptor, origin: Origin, deliver: Deliver) -> None:
-        """Answer one message, now or later. Raises nothing: a fault of ours is the answer."""
+    def dispatch(
+        self,
+        message: Message,
+        acceptor: Acceptor,
+        origin: Origin,
+        deliver: Deliver,
+        raw: bytes = b"",
+        batch: Arrival | None = None,
+    ) -> None:
+        """Answer one message, now or later. Raises nothing: a fault of ours is the answer. For observers: `raw`, its
+        text; `batch`, of which it is an element."""
+        kind = type(message)
+        watch = self.table.watch
+        if watch is not None and not answers_only(message):
+            deliver = watch.came_in(
+                message, acceptor, origin.caller, deliver, raw, None if batch is None else batch.seen
+            )
         try:
-            kind = type(message)
             if kind is Request or (kind is Notification and not acceptor.heard(message)):  # type: ignore[arg-type]
                 self._call(message, acceptor, origin, deliver)  # type: ignore[arg-type]
             elif kind is Batch:
-                self._batch(message, acceptor, origin, deliver)  # type: ignore[arg-type]
+                self._batch(message, acceptor, origin, deliver, raw)  # type: ignore[arg-type]
             elif kind is Malformed and not acceptor.malformed(message):  # type: ignore[arg-type]
                 answer = self.table.answers.malformed(message, acceptor.dialect)  # type: ignore[arg-type]
                 deliver(answer, message.refusal)  # type: ignore[union-attr]
             else:
                 if kind is Result or kind is Failure:
-                    acceptor.responded(message)  # type: ignore[arg-type]
+                    self._responded(message, acceptor, origin, raw)  # type: ignore[arg-type]
                 deliver(None)
         except Exception as error:
             deliver(self.table.answers.fault(message, error, acceptor.dialect))
@@ -145,16 +159,28 @@ class Dispatcher:
             method, message = table.route(message, origin.caller, origin.peer)
         except Exception as error:  # turned away, or a fault of the router's own
             why = Refusal("unfit", error.message) if isinstance(error, RpcError) else None
+            if type(deliver) is Arrival:
+                deliver.raised(error)
             deliver(table.answers.failed(message, error, acceptor.dialect), why)
             return
         if method is None:
             deliver(table.answers.unknown(message))
         elif method.runs_inline and acceptor.takes_inline(message):
-            deliver(self.run_inline(method, message, origin))
+            if type(deliver) is Arrival:
+                deliver(deliver.run(self.run_inline, method, message, origin, deliver))
+            else:
+                deliver(self.run_inline(method, message, origin))
         else:
             acceptor.start(origin, method, message, deliver)
 
-    def _batch(self, batch: Batch, acceptor: Acceptor, origin: Origin, deliver: Deliver) -> None:
+    def _responded(self, message: Result | Failure, acceptor: Acceptor, origin: Origin, raw: bytes) -> None:
+        watch = self.table.watch
+        if watch is not None:
+            conversation = None if origin.peer is None else origin.peer.conversation
+            watch.responded(message, acceptor, origin.caller, conversation, raw)
+        acceptor.responded(message)
+
+    def _batch(self, batch: Batch, acceptor: Acceptor, origin: Origin, deliver: Deliver, raw: bytes) -> None:
         answers = self.table.answers
         dialect = acceptor.dialect
         if not dialect.batches:
@@ -163,7 +189,7 @@ class Dispatcher:
         asked: list[Single] = []
         for message in batch.messages:
             if isinstance(message, Result | Failure):
-                acceptor.responded(message)
+                self._responded(message, acceptor, origin, raw)
             elif not (isinstance(message, Malformed) and acceptor.malformed(message)):
                 asked.append(message)
         together = self._quick(asked, acceptor)
@@ -171,14 +197,17 @@ class Dispatcher:
             acceptor.deliver_batch(origin, self.run_together(together), len(asked), deliver)
             return
         inner = acceptor.batched(origin)
+        whole = deliver if type(deliver) is Arrival else None
 
         def done(found: list[bytes], size: int) -> None:
             answer = answers.batch(found, size) if found else None
-            acceptor.deliver_batch(origin, answer, len(found), deliver)
+            if whole is not None:
+                whole.over(answer)
+            acceptor.deliver_batch(origin, answer, len(found), deliver if whole is None else whole.deliver)
 
         BatchResponder(
             asked,
-            lambda message, deliver: self.dispatch(message, acceptor, inner, deliver),
+            lambda message, deliver: self.dispatch(message, acceptor, inner, deliver, batch=whole),
             done,
             lambda message, error: answers.fault(message, error, dialect),
             width=acceptor.limits.batch_concurrency,
@@ -253,13 +282,15 @@ class Dispatcher:
         assert isinstance(message, Request)
         return table.answers.failed(message, error) or b""
 
-    def run_inline(self, method: Method, message: Request | Notification, origin: Origin) -> bytes | None:
+    def run_inline(
+        self, method: Method, message: Request | Notification, origin: Origin, seen: Arrival | None = None
+    ) -> bytes | None:
         """Run a method that does not wait, in place: its answer, or None for a notification."""
         binding = method.binding
         call = None
         try:
             if binding.wants_context:
-                call = InlineCall(origin)
+                call = InlineCall(origin, self.table.watch)
                 value = binding.function(*binding.arguments(message.params, Context(message, call, method.kind)))
             else:
                 value = binding.function(*binding.arguments(message.params))
@@ -267,6 +298,8 @@ class Dispatcher:
                 value = copy_context().run(drive, value)
             return self.written(binding, message, value)
         except BaseException as error:
+            if seen is not None:
+                seen.raised(error)
             return self.table.answers.failed(message, error)
         finally:
             if call is not None:
@@ -308,16 +341,28 @@ async def run(method: Method, arguments: tuple[Any, ...], site: Site) -> Any:
     return function(*arguments)
 
 
+def speak(origin: Origin, raw: bytes, method: str, watch: Watch | None) -> bool:
+    """Send a message of this method ahead of an answer, where its call was asked; False: it was dropped."""
+    if origin.reply_stream is None:
+        return origin.peer is not None and bool(origin.peer.tell(raw, method))
+    sent = origin.reply_stream(raw)
+    if watch is not None:
+        place: Any = origin if origin.peer is None else origin.peer  # an exchange's origin is its acceptor too
+        watch.told(place, method, raw, sent)
+    return sent
+
+
 # -- calls without a loop -----------------------------------------------------------------------------
 
 
 class InlineCall:
     """The site of a call that ends in its first step: it may tell, and cannot ask."""
 
-    __slots__ = ("origin", "over")
+    __slots__ = ("_watch", "origin", "over")
     cancelled = False
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: Origin, watch: Watch | None = None) -> None:
+        self._watch = watch
         self.origin = origin
         self.over = False
         """It is answered: nothing may follow."""
@@ -340,13 +385,8 @@ class InlineCall:
             return False
         return bool(origin.peer.tell_progress(message.id, value))
 
-    def speak(self, raw: bytes) -> bool:
-        origin = self.origin
-        if self.over:
-            return False
-        if origin.reply_stream is not None:
-            return origin.reply_stream(raw)
-        return origin.peer is not None and bool(origin.peer.tell(raw))
+    def speak(self, raw: bytes, method: str) -> bool:
+        return not self.over and speak(self.origin, raw, method, self._watch)
 
     def _cannot(self, context: Context, verb: str) -> LocalError:
         if self.origin is HERE:
@@ -378,6 +418,7 @@ class LooplessAcceptor:
 
     __slots__ = ("_dispatcher", "error")
     dialect = PLAIN
+    number = 0
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -395,20 +436,27 @@ class LooplessAcceptor:
         return True
 
     def start(self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver) -> None:
+        seen = deliver if type(deliver) is Arrival else None
         if method.handler is None:
-            deliver(self._dispatcher.run_inline(method, message, origin))
+            if seen is None:
+                deliver(self._dispatcher.run_inline(method, message, origin))
+            else:
+                deliver(seen.run(self._dispatcher.run_inline, method, message, origin, seen))
             return
         dispatcher, answers = self._dispatcher, self._dispatcher.table.answers
 
         async def work() -> bytes | None:
             try:
-                return dispatcher.written(method.binding, message, await begin(method, message, InlineCall(origin)))
+                site = InlineCall(origin, dispatcher.table.watch)
+                return dispatcher.written(method.binding, message, await begin(method, message, site))
             except (Exception, SystemExit) as error:
+                if seen is not None:
+                    seen.raised(error)
                 return answers.failed(message, error)
 
         answer: bytes | None = None
         try:
-            answer = drive(work())
+            answer = drive(work()) if seen is None else seen.run(drive, work())
         except LocalError as error:
             self.error = error
         except BaseException as error:

@@ -22,19 +22,24 @@ from .binding.results import result_decoder, to_json
 from .deadlines import Clock
 from .dispatch import Speak
 from .middleware import Call, Middleware, chain
+from .observing import Departure, FarPlace, Watch
 
 logger = logging.getLogger("dragoman")
 
 _anything = msgspec.json.Decoder().decode
 
 
-class CallSender(Protocol):
+class CallSender(FarPlace, Protocol):
     """A peer, as what goes out sees it."""
 
     conversation: Conversation[Any, Any]
     channel: Channel | None
     limits: Limits
     middleware: tuple[Middleware, ...]
+
+    @property
+    def watch(self) -> Watch | None:
+        """Its observers, where it has some."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -78,6 +83,7 @@ class OutboundCall:
         "on_progress",
         "peer",
         "reply_stream",
+        "seen",
         "timeout",
         "until",
     )
@@ -97,6 +103,8 @@ class OutboundCall:
         self.reply_stream: Speak | None = None
         self.message = b""
         self.id = 0
+        self.seen: Departure | None = None
+        """What tells observers; None where there are none."""
         self.group = self if group is None else group
         self.future: asyncio.Future[Any] = peer.loop.create_future()
 
@@ -124,10 +132,12 @@ class OutboundCall:
             return
         try:
             self.future.set_result(raw if self.decoder is None else self.decoder(raw))
+            if self.seen is not None:
+                self.seen.end("result")
         except BadAnswer as error:
-            self.future.set_exception(error)
+            self.fail(error)
         except (msgspec.DecodeError, RecursionError) as error:
-            self.future.set_exception(BadAnswer(f"{self.method}: the result does not fit: {error}"))
+            self.fail(BadAnswer(f"{self.method}: the result does not fit: {error}"))
 
     def failed(self, why: Exception) -> None:
         """No result will come."""
@@ -138,6 +148,8 @@ class OutboundCall:
         self.peer.clock.drop(self)
         if not self.future.done():
             self.future.set_exception(why)
+            if self.seen is not None:
+                self.seen.failed(why)
 
     # -- its time
 
@@ -252,6 +264,8 @@ class OutgoingBatch:
         self._missing: set[int] = set()  # tasks that are still in their middleware, on the way out
         self._through: asyncio.Future[None] | None = None
         self._gone = False
+        self._seen = None if peer.watch is None else peer.watch.batching(peer)
+        self._notes: list[tuple[Departure, bytes]] = []  # its notifications, where there are observers
         self._block: asyncio.Task[Any] | None = None  # the task that is inside the block
 
     @property
@@ -271,10 +285,22 @@ class OutgoingBatch:
         if self._peer.middleware:
             self._surrounded(Call(method, params, UNSET, self._peer))
         else:
-            self._messages.append(self._peer.encode(method, params, UNSET))
+            self._note(method, params)
+
+    def _note(self, method: str, params: Any) -> None:
+        peer = self._peer
+        if self._seen is None or peer.watch is None:
+            self._messages.append(peer.encode(method, params, UNSET))
+            return
+        seen = peer.watch.notifying(peer, method, self._seen.seen)
+        raw = seen.encoded(peer.encode, params, UNSET)
+        self._notes.append((seen, raw))
+        self._messages.append(raw)
 
     def _add(self, method: str, params: Any, result: Any) -> OutboundCall:
         pending = OutboundCall(self._peer, method, result, self._timeout, group=self)
+        if self._seen is not None and self._peer.watch is not None:
+            pending.seen = self._peer.watch.calling(self._peer, method, self._seen.seen)
         self._peer.register(pending, params)
         self._peer.conversation.forget(pending.id)  # until it is sent, nothing that happens to the channel concerns it
         self._pendings.append(pending)
@@ -289,7 +315,7 @@ class OutgoingBatch:
                 return await self._peer.unchained(call)
             pending = None
             if call.options is None:
-                self._messages.append(self._peer.encode(call.method, call.params, UNSET))
+                self._note(call.method, call.params)
             else:
                 pending = self._add(call.method, call.params, call.options[0])
             self._arrived(place)
@@ -338,6 +364,10 @@ class OutgoingBatch:
     async def _dropped(self) -> None:
         for pending in self._pendings:
             pending.future.cancel()
+        if self._seen is not None:
+            for seen in (*(seen for seen, _ in self._notes), *(one.seen for one in self._pendings), self._seen):
+                if seen is not None:
+                    seen.end("cancelled", "its block was left")
         if not self._tasks:
             return
         for task in self._tasks:
@@ -353,25 +383,45 @@ class OutgoingBatch:
         if len(raw) > peer.limits.response_size:
             raise LocalError(f"the batch has {len(raw)} bytes, response_size allows {peer.limits.response_size}")
         out = BatchHandle(self._pendings)
+        if self._seen is not None:
+            out.extra = self._seen.with_headers(None)
         try:
             if peer.channel is None or not peer.channel.writable:
                 await peer.ready(self._timeout)
             for pending in self._pendings:
                 peer.conversation.outbound[pending.id] = pending
                 pending.wait(self._timeout)
+            if self._seen is not None:
+                self._starts(self._seen, raw)
             peer.transmit(raw, out if self._pendings else None)
+            for seen, _ in self._notes:
+                seen.end("notified")
             if self._pendings:
                 await asyncio.wait([pending.future for pending in self._pendings])
             elif peer.channel is not None:
                 await peer.channel.flush()
             if out.abandon is not None and any(pending.late for pending in self._pendings):
                 out.abandon()
-        except BaseException:
+            if self._seen is not None:
+                self._seen.batch_over()
+        except BaseException as error:
+            if self._seen is not None:
+                self._seen.failed(error)
+                for seen, _ in self._notes:
+                    seen.failed(error)
             for pending in self._pendings:
                 peer.abandon(pending)
             if out.abandon is not None:
                 out.abandon()
             raise
+
+    def _starts(self, whole: Departure, raw: bytes) -> None:
+        whole.batch_goes(raw)
+        for pending in self._pendings:
+            if pending.seen is not None:
+                pending.seen.goes(pending.message)
+        for seen, note in self._notes:
+            seen.goes(note)
 
 
 def encode_call(method: str, params: Any, id: Any, *, v1: bool, limits: Limits) -> bytes:

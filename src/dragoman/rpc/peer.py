@@ -26,6 +26,7 @@ from .dispatch import Speak
 from .method import ERROR
 from .middleware import Call, Middleware, Next, chain
 from .notifications import Notifications
+from .observing import Departure, Watch
 from .outbound import OutboundCall, OutgoingBatch, again, encode_call
 from .proxy import Proxy, proxy
 from .runner import Runner
@@ -186,7 +187,7 @@ class Peer(ChannelEnd):
         """The channel is over: what we owe on it is not waited for, every call of ours that it carried ends here."""
         if self.conversation.followed and isinstance(why, Closed):
             why = Ended("the far end closed the channel")
-        self._over()
+        self._over(why)
         self._why = why
         back = self.on_lost is not None and not isinstance(why, Closed) and self.on_lost(why)
         if back:
@@ -279,7 +280,10 @@ class Peer(ChannelEnd):
         if self._chain is not None:
             options = (result, timeout, total, on_progress, extra, reply_stream)
             return self._chained(self._chain, Call(method, params, UNSET, self, options))
-        return self._call(method, params, result, timeout, total, on_progress, extra, reply_stream)
+        watch = self.runner.service.watch
+        if watch is not None:
+            return self._watched(watch, method, params, result, timeout, total, on_progress, extra, reply_stream)
+        return self._call(None, method, params, result, timeout, total, on_progress, extra, reply_stream)
 
     async def _chained(self, handler: Next, call: Call) -> Any:
         return await handler(call)
@@ -287,10 +291,19 @@ class Peer(ChannelEnd):
     async def unchained(self, call: Call) -> Any:
         if call.options is None or call.options is BROADCAST:
             return await self._notify(call.method, call.params, call.options is BROADCAST)
-        return await self._call(call.method, call.params, *call.options)
+        watch = self.runner.service.watch
+        if watch is not None:
+            return await self._watched(watch, call.method, call.params, *call.options)
+        return await self._call(None, call.method, call.params, *call.options)
+
+    async def _watched(self, watch: Watch, method: str, *call: Any) -> Any:
+        """`_call`, of which observers are told from here on, whatever keeps it from being sent."""
+        with watch.calling(self, method) as seen:
+            return await self._call(seen, method, *call)
 
     async def _call(
         self,
+        seen: Departure | None,
         method: str,
         params: Any,
         result: Any,
@@ -309,7 +322,11 @@ class Peer(ChannelEnd):
         pending = OutboundCall(self, method, result, timeout)
         pending.on_progress = on_progress
         pending.extra, pending.reply_stream = extra, reply_stream
+        if seen is not None:
+            pending.seen, pending.extra = seen, seen.with_headers(extra)
         self.register(pending, params)
+        if seen is not None:
+            seen.goes(pending.message)
         pending.until = until
         pending.wait(timeout)
         try:
@@ -327,7 +344,10 @@ class Peer(ChannelEnd):
         try:
             if callable(params):
                 params = params(pending.id)
-            pending.message = self.encode(pending.method, params, pending.id)
+            if pending.seen is not None:
+                pending.message = pending.seen.encoded(self.encode, params, pending.id)
+            else:
+                pending.message = self.encode(pending.method, params, pending.id)
         except BaseException:
             self.conversation.forget(pending.id)
             raise
@@ -377,11 +397,15 @@ class Peer(ChannelEnd):
             return
         if pending.method not in dialect.uncancellable:
             message = to_json(WireCall(dialect.cancel, {dialect.cancel_key: pending.id}))
-            if pending.reply_stream is None or not pending.reply_stream(message):
+            sent = pending.reply_stream is not None and pending.reply_stream(message)
+            if not sent:
                 try:
                     channel.send(message)
+                    sent = True
                 except ChannelError:
                     logger.debug("a cancel could not be sent: %s is over", self.caller.remote)
+            if (watch := self.watch) is not None:
+                watch.told(self, dialect.cancel, message, sent)
 
     async def notify(self, method: str, params: Any = UNSET, *, broadcast: bool = False) -> None:
         """Send a notification; returns when the wire has taken it. `broadcast`: to everyone who serves that address, on
@@ -392,15 +416,29 @@ class Peer(ChannelEnd):
             await self._notify(method, params, broadcast)
 
     async def _notify(self, method: str, params: Any, broadcast: bool = False) -> None:
+        watch = self.watch
+        if watch is None:
+            await self._send_note(method, params, broadcast, None)
+            return
+        with watch.notifying(self, method) as seen:
+            await self._send_note(method, params, broadcast, seen)
+
+    async def _send_note(self, method: str, params: Any, broadcast: bool, seen: Departure | None) -> None:
         if self.channel is None or not self.channel.writable:
             await self.ready(self.timeout)
-        raw = self.encode(method, params, UNSET)
+        if seen is None:
+            raw = self.encode(method, params, UNSET)
+        else:
+            raw = seen.encoded(self.encode, params, UNSET)
+            seen.goes(raw)
         if not broadcast:
             self.transmit(raw, None)
         elif (send := getattr(self.channel, "broadcast", None)) is not None:
             send(raw)
         else:
             raise LocalError(f"{method}: {self.caller.scheme or 'this wire'} has one far end and no broadcast")
+        if seen is not None:
+            seen.end("notified")
         channel = self.channel
         if channel is not None and (not channel.writable or not channel.duplex):
             await channel.flush()

@@ -17,8 +17,9 @@ from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Message, Notification, Request, Result
 from .call import InboundCall
 from .deadlines import Clock
-from .dispatch import Deliver, MethodTable, Origin
+from .dispatch import MethodTable, Origin
 from .method import Method
+from .observing import Deliver, Place, numbers
 from .thread_pool import ThreadPool
 
 _ASKING = (Request, Notification, Batch)
@@ -57,6 +58,9 @@ class Table(MethodTable, Protocol):
 
     def answer_inline(self, raw: bytes) -> bytes | None:
         """The answer to what is answered in place; None for all else, of which nothing has run."""
+
+    def oversized(self, raw: bytes, place: Place) -> bytes:
+        """The answer to a message that is too large to be read."""
 
 
 class Runner:
@@ -116,7 +120,7 @@ class Runner:
             refusal = self.gate.refusal()
             if refusal is None or type(message) not in _ASKING:
                 origin = ExchangeOrigin(self, x)
-                self.service.dispatcher.dispatch(message, origin, origin, x.respond)
+                self.service.dispatcher.dispatch(message, origin, origin, x.respond, x.request)
             else:
                 self._refuse(x, message, refusal)
         except Exception as error:
@@ -125,16 +129,19 @@ class Runner:
     def _refuse(self, x: Exchange, message: Message, refusal: Refusal) -> None:
         error = self.service.answers.dialect.error(refusal)
         if isinstance(message, Request):
-            x.respond(failure(message.id, error, message.version), refusal)
+            answer: bytes | None = failure(message.id, error, message.version)
         else:
-            x.respond(None if isinstance(message, Notification) else failure(NULL, error), refusal)
+            answer = None if isinstance(message, Notification) else failure(NULL, error)
+        if self.service.watch is not None:
+            self.service.watch.refused(message, ExchangeOrigin(self, x), x.caller, answer, refusal, x.request)
+        x.respond(answer, refusal)
 
     async def answer(self, raw: bytes) -> bytes | None:
         """One message and its answer."""
-        if len(raw) > self.service.limits.message_size:
-            return self.service.answers.oversized(len(raw))
         self.bind()
         x = _Plain(raw, self.loop.create_future())
+        if len(raw) > self.service.limits.message_size:
+            return self.service.oversized(raw, ExchangeOrigin(self, x))
         self.exchange(x)
         try:
             return await x.future
@@ -175,17 +182,24 @@ class Runner:
 class ExchangeOrigin(Origin):
     """The origin of what one exchange asks, and its acceptor."""
 
-    __slots__ = ("_runner", "_x", "calls")
+    __slots__ = ("_number", "_runner", "_x", "calls")
 
     def __init__(self, runner: Runner, x: Exchange) -> None:
         self.caller = x.caller
         self.peer = None
         self.reply_stream = x.stream
         self.taken = True  # draining was looked at when the exchange came
+        self._number = 0
         self._runner = runner
         self._x = x
         self.calls: list[InboundCall] | None = None
         """Those of the batch that it brought; None where it brought a single message."""
+
+    @property
+    def number(self) -> int:
+        """Given when it is asked for: only observers do."""
+        self._number = self._number or next(numbers)
+        return self._number
 
     @property
     def dialect(self) -> Dialect:

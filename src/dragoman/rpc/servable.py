@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ..channel import Channel, Document, Exchange
 from ..jsonrpc.limits import Limits
+from ..observer import Observer
 from .peer import Peer
 from .runner import Runner
 from .service import Service
@@ -31,6 +32,11 @@ class ServableService:
         """Serve under other limits from now on."""
         self.service = self.runner.service = self.service.within(limits)
         self.gate.limit = limits.calls
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """As `Service.observe`, of what is served here alone."""
+        self.service = self.runner.service = self.service.within(self.limits)
+        return self.service.observe(observer)
 
     async def start(self) -> None:
         """A service has no beginning of its own."""

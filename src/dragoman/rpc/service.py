@@ -18,17 +18,19 @@ from msgspec import UNSET, Raw
 
 from ..channel import LIMITS, Caller
 from ..jsonrpc.codec import STRICT, Answer, Leniency, Wire, first_byte, plain, plain_batch, read
-from ..jsonrpc.errors import LocalError, RpcError
+from ..jsonrpc.errors import LocalError, RpcError, too_large
 from ..jsonrpc.limits import SERVER, Limits
-from ..jsonrpc.messages import Batch, Message, Notification, Request
+from ..jsonrpc.messages import Batch, Malformed, Message, Notification, Request
 from ..jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXT, check, instance, many
 from ..jsonrpc.scanner import SHORT, odd
+from ..observer import OBSERVER, Observer
 from .binding.binding import bind
 from .binding.signature import registrable
 from .context import Context
 from .dispatch import HERE, Dispatcher, LooplessAcceptor, Router, run
 from .method import Handler, Method, method_of
 from .middleware import Call, Middleware, Next, chain
+from .observing import Place, Watch
 from .openrpc import document
 from .responses import Answers, Debug
 
@@ -92,8 +94,12 @@ class Service:
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self._table: dict[str, Method] = {}
         self._internal: dict[str, Method] = {}
-        self.quick: dict[Any, Handler] = {}
-        """What `answer_inline` may answer."""
+        self._inline: dict[Any, Handler] = {}
+        self.quick = self._inline
+        """What `answer_inline` may answer: nothing while there are observers, which the dispatcher tells."""
+        self.observers: tuple[Observer, ...] = ()
+        self.watch: Watch | None = None
+        """Its observers, where it has some."""
         self.dispatcher = Dispatcher(self)
         self._host: Runner | None = None
         self._behind: Runner | None = None
@@ -207,9 +213,9 @@ class Service:
 
     def _link(self, method: Method) -> None:
         self.link(method)
-        self.quick.pop(method.name, None)
+        self._inline.pop(method.name, None)
         if method.quick and not method.binding.wants_context and not method.binding.opaque:
-            self.quick[method.name] = method.binding
+            self._inline[method.name] = method.binding
 
     def include(self, other: Service, *, prefix: str = "") -> None:
         """Take on the methods that `other` has now, each under `prefix` + its name, with its middleware.
@@ -230,6 +236,21 @@ class Service:
         for method in self._internal.values():
             self.link(method)
         return middleware
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Tell an observer of all that comes in and goes out from now on, beside those that are told already. Gives the
+        function that ends it. What is served already under other limits (`serve(limits=...)`) is not told of.
+
+        LocalError for what is no `Observer`.
+        """
+        check("Service.observe", {"observer": OBSERVER}, locals())
+        self._watched((*self.observers, observer))
+        return lambda: self._watched(tuple(one for one in self.observers if one is not observer))
+
+    def _watched(self, observers: tuple[Observer, ...]) -> None:
+        self.observers = observers
+        self.watch = Watch(self.name, observers) if observers else None
+        self.quick = {} if observers else self._inline
 
     def restrict(self, limits: Limits) -> None:
         """Answer under other limits from now on."""
@@ -274,8 +295,16 @@ class Service:
         `await service.answer_async(raw)` there.
         """
         if len(raw) > self.limits.message_size:
-            return self.answers.oversized(len(raw))
+            return self.oversized(raw, LooplessAcceptor(self.dispatcher))
         return self.answer_inline(raw) or self._answer(read(raw, self.limits, self.lenient), raw)
+
+    def oversized(self, raw: bytes, place: Place) -> bytes:
+        """The answer to a message above `limits.message_size`, which is not read."""
+        answer = self.answers.oversized(len(raw))
+        if self.watch is not None:
+            refusal = too_large("message_size", self.limits.message_size, len(raw))
+            self.watch.refused(Malformed("too_large", refusal.reason), place, Caller(), answer, refusal, raw)
+        return answer
 
     def answer_inline(self, raw: bytes) -> bytes | None:
         """The hot path: the answer to a plain request, or a batch of them, of quick methods.
@@ -367,7 +396,7 @@ class Service:
                 return run_behind(lambda: self._answer_behind(raw))
         acceptor = LooplessAcceptor(self.dispatcher)
         answers: list[bytes | None] = []
-        self.dispatcher.dispatch(message, acceptor, HERE, lambda answer, _=None: answers.append(answer))
+        self.dispatcher.dispatch(message, acceptor, HERE, lambda answer, _=None: answers.append(answer), raw)
         if acceptor.error is not None:
             raise acceptor.error
         return answers[0]

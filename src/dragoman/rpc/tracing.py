@@ -1,294 +1,154 @@
-"""The trace hook: what every message of both directions became, for a file, a screen or a test.
-
-`connecting.connect` and `connecting.serve` wrap the channels and served objects they make when `trace=` is given; where it is
-not, nothing of this module runs.
+"""The trace: what every message of both directions became, for a file, a screen or a test. An `Observer` that gives a hook
+an `Event` for each.
 
 Rules:
 
 - One `Event` when a call passes ("started") and one when its answer passes ("complete") or can no longer come
-  ("failed"). A notification and an answer that is not waited for are "complete" at once; what is no message is
-  "failed".
-- A batch is one message: it starts once, and is complete with the answer that leaves none of its calls open.
-- The hook runs on the event loop, in the order of the wire, and must be quick. One that raises is logged once (per
-  channel that connects, per served object) and goes on being called: it never harms the wire.
-- Bounded: a channel remembers at most `OPEN` open calls and `HELD` bytes of them; the oldest beyond that are
-  reported as failed. The end of the channel ends them all.
+  ("failed"). A notification and an answer that no call waits for are "complete" at once; what is no message is "failed".
+- A batch is one message: it starts once, and is complete when none of its calls is open. Its elements are not told.
+- The hook runs on the event loop, in the order of the wire, and must be quick. One that raises is logged once and goes
+  on being called: it never harms the wire.
 """
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
-from itertools import count
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
-from ..channel import Caller, CallLimit, Channel, ChannelError, Document, Exchange, Outgoing, Receiver, Servable
-from ..jsonrpc.errors import Refusal
 from ..jsonrpc.limits import KIB
-from ..jsonrpc.messages import Malformed
-from .trace_ledger import HELD, OPEN, Event, Hook, Ledger, Open, Tap, parse, verdict
+from ..observer import Direction, Observation
 
-__all__ = ["HELD", "OPEN", "SECRETS", "Event", "Hook", "json_lines", "traced_channel", "traced_served"]
+__all__ = ["SECRETS", "Event", "Hook", "Trace", "json_lines"]
 
-log = logging.getLogger(__name__)
-_numbers = count(1)
-
-
-def traced_channel(channel: Channel, hook: Hook) -> Channel:
-    """The same channel, whose messages are reported to `hook`."""
-    return _TracedChannel(channel, hook)
+_NAMES: Final = 5
+"""Methods of a batch that are named."""
+_CANCELLED: Final = -32800
+"""The code by which LSP's peers answer a call that was cancelled."""
 
 
-def traced_served(served: Servable, hook: Hook) -> Servable:
-    """The same served object; the messages of all its channels and exchanges are reported to `hook`."""
-    return _TracedServed(served, _guarded(hook))
+class Event(Struct, frozen=True, kw_only=True):
+    """Something happened to a message."""
+
+    kind: Literal["started", "complete", "failed"]
+    time: float
+    """Unix seconds, by the clock on the wall."""
+    seconds: float | None = None
+    """How long the call took, by the monotonic clock; None where nothing was waited for."""
+    channel: str
+    """Which channel, by a name that stays: wire, far end, number, as in "tcp:127.0.0.1:54321#3"."""
+    direction: Direction
+    """Which way `message` went: "in" to us, "out" from us; its answer goes the other way."""
+    message: bytes
+    """As it passed; empty for what a framing threw away, and for an element of a batch within a session."""
+    method: str | None = None
+    """Of a batch: "batch(subtract, sum)"; of a response: None."""
+    id: str | None = None
+    """The id as JSON text; None where there is none, and for batches."""
+    outcome: str | None = None
+    """"answered", "error -32601", "cancelled", "notified", "ignored" (an answer that is not waited for); of what
+    failed, the reason: "ended: ...", "failed: ...", or what is wrong with the text."""
+    answer: bytes | None = None
+    """What answered `message`, as it passed."""
 
 
-def _guarded(hook: Hook) -> Hook:
-    """`hook` that raises nothing; its first exception is logged."""
-    if isinstance(hook, _Guarded):
-        return hook
-    return _Guarded(hook)
+Hook: TypeAlias = Callable[[Event], object]
 
 
-class _Guarded:
-    __slots__ = ("hook", "told")
+class Trace:
+    """An `Observer` that gives `hook` its events."""
 
     def __init__(self, hook: Hook) -> None:
-        self.hook = hook
-        self.told = False
-
-    def __call__(self, event: Event) -> None:
-        try:
-            self.hook(event)
-        except Exception:
-            if not self.told:
-                self.told = True
-                log.exception("the trace hook %r raised; this is logged once", self.hook)
-
-
-def _name(caller: Caller) -> str:
-    return f"{caller.scheme}:{caller.remote}#{next(_numbers)}"
-
-
-# -- channels -------------------------------------------------------------------------------------
-
-
-class _TracedChannel:
-    """A channel, and the receiver of the channel it wraps."""
-
-    def __init__(self, channel: Channel, hook: Hook) -> None:
-        self.caller = channel.caller
-        self._channel = channel
-        self._tap = Tap(_name(channel.caller), _guarded(hook))
-        self._receiver: Receiver | None = None
-        if hasattr(channel, "broadcast"):  # what only some have
-            self.broadcast = self._broadcast
-
-    @property
-    def duplex(self) -> bool:
-        """As the wrapped channel says."""
-        return self._channel.duplex
-
-    @duplex.setter
-    def duplex(self, value: bool) -> None:
-        self._channel.duplex = value
-
-    @property
-    def writable(self) -> bool:
-        """As the wrapped channel says."""
-        return self._channel.writable
-
-    @writable.setter
-    def writable(self, value: bool) -> None:
-        self._channel.writable = value
-
-    def open(self, receiver: Receiver) -> None:
-        """Start delivering to `receiver`."""
-        self._receiver = receiver
-        self._channel.open(self)
-
-    def send(self, message: bytes, call: Outgoing | None = None) -> None:
-        """Report what starts, send, then report the rest; what cannot be sent has failed.
-
-        The answer may come within `send`, so a call is told before it is sent.
-        """
-        if call is None:
-            with self._tap.sending(message):
-                self._channel.send(message)
-            return
-        traced = _TracedCall(call, self._tap.outward)
-        with self._tap.sending(message) as traced.opened:
-            self._channel.send(message, traced)
-        call.abandon = traced.stop if traced.abandon is not None else None
-
-    def _broadcast(self, message: bytes) -> None:
-        with self._tap.sending(message):
-            self._channel.broadcast(message)  # type: ignore[attr-defined]
-
-    async def flush(self) -> None:
-        """As the wrapped channel does."""
-        await self._channel.flush()
-
-    async def close(self) -> None:
-        """As the wrapped channel does."""
-        await self._channel.close()
-
-    def abort(self, why: ChannelError) -> None:
-        """As the wrapped channel does."""
-        self._channel.abort(why)
-
-    def received(self, message: bytes) -> None:
-        """Report and pass on."""
-        self._tap.passed("in", message)
-        if self._receiver is not None:
-            self._receiver.received(message)
-
-    def refused(self, malformed: Malformed) -> None:
-        """Report and pass on."""
-        self._tap.inward.event("failed", b"", malformed, malformed.reason)
-        if self._receiver is not None:
-            self._receiver.refused(malformed)
-
-    def resumed(self) -> None:
-        """Pass on."""
-        if self._receiver is not None:
-            self._receiver.resumed()
-
-    def finished(self) -> None:
-        """Pass on."""
-        if self._receiver is not None:
-            self._receiver.finished()
-
-    def ended(self, why: ChannelError) -> None:
-        """Every open call has failed; then pass on."""
-        self._tap.end(f"ended: {why}")
-        if self._receiver is not None:
-            self._receiver.ended(why)
-
-
-class _TracedCall:
-    """A call over a wire of exchanges, which can fail alone."""
-
-    __slots__ = ("abandon", "call", "extra", "ledger", "opened")
-
-    def __init__(self, call: Outgoing, ledger: Ledger) -> None:
-        self.abandon: Callable[[], None] | None = None
-        self.extra = call.extra
-        self.call = call
-        self.ledger = ledger
-        self.opened: Open | None = None
-
-    @property
-    def left(self) -> float | None:
-        """As the call."""
-        return self.call.left
-
-    @property
-    def settled(self) -> bool:
-        """As the call."""
-        return self.call.settled
-
-    def failed(self, why: Exception) -> None:
-        """Report, unless it has been answered, and pass on."""
-        if self.opened is not None:
-            self.ledger.close(self.opened, "failed", f"failed: {why}")
-        self.call.failed(why)
-
-    def stop(self) -> None:
-        """The caller gave up."""
-        if self.opened is not None:
-            self.ledger.close(self.opened, "failed", "cancelled")
-        if self.abandon is not None:
-            self.abandon()
-
-
-# -- what is served -------------------------------------------------------------------------------
-
-
-class _TracedServed:
-    """A served object whose channels and exchanges are traced."""
-
-    def __init__(self, served: Servable, hook: Hook) -> None:
-        self.name = served.name
-        self.gate: CallLimit = served.gate
-        self._served = served
         self._hook = hook
-        self.limits, self.subprotocol = served.limits, served.subprotocol
-        self.restrict, self.start, self.stop = served.restrict, served.start, served.stop
-        if (
-            endpoints := getattr(served, "http_endpoints", None)
-        ) is not None:  # of `transports`, which rpc does not know
-            self.http_endpoints = endpoints
 
-    def exchange(self, x: Exchange) -> None:
-        """Pass on, traced."""
-        self._served.exchange(_TracedExchange(x, self._hook))
+    def __repr__(self) -> str:
+        return f"Trace({self._hook!r})"
 
-    def attach(self, channel: Channel) -> None:
-        """Pass on, traced."""
-        self._served.attach(_TracedChannel(channel, self._hook))
+    def came_in(self, seen: Observation) -> None:
+        """A call or a batch of some starts; a notification is done."""
+        if seen.batch is not None:
+            return
+        if seen.kind == "request" or seen.calls:
+            self._tell("started", seen)
+        elif seen.kind == "notification":
+            self._tell("complete", seen, "notified")
 
-    def routes(self) -> Mapping[str, Document]:
-        """As the wrapped one."""
-        return self._served.routes()
+    def outbound(self, seen: Observation) -> None:
+        """Nothing is added."""
 
-    async def drain(self, timeout: float) -> None:
-        """As the wrapped one."""
-        await self._served.drain(timeout)
+    def started(self, seen: Observation) -> None:
+        """What goes out starts; what came in has started."""
+        if seen.direction == "out" and seen.batch is None and (seen.kind == "request" or seen.calls):
+            self._tell("started", seen)
+
+    def ended(self, seen: Observation) -> None:
+        """All but what was told at once."""
+        if seen.batch is not None or (seen.kind == "notification" and seen.direction == "in"):
+            return
+        if seen.direction == "out" and seen.started is None:
+            return  # it never became a message
+        failed = seen.outcome in ("lost", "failed", "dropped") or seen.kind == "malformed" or seen.answer is None
+        done = seen.outcome in ("notified", "ignored")
+        self._tell("failed" if failed and not done else "complete", seen, _outcome(seen))
+
+    def _tell(
+        self, kind: Literal["started", "complete", "failed"], seen: Observation, outcome: str | None = None
+    ) -> None:
+        waited = kind != "started" and (seen.kind == "request" or seen.calls)
+        self._hook(
+            Event(
+                kind=kind,
+                time=time.time(),
+                seconds=seen.seconds if waited else None,
+                channel=f"{seen.caller.scheme}:{seen.caller.remote}#{seen.channel}",
+                direction=seen.direction,
+                message=seen.message,
+                method=_method(seen),
+                id=_id(seen),
+                outcome=outcome,
+                answer=seen.answer,
+            )
+        )
 
 
-class _TracedExchange:
-    """One message in and its answer out: here the answer belongs to the message, whatever its id says."""
+def _method(seen: Observation) -> str | None:
+    if seen.kind != "batch":
+        return seen.method or None
+    names = seen.methods
+    more = [f"{len(names) - _NAMES} more"] if len(names) > _NAMES else []
+    return f"batch({', '.join([*names[:_NAMES], *more])})" if names else None
 
-    def __init__(self, x: Exchange, hook: Hook) -> None:
-        self.request = x.request
-        self.caller = x.caller
-        self.gone: Callable[[], None] | None = None
-        self._x = x
-        self._tap = Tap(_name(x.caller), hook)
-        parsed = parse(x.request)
-        self._malformed = parsed if isinstance(parsed, Malformed) else None
-        self._opened = None if self._malformed else self._tap.inward.passed(x.request, parsed)
-        self._reach: Callable[[bytes], bool] | None = getattr(x, "tell", None)
-        self.tell = None if self._reach is None else self._tell
-        x.gone = self._gone
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        """Report and pass on."""
-        if self._malformed is not None:
-            self._tap.inward.event("failed", self.request, self._malformed, self._malformed.reason, answer)
-            self._malformed = None
-        elif self._opened is not None:
-            if answer is None:
-                self._tap.inward.close(self._opened, "failed", "failed: no answer was given")
-            else:
-                self._tap.inward.close(self._opened, "complete", verdict(parse(answer)), answer)
-        self._x.respond(answer, refusal)
+def _id(seen: Observation) -> str | None:
+    if seen.id is UNSET:
+        return None
+    return (
+        bytes(seen.id).decode("utf-8", "replace") if isinstance(seen.id, Raw) else msgspec.json.encode(seen.id).decode()
+    )
 
-    def stream(self, message: bytes) -> bool:
-        """Pass on, and report what was sent."""
-        return self._reported(self._x.stream, message)
 
-    def _tell(self, message: bytes) -> bool:
-        """Likewise, at any time: see `Exchange`."""
-        return self._reach is not None and self._reported(self._reach, message)
-
-    def _reported(self, send: Callable[[bytes], bool], message: bytes) -> bool:
-        sent = send(message)
-        if sent:
-            self._tap.passed("out", message)
-        return sent
-
-    def _gone(self) -> None:
-        if self._opened is not None:
-            self._tap.inward.close(self._opened, "failed", "ended: the caller went away")
-        self._malformed = None
-        if self.gone is not None:
-            self.gone()
+def _outcome(seen: Observation) -> str:
+    """How it ended, in the words of `Event.outcome`."""
+    if seen.kind == "malformed":
+        return seen.reason
+    match seen.outcome:
+        case "lost":
+            return f"ended: {seen.reason}"
+        case "notified" | "ignored" | "dropped" | "cancelled":
+            return seen.outcome
+        case _ if seen.answer is None:
+            return f"failed: {seen.reason}"
+    codes = [one.code for one in seen.elements if one.kind == "request" and one.code is not None]
+    if seen.calls > 1 and codes:
+        return f"answered, {len(codes)} of {seen.calls} with errors"
+    code = seen.code if seen.code is not None else codes[0] if codes else None
+    if code is None:
+        return "answered"
+    return "cancelled" if code == _CANCELLED else f"error {code}"
 
 
 # -- JSON Lines -----------------------------------------------------------------------------------

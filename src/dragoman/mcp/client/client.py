@@ -23,6 +23,7 @@ from ...channel import Options
 from ...jsonrpc.errors import LocalError, MethodNotFound
 from ...jsonrpc.limits import CLIENT, Limits
 from ...jsonrpc.options import among, check
+from ...observer import Observer
 from ...rpc.binding.results import result_decoder, to_json
 from ..protocol.errors import ToolError
 from ..protocol.extension import Extension
@@ -115,6 +116,7 @@ class Client:
         probe: float = PROBE,
         limits: Limits | None = None,
         trace: Hook | None = None,
+        observers: Sequence[Observer] = (),
         tls: Any = None,
         headers: Mapping[str, str] | None = None,
         auth: tuple[str, str] | str | None = None,

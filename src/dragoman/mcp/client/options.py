@@ -20,6 +20,7 @@ from ...jsonrpc.options import (
     many,
     whole,
 )
+from ...observer import OBSERVERS
 from ..protocol.revisions import Revision
 from ..protocol.types import Root
 
@@ -44,6 +45,7 @@ CLIENT_OPTIONS: Final = {
     "probe": TIME,
     "limits": LIMITS | NONE,
     "trace": CALLABLE | NONE,
+    "observers": OBSERVERS,
     "headers": PAIRS | NONE,
     "tls": TLS | NONE,
 }

@@ -24,8 +24,10 @@ from ...channel import Caller, Channel, ChannelError, Options, Servable
 from ...connecting import pair
 from ...jsonrpc.errors import LocalError, MethodNotFound, RpcError
 from ...jsonrpc.messages import Notification, Request
+from ...observer import Observer
 from ...rpc.binding.results import to_json
 from ...rpc.method import Method, Passed
+from ...rpc.observing import with_trace
 from ...rpc.peer import Peer
 from ...rpc.runner import Runner
 from ...rpc.service import Service
@@ -73,6 +75,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     restart: bool
     probe: float
     trace: Hook | None
+    observers: Sequence[Observer]
 
 
 class ClientSession:
@@ -107,6 +110,8 @@ class ClientSession:
         self._closing = False
         self._using: Servable | None = None
         self._service = self._make_service()
+        for observer in with_trace(options.trace, options.observers):
+            self._service.observe(observer)
 
     # -- life
 
@@ -181,7 +186,6 @@ class ClientSession:
         """Open a new channel, with our peer."""
         channel, http = await self._dial(sse)
         served = channel.served if isinstance(channel, InProcessChannel) else None
-        channel = self._traced(channel)
         peer = Peer(Runner(self._service), limits=self._options.wire.limits, timeout=self.timeout, dialect=MCP)
         if self.timeout is None:
             peer.timeout = None
@@ -190,14 +194,7 @@ class ClientSession:
         if http is not None:
             http.on_session_lost = self._session_lost
         peer.attach(channel)
-        return _Line(peer, channel, http, self.http, served, self._traced)
-
-    def _traced(self, channel: Channel) -> Channel:
-        if self._options.trace is None:
-            return channel
-        from ...rpc.tracing import traced_channel  # noqa: PLC0415  (a trace that is not taken costs nothing)
-
-        return traced_channel(channel, self._options.trace)
+        return _Line(peer, channel, http, self.http, served)
 
     async def _dial(self, sse: bool) -> tuple[Channel, StreamableHttp | None]:
         if sse:
@@ -411,7 +408,6 @@ class _Line:
         streamable: StreamableHttp | None,
         http: bool,
         inside: Servable | None,
-        traced: Callable[[Channel], Channel],
     ) -> None:
         self.peer = peer
         self.channel = channel
@@ -419,7 +415,6 @@ class _Line:
         self.http = http
         self._exchanges = inside is None and not channel.duplex
         self._inside = inside
-        self._traced = traced
 
     def turn(self, *, stateless: bool) -> None:
         if self.streamable is not None:
@@ -428,8 +423,8 @@ class _Line:
         elif self._inside is not None and not stateless:
             served, self._inside = self._inside, None
             near, far = pair(self.peer.limits)
-            self.channel = self._traced(near)
-            self.peer.attach(self.channel)
+            self.channel = near
+            self.peer.attach(near)
             served.attach(far)
         elif self._exchanges:  # a broker's: in a session the server asks and gets answers
             self.channel.duplex = not stateless

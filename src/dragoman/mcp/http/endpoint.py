@@ -190,7 +190,7 @@ class McpEndpoint:
             refuse(reply, 400, self.unsupported(known.version), id=message.id)
             return
         session = Session(sessions, request.caller.principal, request.caller)
-        session.begin(message, HttpReader(reply, known, known.null, self.server), request.caller)
+        session.begin(message, request.body, HttpReader(reply, known, known.null, self.server), request.caller)
 
     async def _served(
         self,

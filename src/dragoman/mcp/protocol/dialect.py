@@ -27,6 +27,7 @@ MCP: Final = Dialect(
     progress_key="progressToken",
     progress_value=None,
     null_id=False,
+    meta=True,
     batches=False,
     codes={
         "busy": INTERNAL_ERROR,

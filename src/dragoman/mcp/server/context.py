@@ -194,7 +194,7 @@ class Context:
         return self.log("error", data)
 
     def _tell(self, method: str, params: Any) -> bool:
-        return self.rpc.speak(to_json(Call(method, Raw(encode(params, self.admitted.revision)))))
+        return self.rpc.speak(to_json(Call(method, Raw(encode(params, self.admitted.revision)))), method)
 
     def notify_resource_updated(self, uri: str) -> None:
         """Tell every client that subscribed to a resource that it has changed."""

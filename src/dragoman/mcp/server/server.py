@@ -20,6 +20,7 @@ from ...jsonrpc.codec import read
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.limits import SERVER, Limits
 from ...jsonrpc.options import check
+from ...observer import Observer
 from ...rpc.binding.signature import registrable
 from ...rpc.lifespan import Lifespan
 from ...rpc.method import RUNNING
@@ -302,6 +303,10 @@ class Server:
         for method in (*self.table.methods(), *self.catalog.methods()):
             self.service.link(method)
         return middleware
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Tell an observer of all that comes in and goes out from now on, on every wire; gives what ends that."""
+        return self.service.observe(observer)
 
     # -- telling clients
 

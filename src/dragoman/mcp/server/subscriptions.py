@@ -402,7 +402,7 @@ class _Listener:
 
     def _speak(self, method: str, params: dict[str, Any]) -> bool:
         # "All notifications delivered on the stream carry [it] in `_meta`" (basic/patterns/subscriptions)
-        return self.context.speak(_encode(Call(method, {"_meta": self._meta, **params})))
+        return self.context.speak(_encode(Call(method, {"_meta": self._meta, **params})), method)
 
     def close(self) -> None:
         """The server ends it."""
@@ -431,7 +431,7 @@ class _Hearer:
         if peer is None or peer.closed:
             self._hub.leave(peer)
             return True
-        if peer.tell(self._hub.written(event.kind, event.uri)):
+        if peer.tell(self._hub.written(event.kind, event.uri), _METHODS[event.kind]):
             return True
         if self.reader.tries < TRIES:
             return False

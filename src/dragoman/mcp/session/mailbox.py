@@ -56,7 +56,7 @@ class Mailboxes:
         home.tell = tell
         if type(message) is Request:
             x.gone = partial(self._gone, peer, key(message.id))
-        peer.take(message, x.respond, x.stream, x.caller)
+        peer.take(message, x.respond, x.stream, x.caller, x.request)
         return True
 
     def _begin(self, caller: Caller, where: str) -> tuple[Peer, _Home]:

@@ -270,7 +270,7 @@ class ReplicaSessions:
         service = self.host.service
         message = read(raw, service.limits, service.lenient)
         if not isinstance(message, Request | Batch):
-            session.peer.take(message, _nothing, session.say, session.caller)
+            session.peer.take(message, _nothing, session.say, session.caller, raw)
 
     async def _read_handed(self, session: Session) -> None:
         """Read what was handed on and not received over the bus. Raises BusLost."""

@@ -22,7 +22,8 @@ from typing import Protocol
 from ...channel import Caller, ChannelError, Closed, Outgoing, Receiver
 from ...jsonrpc.errors import Refusal, RpcError
 from ...jsonrpc.messages import Batch, Malformed, Message, Notification, Request, Single
-from ...rpc.dispatch import BatchResponder, Deliver
+from ...rpc.dispatch import BatchResponder
+from ...rpc.observing import Deliver, answers_only, nothing
 from ...rpc.peer import Peer
 from ...rpc.runner import Runner
 from ..protocol.admission import SessionState
@@ -375,7 +376,7 @@ class Session:
         peer = self.peer
         if type(message) is Request:
             responder = Responder(self, reader, message)
-            peer.take(message, responder.deliver, responder, caller)
+            peer.take(message, responder.deliver, responder, caller, raw)
             if not responder.over:
                 responder.wait(owed=True)
         elif isinstance(message, Batch):
@@ -384,12 +385,12 @@ class Session:
                 return
             for one in message.messages if self.keeper.shares else ():
                 await self._tell(one, b"")
-            self._batch(message, Responder(self, reader), caller)
+            self._batch(message, raw, Responder(self, reader), caller)
         else:
             if self.keeper.shares:
                 await self._tell(message, raw)
             refusals: list[Refusal | None] = []  # nothing is owed: it is taken on, or not, at once
-            peer.take(message, lambda _, refusal=None: refusals.append(refusal), self.say, caller)
+            peer.take(message, lambda _, refusal=None: refusals.append(refusal), self.say, caller, raw)
             self.rest()
             if isinstance(message, Malformed):
                 reader.unfit(message)
@@ -398,10 +399,10 @@ class Session:
             else:
                 reader.accepted()
 
-    def begin(self, message: Request, reader: Answering, caller: Caller) -> None:
+    def begin(self, message: Request, raw: bytes, reader: Answering, caller: Caller) -> None:
         """Take the `initialize` that begins it; if that is refused, the session ends."""
         responder = Responder(self, reader, message, begins=True)
-        self.peer.take(message, responder.deliver, responder, caller)
+        self.peer.take(message, responder.deliver, responder, caller, raw)
         if not responder.over:
             responder.wait(owed=False)
 
@@ -417,10 +418,13 @@ class Session:
             self.keeper.restore(self)
         await self.keeper.hand_on(self, message, raw)
 
-    def _batch(self, batch: Batch, responder: Responder, caller: Caller) -> None:
+    def _batch(self, batch: Batch, raw: bytes, responder: Responder, caller: Caller) -> None:
         """Take several messages at once: their answers are sent together, or none if none is owed."""
         peer = self.peer
         service = self.keeper.host.service
+        watch = service.watch
+        observed = watch is not None and not answers_only(batch)
+        whole = watch.came_in(batch, peer, caller, nothing, raw) if watch is not None and observed else None
         asks = any(
             isinstance(one, Request) or (isinstance(one, Malformed) and one.answerable) for one in batch.messages
         )
@@ -429,13 +433,19 @@ class Session:
             if type(message) is Request and message.method == "initialize":
                 # "The initialize request MUST NOT be part of a JSON-RPC batch" (basic/lifecycle)
                 wrong = RpcError.of(-32600, "Invalid Request: initialize stands alone")
-                deliver(service.answers.failed(message, wrong))
+                answer = service.answers.failed(message, wrong)
+                if watch is not None and whole is not None:
+                    watch.came_in(message, peer, caller, nothing, batch=whole.seen).over(answer)
+                deliver(answer)
             else:
-                peer.take(message, deliver, responder, caller)
+                peer.take(message, deliver, responder, caller, batch=whole)
 
         def done(found: list[bytes], size: int) -> None:
+            answer = service.answers.batch(found, size) if found else None
+            if whole is not None:
+                whole.over(answer)
             if found or asks:
-                responder.deliver(service.answers.batch(found, size) if found else None)
+                responder.deliver(answer)
             else:
                 responder.accept()
 

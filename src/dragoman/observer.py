@@ -1,0 +1,156 @@
+"""The contract of observers: what became of every message, both ways, for logs, metrics, traces.
+
+Rules:
+
+- An observer is told on the way of the call itself, so it must be quick; of a script's `Service.answer`, in the thread
+  that calls it.
+- One that raises is logged once and goes on being told: it fails no call.
+- Every `Observation` has one beginning (`came_in` or `outbound`), at most one `started` and exactly one `ended`, which
+  is told before the answer leaves, or before its caller is given it.
+- Where there are no observers nothing of this runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from time import monotonic
+from time import time as now
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from .channel import Caller
+from .jsonrpc.options import Rule, many
+
+Direction: TypeAlias = Literal["in", "out"]
+Kind: TypeAlias = Literal["request", "notification", "batch", "response", "malformed"]
+Outcome: TypeAlias = Literal[
+    "result", "error", "refused", "notified", "cancelled", "timed_out", "lost", "failed", "ignored", "dropped"
+]
+
+
+class Observation(Struct, eq=False, kw_only=True):
+    """One message on its way, and what became of it. An observer may keep it as a key, and changes nothing of it."""
+
+    direction: Direction
+    """"in": the far end sent it; "out": this end did."""
+    kind: Kind
+    """A request, a notification, or, on the way in only: a "response" that no call waits for, and what is no message
+    ("malformed"). A "batch" is told besides its elements, before the first and after the last of them."""
+    service: str
+    """The name of what serves it, or of what the calling end serves."""
+    protocol: str
+    """What both ends add to JSON-RPC 2.0, the name of a `Dialect`: "plain", "lsp", "mcp"."""
+    caller: Caller
+    """The far end: `caller.scheme` is the wire, `caller.headers` those of HTTP or of a broker's delivery."""
+    channel: int
+    """The number of its channel, or of its exchange, in this process."""
+    method: str = ""
+    """Empty for a batch, a response, and what is no message."""
+    id: Any = UNSET
+    """The request's id: int, str, or Raw for others; UNSET where there is none."""
+    params: Any = UNSET
+    """Of what came in: the params as JSON text (Raw); UNSET where there are none."""
+    message: bytes = b""
+    """The whole text; empty for an element of a batch that came in, for what a wire threw away, and, on the way out,
+    until it has started."""
+    batch: Observation | None = None
+    """The batch that it is an element of."""
+    methods: Sequence[str] = ()
+    """Of a batch: the methods of its calls and notifications, in their order; on the way out, once it has started."""
+    calls: int = 0
+    """Of a batch: how many of its elements are calls that want an answer."""
+    elements: list[Observation] = field(default_factory=list)
+    """Of a batch: its elements that have begun."""
+    time: float = field(default_factory=now)
+    """When it began, in Unix seconds."""
+    began: float = field(default_factory=monotonic)
+    """When it came in, or its caller asked for it, in seconds on the monotonic clock."""
+    started: float | None = None
+    """When its work began, or it was sent; None: it never was."""
+    ended: float | None = None
+    """When it ended; None while it goes on."""
+    outcome: Outcome | None = None
+    """None while it goes on. "result" and "error": it was answered so (a batch: "result"); "refused": we took it not on
+    (busy, draining, too large, no message); "notified": no answer is owed; "cancelled": its caller took it back;
+    "timed_out"; "lost": the far end or the channel went away; "failed": nothing that makes sense answered it, or it
+    could not be sent; "ignored": a response that no call waits for; "dropped": a notification that was not taken on,
+    or not sent."""
+    code: int | None = None
+    """The code of the error that answered it."""
+    reason: str = ""
+    """Why it was refused, lost, dropped, or failed: words for a log, not for the far end."""
+    error: BaseException | None = None
+    """What its handler raised, or what its caller is raised."""
+    answer: bytes | None = None
+    """What answered it, as it passes. On the way out, of an element of a batch: the whole batch's."""
+
+    @property
+    def wait(self) -> float | None:
+        """Seconds until it was started: in queues on the way in, for a channel on the way out. None: it never was."""
+        return None if self.started is None else self.started - self.began
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took in all; None while it goes on."""
+        return None if self.ended is None else self.ended - self.began
+
+    def meta(self) -> Mapping[str, Any]:
+        """`_meta` of the params of what came in (`traceparent`, `progressToken`); empty where there is none."""
+        if not isinstance(self.params, Raw):
+            return {}
+        try:
+            found = _members(self.params).meta
+        except (msgspec.DecodeError, RecursionError, UnicodeError):
+            return {}
+        return {} if isinstance(found, UnsetType) else found
+
+
+class _Members(Struct):
+    meta: dict[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+_members = msgspec.json.Decoder(_Members).decode
+
+
+class Additions(Struct, frozen=True, kw_only=True):
+    """What an observer adds to a message that goes out."""
+
+    meta: Mapping[str, Any] = {}
+    """Members of `params._meta`; added where the protocol knows that (MCP) and the params have names."""
+    headers: Mapping[str, str] = {}
+    """Header fields of the message that carries a call, where its wire has some (HTTP, brokers). A name that the call
+    has already stays as it is."""
+
+
+class Observer(Protocol):
+    """Told what becomes of every message. All of it is synchronous; see the module's rules."""
+
+    def came_in(self, seen: Observation) -> Context | None:
+        """It came in. A `contextvars.Context` (`copy_context()`, with what is set in it) is what the handler runs in;
+        each of several observers is called within that of the one before."""
+
+    def outbound(self, seen: Observation) -> Additions | None:
+        """It is about to go out: its text is not made yet."""
+
+    def started(self, seen: Observation) -> None:
+        """Its handler runs now; on the way out: its text is there, and is sent next."""
+
+    def ended(self, seen: Observation) -> None:
+        """It is over, as `seen.outcome` says."""
+
+
+@runtime_checkable
+class Observable(Protocol):
+    """What can be served or called, and has observers: a `Service`, an MCP `Server`."""
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Tell an observer of all that comes in and goes out from now on; gives the function that ends it."""
+
+
+_POINTS: Final = ("came_in", "outbound", "started", "ended")
+OBSERVER: Final = Rule(lambda value: all(callable(getattr(value, name, None)) for name in _POINTS), "an Observer")
+OBSERVERS: Final = many(OBSERVER)
+"""What the option `observers` may be."""

@@ -1,0 +1,425 @@
+"""The points of the one way in, and of its mirror out, at which the observers of a service are told.
+
+A `Watch` is a service's observers. `came_in` wraps what takes an answer (`Deliver`) into an `Arrival`, which tells them
+before it hands the answer on; a call that goes out has a `Departure`. Where a service has no observers its `watch` is
+None, and that is all that the way in and out asks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import Context
+from itertools import count
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from ..channel import Caller, ChannelError
+from ..jsonrpc.codec import error_code
+from ..jsonrpc.errors import INTERNAL_ERROR, CallTimeout, Dialect, Refusal, RpcError
+from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result
+from ..observer import Additions, Kind, Observation, Observer, Outcome
+from .binding.results import to_json
+
+if TYPE_CHECKING:
+    from .tracing import Hook
+
+T = TypeVar("T")
+
+log = logging.getLogger("dragoman.observers")
+
+numbers = count(1)
+"""Of channels and exchanges."""
+
+_KINDS: dict[type, Kind] = {
+    Request: "request",
+    Notification: "notification",
+    Batch: "batch",
+    Malformed: "malformed",
+    Result: "response",
+    Failure: "response",
+}
+_REFUSALS: dict[str, Outcome] = {"cancelled": "cancelled", "timed_out": "timed_out"}
+
+
+class Deliver(Protocol):
+    """Takes the answer to one message, or None when nothing is owed; `refusal`: it is ours, and nothing was begun."""
+
+    def __call__(self, answer: bytes | None, refusal: Refusal | None = None, /) -> object: ...
+
+
+class Place(Protocol):
+    """Where a message came in, or goes out: an acceptor."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """What is spoken there."""
+
+    @property
+    def number(self) -> int:
+        """Of the channel or exchange."""
+
+
+class FarPlace(Place, Protocol):
+    """The same with the far end: a peer."""
+
+    @property
+    def caller(self) -> Caller:
+        """The far end."""
+
+
+class Watch:
+    """The observers of one service."""
+
+    __slots__ = ("_came_in", "_ended", "_outbound", "_raised", "_started", "name")
+
+    def __init__(self, name: str, observers: Sequence[Observer]) -> None:
+        self.name = name
+        self._came_in = [(one, one.came_in) for one in observers]
+        self._outbound = [(one, one.outbound) for one in observers]
+        self._started = [(one, one.started) for one in observers]
+        self._ended = [(one, one.ended) for one in observers]
+        self._raised: list[Observer] = []  # of which that was logged
+
+    # -- the way in
+
+    def came_in(
+        self,
+        message: Message,
+        place: Place,
+        caller: Caller,
+        deliver: Deliver,
+        raw: bytes = b"",
+        batch: Observation | None = None,
+    ) -> Arrival:
+        """A message came in, or an element of this batch: what takes its answer from now on."""
+        asked = message if isinstance(message, Request | Notification) else None
+        seen = Observation(
+            direction="in",
+            kind=_KINDS[type(message)],
+            service=self.name,
+            protocol=place.dialect.name,
+            caller=caller,
+            channel=place.number,
+            method="" if asked is None else asked.method,
+            id=UNSET if isinstance(message, Notification | Batch) else message.id,
+            params=UNSET if asked is None else asked.params,
+            message=raw,
+            batch=batch,
+            reason=message.reason if isinstance(message, Malformed) else "",
+        )
+        if type(message) is Batch:
+            seen.methods = [one.method for one in message.messages if isinstance(one, Request | Notification)]
+            seen.calls = sum(type(one) is Request for one in message.messages)
+        if batch is not None:
+            batch.elements.append(seen)
+        return Arrival(self, seen, deliver, self._begin(seen))
+
+    def _begin(self, seen: Observation) -> Context | None:
+        context: Context | None = None
+        for observer, came_in in self._came_in:
+            try:
+                given = came_in(seen) if context is None else context.run(came_in, seen)
+                if given is not None:
+                    context = given.copy()  # one that is entered already, or is given twice, could not be entered
+            except Exception:
+                self._failed(observer)
+        return context
+
+    def refused(
+        self,
+        message: Message,
+        place: Place,
+        caller: Caller,
+        answer: bytes | None,
+        refusal: Refusal | None,
+        raw: bytes = b"",
+    ) -> None:
+        """A message came in and went no further."""
+        self.came_in(message, place, caller, nothing, raw).over(answer, refusal)
+
+    def responded(self, message: Result | Failure, place: Place, caller: Caller, conversation: Any, raw: bytes) -> None:
+        """A response came; `conversation` knows the calls that went out, None where none can."""
+        pending = None if conversation is None else conversation.awaited(message.id)
+        if pending is None:
+            self.came_in(message, place, caller, nothing, raw).end("ignored")
+        elif pending.seen is not None:
+            pending.seen.answered(raw)
+
+    # -- the way out
+
+    def calling(self, place: FarPlace, method: str, batch: Observation | None = None) -> Departure:
+        """A call goes out."""
+        return self._out(place, "request", method, batch)
+
+    def notifying(self, place: FarPlace, method: str, batch: Observation | None = None) -> Departure:
+        """A notification goes out."""
+        return self._out(place, "notification", method, batch)
+
+    def batching(self, place: FarPlace) -> Departure:
+        """A batch begins that is to go out."""
+        return self._out(place, "batch", "", None)
+
+    def _out(self, place: FarPlace, kind: Kind, method: str, batch: Observation | None) -> Departure:
+        seen = Observation(
+            direction="out",
+            kind=kind,
+            service=self.name,
+            protocol=place.dialect.name,
+            caller=place.caller,
+            channel=place.number,
+            method=method,
+            batch=batch,
+        )
+        if batch is not None:
+            batch.elements.append(seen)
+        meta: dict[str, Any] = {}
+        headers: dict[str, str] = {}
+        for observer, outbound in self._outbound:
+            try:
+                added = outbound(seen)
+                if isinstance(added, Additions):
+                    meta.update(added.meta)
+                    headers.update(added.headers)
+            except Exception:
+                self._failed(observer)
+        return Departure(self, seen, meta if place.dialect.meta else {}, headers)
+
+    def told(self, place: FarPlace, method: str, raw: bytes, sent: bool) -> None:
+        """A notification that was text already went out, or was dropped."""
+        departure = self.notifying(place, method)
+        departure.goes(raw)
+        departure.end("notified" if sent else "dropped")
+
+    # -- telling
+
+    def start(self, seen: Observation) -> None:
+        """Tell that it starts."""
+        if seen.started is not None:
+            return
+        seen.started = monotonic()
+        for observer, started in self._started:
+            try:
+                started(seen)
+            except Exception:
+                self._failed(observer)
+
+    def end(self, seen: Observation, outcome: Outcome) -> None:
+        """Tell that it is over, once."""
+        if seen.outcome is not None:
+            return
+        seen.outcome = outcome
+        seen.ended = monotonic()
+        for observer, ended in self._ended:
+            try:
+                ended(seen)
+            except Exception:
+                self._failed(observer)
+
+    def _failed(self, observer: Observer) -> None:
+        if not any(one is observer for one in self._raised):
+            self._raised.append(observer)
+            log.exception("the observer %r raised; this is logged once", observer)
+
+
+class Arrival:
+    """What takes the answer to a message that came in, and tells the observers of it first."""
+
+    __slots__ = ("_alone", "context", "deliver", "refusal", "seen", "watch")
+
+    def __init__(self, watch: Watch, seen: Observation, deliver: Deliver, context: Context | None) -> None:
+        self.watch = watch
+        self.seen = seen
+        self.deliver = deliver
+        self.context = context
+        """What the handler runs in; None: as it is."""
+        self.refusal: Refusal | None = None
+        """Why it is not done, once that is known."""
+        self._alone = False
+
+    def __call__(self, answer: bytes | None, refusal: Refusal | None = None, /) -> None:
+        self.over(answer, refusal or self.refusal)
+        self.deliver(answer, refusal)
+
+    def start(self) -> None:
+        """Its handler runs now."""
+        self.watch.start(self.seen)
+
+    def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run its handler in place."""
+        self.watch.start(self.seen)
+        return work(*arguments) if self.context is None else self.context.run(work, *arguments)
+
+    def raised(self, error: BaseException) -> None:
+        """Its handler raised."""
+        self.seen.error = error
+
+    def over(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        """It is answered, or nothing is owed."""
+        seen = self.seen
+        if seen.outcome is not None or self._alone:
+            return
+        seen.answer = answer
+        if answer is not None:
+            seen.code = error_code(answer)
+        if refusal is not None:
+            seen.reason = seen.reason or refusal.reason
+            self.end(_REFUSALS.get(refusal.kind, "refused"))
+        elif seen.kind == "malformed":
+            self.end("refused")
+        elif answer is not None:
+            self.end("result" if seen.code is None else "error")
+        elif seen.kind == "request":
+            self.end("cancelled")
+        elif seen.error is not None:
+            seen.code = seen.error.code if isinstance(seen.error, RpcError) else INTERNAL_ERROR
+            self.end("error")
+        else:
+            self.end("notified")
+
+    def end(self, outcome: Outcome, reason: str = "") -> None:
+        """It is over in another way."""
+        seen = self.seen
+        seen.reason = seen.reason or reason
+        self.watch.end(seen, outcome)
+        if outcome == "lost" and seen.batch is not None:  # the others' answers have nowhere to go either
+            seen.batch.reason = seen.batch.reason or seen.reason
+            self.watch.end(seen.batch, outcome)
+
+    def work_alone(self) -> Arrival:
+        """For the work of a notification, which is not waited for: from now on this one only hands on."""
+        self._alone = True
+        return Arrival(self.watch, self.seen, nothing, self.context)
+
+
+class Departure:
+    """A message that goes out, as observers see it."""
+
+    __slots__ = ("_watch", "headers", "meta", "seen")
+
+    def __init__(self, watch: Watch, seen: Observation, meta: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        self._watch = watch
+        self.seen = seen
+        self.meta = meta
+        self.headers = headers
+
+    def __enter__(self) -> Departure:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self.failed(error)
+
+    def joined(self, params: Any) -> Any:
+        """The params with the members of `_meta` that observers add; those that are there stay."""
+        if not self.meta:
+            return params
+        if params is UNSET:
+            return {"_meta": self.meta}
+        if not isinstance(params, Raw | dict):
+            params = Raw(to_json(params))
+        if isinstance(params, Raw):
+            if bytes(params[:1] if isinstance(params, bytes) else memoryview(params)[:1]) != b"{":
+                return params
+            params = _raw_members(params)
+        given = params.get("_meta")
+        if isinstance(given, Raw):
+            given = msgspec.json.decode(given)
+        if given is not None and not isinstance(given, Mapping):
+            return params
+        return params | {"_meta": {**self.meta, **(given or {})}}
+
+    def encoded(self, encode: Callable[[str, Any, Any], bytes], params: Any, id: Any) -> bytes:
+        """Its text; what cannot be encoded has failed. Raises LocalError."""
+        self.seen.id = id
+        try:
+            return encode(self.seen.method, self.joined(params), id)
+        except BaseException as error:
+            self.failed(error)
+            raise
+
+    def with_headers(self, extra: Any) -> Any:
+        """What the caller gave for the channel, with the header fields that observers add."""
+        if not self.headers or not (extra is None or isinstance(extra, Mapping)):
+            return extra
+        return {**self.headers, **(extra or {})}
+
+    def goes(self, message: bytes) -> None:
+        """Its text is there, and is sent next."""
+        self.seen.message = message
+        self._watch.start(self.seen)
+
+    def answered(self, raw: bytes) -> None:
+        """An answer came; what becomes of it is told when it is known."""
+        self.seen.answer = raw
+
+    def end(self, outcome: Outcome, reason: str = "") -> None:
+        """It is over."""
+        self.seen.reason = self.seen.reason or reason
+        self._watch.end(self.seen, outcome)
+
+    def batch_goes(self, message: bytes) -> None:
+        """A batch is whole, and sent next."""
+        seen = self.seen
+        seen.methods = [one.method for one in seen.elements]
+        seen.calls = sum(one.kind == "request" for one in seen.elements)
+        self.goes(message)
+
+    def batch_over(self) -> None:
+        """A batch is over with the last of its calls."""
+        seen = self.seen
+        calls = [one for one in seen.elements if one.kind == "request"]
+        silent = next((one for one in calls if one.answer is None), None)
+        if not calls:
+            self.end("notified")
+        elif silent is not None:
+            seen.error = silent.error
+            self.end(silent.outcome or "lost", silent.reason)
+        else:
+            seen.answer = calls[0].answer
+            self.end("result")
+
+    def failed(self, error: BaseException) -> None:
+        """It is over: its caller is raised this."""
+        seen = self.seen
+        if seen.outcome is not None:
+            return
+        seen.error = error
+        seen.reason = f"{error}"
+        if isinstance(error, RpcError):
+            seen.code = error.code
+            self.end("error")
+        elif isinstance(error, CallTimeout):
+            self.end("timed_out")
+        elif isinstance(error, ChannelError):
+            self.end("lost")
+        elif isinstance(error, Exception):
+            self.end("failed")
+        else:
+            self.end("cancelled", "its caller gave up")
+
+
+def answers_only(message: Message) -> bool:
+    """Whether a message asks nothing: it belongs to the calls that it answers."""
+    if type(message) is Batch:
+        return all(isinstance(one, Result | Failure) for one in message.messages)
+    return isinstance(message, Result | Failure)
+
+
+def with_trace(trace: Hook | None, observers: Iterable[Observer]) -> tuple[Observer, ...]:
+    """The observers that options name."""
+    if trace is None:
+        return tuple(observers)
+    from .tracing import Trace  # noqa: PLC0415  (a trace that is not taken costs nothing)
+
+    return (Trace(trace), *observers)
+
+
+def nothing(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
+    """No answer is waited for."""
+
+
+_raw_members = msgspec.json.Decoder(dict[str, Raw]).decode
