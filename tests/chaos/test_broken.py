@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman import RpcError, connect
+from dragoman import Context, RpcError, Service, connect, serve
 from tests.brokers.engines import Engine
 
 from .ledger import read
@@ -51,6 +51,27 @@ async def test_a_worker_s_wire_goes_dead(wire: str, engine: Engine, tmp_path: Pa
         await settled(nest, load)
         found = tally(f"{wire}: a worker's dead wire", 2, time.monotonic() - start, load, read(nest.ledger))
     nothing_is_lost(found)
+
+
+@pytest.mark.parametrize("wire", KEEPING)
+async def test_a_dead_wire_costs_one_delivery(wire: str, engine: Engine) -> None:
+    """However long it is dead: what the broker sent into it reached no worker, and is not given up for that."""
+    api = Service("patient")
+
+    @api.method
+    async def times(ctx: Context) -> int:
+        "How often this request was delivered before."
+        return ctx.redelivered
+
+    path = WIRES[wire].path(WIRES[wire].brisk.replace("deliveries=4", "deliveries=2"))
+    async with proxy(engine) as way, serve(api, urls=[way.url + path]), connect(engine.url + path) as peer:
+        assert await peer.call("times", timeout=60) == 0
+        way.freeze()
+        call = asyncio.create_task(peer.call("times", timeout=60))
+        await asyncio.sleep(2 * DEAD_FOR)
+        way.cut()
+        way.thaw()
+        assert await call <= 1
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -6,7 +6,8 @@
 - A worker acknowledges after its answer was published to an inbox that has a subscriber; if it has none, the worker
   tries for the seconds of `MAILBOX`, because the caller may be reconnecting. While it works, it reports progress every
   third of `?wait=` seconds (10); the requests of a silent worker go to another, with one delivery more.
-- It asks for as many requests as it has slots for (`?prefetch=`), so none waits in a worker while another is idle.
+- It asks for as many requests as it has slots for (`?prefetch=`), so none waits in a worker while another is idle;
+  and anew before `?wait=` is over, so that a worker whose wire has gone dead costs a request one delivery and no more.
 - A server that starts again has forgotten its last deliveries (it writes them a little later than
   it makes them). So requests that were in the stream then count as redelivered, if a worker was connected at that time.
 - Rejected requests go to the subject `calculator.dead` of the stream `work-dead` (the newest 10,000).
@@ -55,9 +56,14 @@ MAILBOX = (0.1, 0.2, 0.3, *(0.4,) * 14)
 SOON, LATE = 0.25, 5.0
 """Seconds that an answer of JetStream's may take while it is young (what is not answered soon was not heard), and
 else."""
-EXPIRES = 30
-BEAT = 1
-"""Seconds for which a request for requests holds, and between two signs of life of it."""
+HOLDS = 5.0
+"""Seconds for which a request for requests holds, and half of `?wait=` at most: to a worker whose wire has gone dead the
+server gives a request once, and never again, for it asks for no more."""
+BEAT = 1.0
+"""Seconds between two signs of life of a request for requests, and a third of what it holds at most: the server wants
+less than a half."""
+SILENCE = 3.0
+"""Seconds without a sign of life after which the server has forgotten what it was asked for."""
 _NAME_TAKEN = 10058
 _FOR_NOW = (10008, 10009)
 """JetStream's errors that pass: a cluster that looks for its leader."""
@@ -270,6 +276,7 @@ class Puller:
         self._post, self._line = post, post._line
         self._take, self._prefetch = take, prefetch
         self._third = wait / 3
+        self._holds = min(HOLDS, wait / 2)
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{post._stream}.{post._consumer}"
         self._box = ""
         self._number = 0
@@ -429,7 +436,7 @@ class Puller:
             self._said = now
             for to in tuple(self._held):
                 await self._line.publish(to, b"+WPI")
-        if self._asked and now - self._heard > 3 * BEAT:  # the one who knew what we asked for is gone
+        if self._asked and now - self._heard > SILENCE:  # the one who knew what we asked for is gone
             self._asked, self._missing = 0, True
         if self._paused or now < self._hold:
             return
@@ -442,7 +449,8 @@ class Puller:
         room = self._prefetch - len(self._held) - self._asked
         if room > 0 and self._asked * 4 <= self._prefetch:
             self._number += 1
-            asked = {"batch": room, "expires": EXPIRES * _NANO, "idle_heartbeat": BEAT * _NANO}
+            expires, beat = round(self._holds * _NANO), round(min(BEAT, self._holds / 3) * _NANO)
+            asked = {"batch": room, "expires": expires, "idle_heartbeat": beat}
             self._asked += room
             self._heard = now
             await self._line.publish(self._next, msgspec.json.encode(asked), reply=f"{self._box}.{self._number}")
