@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
@@ -91,7 +92,7 @@ class MqttPost:
         self._group = query.get("group", GROUP)
         self._named = bool(query.get("client"))
         self.place = place_of(where, options, serving=serving)
-        self._mailboxes = Mailboxes(where, f"{self.topic}/reply/*", legal=MAILBOX)
+        self._mailboxes = Mailboxes(where, f"{self.topic}/reply/*", legal=re.compile(MAILBOX).fullmatch)
         self._shares_asked = "group" in query
         self._dead = f"{self.topic}/dead"
         self._fallen = f"{self.topic}/fallen/{self._group}"

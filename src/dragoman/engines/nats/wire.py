@@ -82,13 +82,18 @@ def subject_of(where: Url) -> str:
     return ".".join(part for part in (*before.split("/"), last) if part)
 
 
+def _is_subject(address: str) -> bool:
+    """Whether a printable text names one subject: it has no space and no wildcard."""
+    return bool(address) and " " not in address and "*" not in address and ">" not in address
+
+
 def post_at(where: Url, options: Options) -> BrokerAdapter:
     """The adapter for a URL, not open yet."""
     query = asked(where, *_KNOWN)
     group = query.get("group", GROUP)
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", group):
         raise LocalError(f"{where.shown}: ?group= is made of letters, digits, - and _")
-    mailboxes = Mailboxes(where, MAILBOX, legal=r"[^\s*>]+")
+    mailboxes = Mailboxes(where, MAILBOX, legal=_is_subject)
     subject, stream = subject_of(where), stream_of(where) if "stream" in query else None
     part = part_of(where, "wire", options.client_tls)  # last: what raises above would leave it without an owner
     plain = NatsPost(part, subject, group, options.limits.calls, mailboxes)

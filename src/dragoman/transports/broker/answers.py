@@ -4,9 +4,8 @@ They are in this process's memory, and in a store that workers share if one is g
 
 Rules:
 
-- An answer is kept under `bound_key`: the idempotency key together with the caller, the method and the params. So a key
-  that another caller uses, or that is used for another call, is a different key, and its caller does not learn that it
-  is in use.
+- An answer is kept under `bound_key`: the idempotency key together with the caller and the call. So a key that another
+  caller uses, or that is used for another call, is a different key, and its caller does not learn that it is in use.
 - The correlation id of its request is kept with it: for another correlation id (the caller sent the request again, with
   a key of its own) the answer gets the new request's id.
 - `limits.answers_kept` and `limits.answers_kept_size` bound what is kept here and what this worker has put in
@@ -18,8 +17,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -31,6 +31,10 @@ log = logging.getLogger("dragoman.wire")
 
 SECONDS = 600.0
 """How long an answer is kept: much longer than a broker takes to deliver again what was not settled."""
+
+
+SHORT = 300
+"""Characters up to which key, caller and call are kept as they are: a digest would cost more time than it saves memory."""
 
 
 class Answer(Struct, frozen=True, array_like=True):
@@ -64,16 +68,37 @@ _OURS = frozenset((KEY, DEADLINE, AGAIN, KIND, "traceparent", "tracestate", "bag
 """Headers that may differ between two deliveries of one call; all others may identify the caller."""
 
 
-def bound_key(key: str, letter: BrokerMessage) -> str:
-    """The name under which the answer to a request with this idempotency key is kept: a digest of the key, the caller
-    (its mailbox and its headers), the method and the params; of the whole body if it is not a single request."""
+BoundKey: TypeAlias = tuple[str, str, bytes] | str
+"""Key, caller and call; or, where they are long, or there is more to them, a digest of it all."""
+
+
+def bound_key(letter: BrokerMessage) -> BoundKey:
+    """The name under which the answer to a request with an idempotency key is kept: the key, the caller (its mailbox and its
+    headers) and the call.
+
+    Where the key is the call's correlation, which is the case unless the caller chose one, the call is the whole body:
+    what a broker delivers again, and a channel sends again, is the same bytes. Where the caller chose the key, it is the
+    method and the params, for the id is another one in each attempt; and the whole body where that is no single request.
+    """
+    headers, caller, body = letter.headers, letter.mailbox or letter.reply_to, letter.body
+    key = headers[KEY]
+    if key != letter.correlation:
+        return _digest(key, caller, headers, *_named(body))
+    if len(key) + len(caller) + len(body) > SHORT or not headers.keys() <= _OURS:
+        return _digest(key, caller, headers, body)
+    return key, caller, body
+
+
+def _named(body: bytes) -> tuple[bytes, ...]:
     try:
-        head = _head(letter.body)
-        call = bytes(head.method), bytes(head.params)
+        head = _head(body)
     except (msgspec.DecodeError, RecursionError):
-        call = letter.body, b""
-    headers = [pair for pair in letter.headers.items() if pair[0] not in _OURS]
-    parts = (key, letter.mailbox or letter.reply_to, sorted(headers) if headers else headers, *call)
+        return (body,)
+    return bytes(head.method), bytes(head.params)
+
+
+def _digest(key: str, caller: str, headers: Mapping[str, str], *call: bytes) -> str:
+    parts = (key, caller, sorted(pair for pair in headers.items() if pair[0] not in _OURS), *call)
     try:
         text = _encode(parts)
     except UnicodeEncodeError:  # half of a surrogate pair
@@ -81,23 +106,27 @@ def bound_key(key: str, letter: BrokerMessage) -> str:
     return blake2b(text, digest_size=20).hexdigest()
 
 
+def _stored_under(key: BoundKey) -> str:
+    return f"answer:{key if isinstance(key, str) else _digest(key[0], key[1], {}, key[2])}"
+
+
 class _Budget:
     """Names and sizes of the kept answers, the oldest first."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._sizes: OrderedDict[str, int] = OrderedDict()
+        self._sizes: OrderedDict[BoundKey, int] = OrderedDict()
         self._bytes = 0
 
     def fits(self, size: int) -> bool:
         """Whether an answer of this size can be kept at all."""
         return size <= self._limits.answers_kept_size and self._limits.answers_kept > 0
 
-    def add(self, key: str, size: int) -> list[str]:
+    def add(self, key: BoundKey, size: int) -> list[BoundKey]:
         """Add an answer; returns the names of those to drop."""
         self._bytes += size - self._sizes.pop(key, 0)
         self._sizes[key] = size
-        gone: list[str] = []
+        gone: list[BoundKey] = []
         while self._bytes > self._limits.answers_kept_size or len(self._sizes) > self._limits.answers_kept:
             name, size = self._sizes.popitem(last=False)
             self._bytes -= size
@@ -110,37 +139,37 @@ class AnswerCache:
 
     def __init__(self, limits: Limits, store: Any = None) -> None:
         self.store = store
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[BoundKey, Answer] = {}
         self._here = _Budget(limits)
         self._shared = _Budget(limits)
 
-    def keep(self, key: str, correlation: str, body: bytes) -> None:
+    def keep(self, key: BoundKey, correlation: str, body: bytes) -> None:
         """Keep an answer in this process."""
         if self._here.fits(len(body)):
             self._answers[key] = Answer(correlation, body, time.monotonic())
             for old in self._here.add(key, len(body)):
                 del self._answers[old]
 
-    def here(self, key: str) -> Answer | None:
+    def here(self, key: BoundKey) -> Answer | None:
         """The answer that this process has kept."""
         found = self._answers.get(key)
         return found if found is not None and time.monotonic() - found.at < SECONDS else None
 
-    async def share(self, key: str, correlation: str, body: bytes) -> None:
+    async def share(self, key: BoundKey, correlation: str, body: bytes) -> None:
         """Keep an answer for every worker. A failure of the store is logged; the answer is sent nevertheless."""
         if not self._shared.fits(len(body)):
             return
         try:
-            await self.store.put(f"answer:{key}", _encode(Answer(correlation, body)), ttl=SECONDS)
+            await self.store.put(_stored_under(key), _encode(Answer(correlation, body)), ttl=SECONDS)
             for old in self._shared.add(key, len(body)):
-                await self.store.delete(f"answer:{old}")
+                await self.store.delete(_stored_under(old))
         except ConnectionError as why:
             log.warning("an answer could not be stored for the other workers: %s", why)
 
-    async def shared(self, key: str) -> Answer | None:
+    async def shared(self, key: BoundKey) -> Answer | None:
         """The answer that any worker has kept."""
         try:
-            found = await self.store.get(f"answer:{key}")
+            found = await self.store.get(_stored_under(key))
             return None if found is None else _decode(found)
         except (ConnectionError, msgspec.DecodeError) as why:
             log.warning("the store of recent answers is of no use now: %s", why)

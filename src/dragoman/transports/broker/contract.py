@@ -30,6 +30,8 @@ from ...net.urls import Url
 REPLY_TO_LENGTH = 2_000
 """The longest reply address: a topic of 1,000 bytes with a client's name and a correlation id. Engines close the
 connection because of much longer addresses."""
+MAILBOXES_KNOWN = 1_000
+"""Addresses that a worker remembers to have accepted, so that it looks at a caller's mailbox once and not at each call."""
 DELIVERIES = 5
 """How often a request is delivered, to workers that all died, before it is dead-lettered."""
 
@@ -96,24 +98,36 @@ class Mailboxes:
     put a request on the queue chooses its reply address, and the worker publishes with its own permissions. Without
     this rule the caller could have an answer published to any address of the broker.
 
-    `legal`: the pattern of an address on this wire; it must be printable as well.
+    `legal`: whether an address, which is printable, is one on this wire.
     """
 
-    def __init__(self, where: Url, *usual: str, legal: str = ".+") -> None:
+    def __init__(self, where: Url, *usual: str, legal: Callable[[str], object] = bool) -> None:
         given = [one for one in where.query.get("reply_to", "").split(",") if one]
         if "reply_to" in where.query and not given:
             raise LocalError(f"{where.shown}: ?reply_to= is a pattern of addresses, such as answers.*")
         patterns = (re.escape(one).replace(r"\*", ".*") for one in (*usual, *given))
         self._matches = re.compile("|".join(patterns), re.DOTALL).fullmatch
-        self._legal = re.compile(legal).fullmatch
+        self._legal = legal
+        self._held: set[str] = set()
 
     def hold(self, address: str) -> bool:
-        """Whether answers may be sent to this address."""
+        """Whether answers may be sent to this address. If they may it is remembered, since a caller has one mailbox for many calls."""
+        if address in self._held:
+            return True
+        if not self.may_hold(address):
+            return False
+        if len(self._held) >= MAILBOXES_KNOWN:
+            self._held.clear()
+        self._held.add(address)
+        return True
+
+    def may_hold(self, address: str) -> bool:
+        """The same where every answer has an address of its own, so that there is nothing to remember."""
         return (
-            self._matches(address) is not None
-            and len(address) <= REPLY_TO_LENGTH
+            len(address) <= REPLY_TO_LENGTH
             and address.isprintable()
-            and self._legal(address) is not None
+            and self._matches(address) is not None
+            and bool(self._legal(address))
         )
 
 

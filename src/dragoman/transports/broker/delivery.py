@@ -14,6 +14,7 @@ from typing import Protocol
 from ...channel import Broken, Caller, Identity
 from ...jsonrpc.errors import Refusal
 from ...net.reconnect import BackgroundTasks
+from .answers import BoundKey
 from .contract import AGAIN, AHEAD, KEY, KIND, BrokerAdapter, BrokerMessage, Outcome
 
 log = logging.getLogger("dragoman.wire")
@@ -63,7 +64,7 @@ class Delivery:
         "request",
     )
 
-    def __init__(self, worker: Worker, letter: BrokerMessage, key: str, identity: Identity | None = None) -> None:
+    def __init__(self, worker: Worker, letter: BrokerMessage, key: BoundKey, identity: Identity | None = None) -> None:
         self.request = letter.body
         self.caller = Caller(
             scheme=worker.scheme,
@@ -78,7 +79,7 @@ class Delivery:
         self.gone: Callable[[], None] | None = None
         self.key = key
         """The `bound_key` of the request; "" if it has no idempotency key."""
-        self.name = key or f" {id(self)}"
+        self.name: BoundKey = key or f" {id(self)}"
         self.letter = letter
         self._worker = worker
         self._letters = [letter]

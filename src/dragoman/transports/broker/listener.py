@@ -36,7 +36,7 @@ from ...net.reconnect import BackgroundTasks, OutageLog, backoff
 from ...net.sockets import CannotListen, cannot_listen
 from ...net.urls import Url, number, printable
 from . import contract
-from .answers import AnswerCache, bound_key, fitting
+from .answers import AnswerCache, BoundKey, bound_key, fitting
 from .contract import AGAIN, BROADCAST, CANCEL, DEADLINE, DELIVERIES, KEY, KIND, BrokerAdapter, BrokerMessage, Outcome
 from .delivery import Broadcast, Delivery
 
@@ -87,7 +87,7 @@ class BrokerListener:
         """Requests that were rejected unread because of their reply address or their correlation id."""
         self._rejecting = OutageLog(self.url)
         self._recent = AnswerCache(options.limits, options.store)
-        self._running: dict[str, Delivery] = {}
+        self._running: dict[BoundKey, Delivery] = {}
         self._waiting: deque[Delivery] = deque()  # those of them for which there was no slot
         self._offering: asyncio.TimerHandle | None = None
         self._offers = backoff(*OFFERS)
@@ -181,7 +181,7 @@ class BrokerListener:
 
     def _taken(self, letter: BrokerMessage, identity: Identity | None) -> None:
         headers = letter.headers
-        key = bound_key(headers[KEY], letter) if KEY in headers else ""
+        key = bound_key(letter) if KEY in headers else ""
         if key and (running := self._running.get(key)) is not None:
             running.join(letter)
             return
