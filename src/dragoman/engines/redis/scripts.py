@@ -51,6 +51,24 @@ return {found[1], entries, counts}
 """Group, consumer, milliseconds, where to continue, how many. Returns where to continue next, the entries of workers
 that were silent for that long, and how often each was delivered before."""
 
+RECOVER = Script(
+    """
+local group, me, start, count = unpack(ARGV)
+local last, entries, counts = '', {}, {}
+for _, pending in ipairs(redis.call('XPENDING', KEYS[1], group, start, '+', count, me)) do
+  last = pending[1]
+  local entry = redis.call('XCLAIM', KEYS[1], group, me, 0, last, 'RETRYCOUNT', pending[4])[1]
+  if entry and entry[2] then
+    entries[#entries + 1] = entry
+    counts[#counts + 1] = pending[4]
+  end
+end
+return {last, entries, counts}
+"""
+)
+"""Group, consumer, the first id, how many. The last id that was looked at, what is pending for this consumer, and how
+often each was delivered. Their idle time begins anew: they must not go to another while the rest is fetched."""
+
 KEEP = Script(
     """
 local mine = {}

@@ -25,7 +25,7 @@ from ...net.reconnect import BackgroundTasks, OutageLog
 from ...transports.broker.contract import BrokerMessage, Outcome, Take
 from . import scripts
 from .connection import BrokerConnection, Denied, Place
-from .messages import head_of, letter_of
+from .messages import after, head_of, letter_of
 
 log = logging.getLogger("dragoman.wire")
 
@@ -147,12 +147,13 @@ class Worker:
     async def _recover(self) -> None:
         """Take the entries that were sent to us and lost with the connection: they are pending for us, and no other
         worker has them."""
-        async with self._claiming:
-            for id, _, _, times in await self._line.ask(
-                "XPENDING", self._stream, self._group, "-", "+", 10_000, self._me
-            ):
-                if id not in self._held and id not in self._unconfirmed:
-                    self._deliver(await self._line.ask("XRANGE", self._stream, id, id), [times])
+        cursor = "-"
+        while cursor:
+            async with self._claiming:
+                words = (self._group, self._me, cursor, AT_ONCE)
+                last, entries, counts = await scripts.RECOVER.run(self._line, [self._stream], *words)
+                self._deliver(entries, counts)
+            cursor = after(last) if last else ""
 
     async def _repair(self, why: Denied) -> None:
         """The stream was flushed or deleted, or the server refuses at the moment."""
