@@ -323,14 +323,7 @@ class BrokerConnection:
                     **self._identity.options,
                 )
                 self._identity.check(client)
-                for heard in self._heard:
-                    await heard.begin(client)
-                if not self.inbox:
-                    self.inbox = client.new_inbox() + "."
-                    heard = Subscriber(self, self.inbox + "*", "", self._answered)
-                    self._heard.append(heard)
-                    await heard.begin(client)
-                await client.flush()  # we are not back before the server knows what we subscribe to
+                await self._subscribe_all(client)
         except (OSError, errors.Error, TimeoutError, ValueError) as error:
             first.append(error)
         except BaseException:
@@ -344,6 +337,17 @@ class BrokerConnection:
             dict.fromkeys([*self._servers, *(f"nats://{one.hostname}:{one.port}" for one in client.servers)])
         )
         self._client, self._lost, self._up = client, lost, True
+
+    async def _subscribe_all(self, client: Client) -> None:
+        """On a new connection; returns when the server knows what we subscribe to."""
+        for heard in self._heard:
+            await heard.begin(client)
+        if not self.inbox:
+            self.inbox = client.new_inbox() + "."
+            heard = Subscriber(self, self.inbox + "*", "", self._answered)
+            self._heard.append(heard)
+            await heard.begin(client)
+        await client.flush()
 
     async def _live(self) -> None:
         """Stay connected."""
