@@ -29,6 +29,8 @@ import pytest
 from dragoman.transports.broker import memory as broker_memory
 from tests.skips import missing
 
+from .orphans import Watcher
+
 BOOT = 90.0
 """Seconds that a broker may take until it answers."""
 _GREETINGS: dict[str, tuple[bytes, bytes]] = {
@@ -49,6 +51,7 @@ class Engine:
         self._env = env
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: Watcher | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -104,6 +107,7 @@ class Engine:
                 cwd=self._folder,
                 start_new_session=True,
             )
+        self._watcher = Watcher(self._process.pid, self._folder)
         until = time.monotonic() + BOOT
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > until:
@@ -117,6 +121,8 @@ class Engine:
         process, self._process = self._process, None
         if process is None:
             return
+        assert self._watcher is not None
+        self._watcher.stop()
         for one in (how, signal.SIGKILL):
             try:
                 os.killpg(process.pid, one)

@@ -249,7 +249,7 @@ class NatsPost:
         await self.send(f"{self.subject}.{kind}", letter.body, "", headers_of(letter, **more))
 
     def answerable(self, letter: BrokerMessage) -> bool:
-        return self._mailboxes.hold(reply_address(letter.reply_to, letter.correlation))
+        return self._mailboxes.may_hold(reply_address(letter.reply_to, letter.correlation))
 
     async def answer(self, to: str, letter: BrokerMessage) -> None:
         """As `BrokerAdapter.answer`. At most once."""
