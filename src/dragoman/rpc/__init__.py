@@ -1,1 +1,1 @@
-"""Services and peers: named functions, the calls that come in and go out, on no wire in particular."""
+"""Services and peers: named functions, and calls in both directions, independent of the wire."""

@@ -2,9 +2,9 @@
 
 Rules:
 
-- All share it. It is started on first use, and anew in a forked child.
-- A blocking call on the loop's own thread would wait for itself: it is a LocalError.
-- What interrupts the waiting (Ctrl-C) cancels the work.
+- All users share it. The first use starts it, again in a forked child.
+- A blocking call on the loop's own thread would wait for itself, so it is a LocalError.
+- An interruption of the waiting thread (Ctrl-C) cancels the work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 B = TypeVar("B")
 
 AT_EXIT = 6.0
-"""Seconds in which what was left open may close when the interpreter ends: enough to end a child process by force."""
+"""Seconds for open objects to close when the interpreter ends: enough to kill a child process."""
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -44,7 +44,7 @@ os.register_at_fork(after_in_child=_renew)  # the lock may have been held by a t
 
 
 def loop() -> asyncio.AbstractEventLoop:
-    """The background loop, started on first use, and anew in a forked child."""
+    """The background loop; the first use starts it, again in a forked child."""
     global _loop, _pid
     with _lock:
         if _loop is None or _pid != os.getpid():
@@ -55,7 +55,7 @@ def loop() -> asyncio.AbstractEventLoop:
 
 
 def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine there and wait for its result. LocalError on the loop's own thread."""
+    """Run a coroutine there and wait for its result. Raises LocalError on the loop's own thread."""
     return _wait(work, loop())
 
 
@@ -73,8 +73,8 @@ def _wait(work: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractEven
 
 
 class _Work(Generic[T]):
-    """Something done on the loop for a thread that waits. `asyncio.run_coroutine_threadsafe` does the same with a
-    future and a condition more, at twice the price, and a blocking call is hardly more than this."""
+    """A piece of work on the loop for a waiting thread. `asyncio.run_coroutine_threadsafe` does the same with another
+    future and condition, at twice the price, and that is most of a blocking call."""
 
     __slots__ = ("_loop", "_over", "_task", "_work")
 
@@ -113,22 +113,22 @@ class _Work(Generic[T]):
 
 
 def _soon(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
-    """Do something on the loop, if there still is one."""
+    """Call something on the loop, if it is still open."""
     try:
         loop.call_soon_threadsafe(what)
-    except RuntimeError:  # the loop is closed: so is everything on it
+    except RuntimeError:  # the loop is closed, with everything on it
         pass
 
 
 class Portal:
-    """By which threads use an object that lives on the background loop, such as a peer.
+    """Lets threads use an object that lives on the background loop, such as a peer.
 
-    It belongs to the process that made it. The object is closed when the portal is collected, and at the latest when
-    the interpreter ends.
+    It belongs to the process that made it. The object is closed when the portal is garbage-collected, at the latest
+    when the interpreter ends.
     """
 
     def __init__(self, what: str, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """`what`: the object in one word, for errors. `close`: closes it at once."""
+        """`what`: the name of the object for errors. `close`: closes it at once."""
         self._loop = loop()
         self._pid = os.getpid()
         self._what = what
@@ -164,13 +164,13 @@ class Portal:
         return found[0]
 
     def soon(self, what: Callable[[], object]) -> None:
-        """Do something on the loop, and wait for nothing. Nothing is done in a forked child, or where the loop is
+        """Call something on the loop without waiting. No effect in a forked child, or where the loop is
         closed."""
         if self.ours:
             _soon(self._loop, what)
 
     def close(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Close the object by `work`. In a forked child nothing is done."""
+        """Close the object by `work`. No effect in a forked child."""
         if self.ours:
             self.run(work)
             self._left.detach()
@@ -182,7 +182,7 @@ _closings: set[asyncio.Task[object]] = set()
 
 
 def _close_later(loop: asyncio.AbstractEventLoop, pid: int, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
-    """An object was collected: close it, from whichever thread that happens in, and wait for nothing."""
+    """An object was garbage-collected, in any thread: close it without waiting."""
 
     def begin() -> None:
         closing = loop.create_task(close())
@@ -194,7 +194,7 @@ def _close_later(loop: asyncio.AbstractEventLoop, pid: int, close: Callable[[], 
 
 
 def _close_all() -> None:
-    """The interpreter ends: close what was left open, within `AT_EXIT` seconds."""
+    """The interpreter ends: close open objects, within `AT_EXIT` seconds."""
     mine = [each for each in list(_left_open) if each.ours]
     if not mine:
         return

@@ -1,7 +1,7 @@
-"""An `InboundCall` is one call in flight that takes time: a task, or a worker thread.
+"""An `InboundCall` is one call in flight that takes time: it runs as a task, or in a worker thread.
 
-It delivers exactly one answer; when time is up or the caller cancels, the error is delivered at once
-and what the handler brings afterwards is dropped, while its place stays taken until the work has
+It delivers exactly one answer. When time is up or the caller cancels, the error is delivered at once
+and the handler's later result is dropped, while the slot of the call stays taken until the work has
 really ended.
 """
 
@@ -31,20 +31,20 @@ from .thread_pool import ThreadPool
 
 
 class Place(Protocol):
-    """One of the places of a method that has a concurrency of its own."""
+    """One slot of a method that has a concurrency of its own."""
 
     free: int
     queue: deque[asyncio.Future[None]]
 
     def take(self) -> None:
-        """Take one; there is one free."""
+        """Take it; it is free."""
 
     def leave(self) -> None:
-        """Give it back, to the next that waits."""
+        """Release it to the next waiting call."""
 
 
 class CallRunner(Protocol):
-    """What a call needs of the runner it runs in."""
+    """The part of a runner that a call uses."""
 
     runs: set[InboundCall]
     loop: asyncio.AbstractEventLoop
@@ -52,14 +52,14 @@ class CallRunner(Protocol):
 
     @property
     def service(self) -> MethodTable:
-        """Whose methods it runs."""
+        """The service whose methods it runs."""
 
     @property
     def pool(self) -> ThreadPool:
         """The worker threads."""
 
     def places(self, method: Method) -> Place:
-        """The places of a method that has a concurrency of its own."""
+        """The slots of a method that has a concurrency of its own."""
 
 
 class CallAcceptor(Acceptor, Protocol):
@@ -69,13 +69,13 @@ class CallAcceptor(Acceptor, Protocol):
         """The call has its answer, which is delivered next."""
 
     def release(self, call: InboundCall) -> None:
-        """The call's work has ended, or need not be counted: its place is free."""
+        """The call's work has ended, or is not counted: its slot is free."""
 
 
 logger = logging.getLogger("dragoman")
 
 STEPS = 1_000
-"""Progress of one call on its way from its thread to the loop; what is beyond that is dropped."""
+"""Progress values of one call on their way from its thread to the loop; further ones are dropped."""
 
 if sys.version_info >= (3, 12):  # a task that starts at once, so that a handler that never waits costs no scheduling
     _task: Callable[..., asyncio.Task[None]] = partial(asyncio.Task, eager_start=True)
@@ -131,9 +131,9 @@ class InboundCall:
         self.origin = origin
         self.peer = origin.peer
         self.key = key
-        """Of its id, where a conversation keeps it; None for a notification."""
+        """The key of its id in the conversation; None for a notification."""
         self.after = 0 if self.peer is None else self.peer.conversation.last_id
-        """The last call that had gone out to the caller when this one came in."""
+        """The id of the last call to the caller when this one came in."""
         self.deliver = deliver
         self.seen = deliver if type(deliver) is Arrival else None
         """What tells observers; None where there are none."""
@@ -142,14 +142,14 @@ class InboundCall:
         self._begun = False
         self._told = False
         self._over = False  # the coroutine has ended; its threads may go on
-        self._pool: ThreadPool | None = None  # of its threads
-        self._threads = 0  # those that were given up on and have not returned
+        self._pool: ThreadPool | None = None  # the pool of its threads
+        self._threads = 0  # abandoned threads that have not returned
         self._asking = 0
-        self._left: float | None = None  # of its time, when it began to ask
-        self._questions: set[asyncio.Task[Any]] | None = None  # that threads wait for
-        self._steps = 0  # of its progress, on their way from a thread to the loop
-        self._place: Place | None = None  # of its method, taken
-        self._freed = False  # its place among the calls in flight was given back
+        self._left: float | None = None  # time left when it began to ask
+        self._questions: set[asyncio.Task[Any]] | None = None  # questions that threads wait for
+        self._steps = 0  # progress values on their way from a thread to the loop
+        self._place: Place | None = None  # the slot of its method
+        self._freed = False  # its slot among the calls in flight was released
 
     @property
     def reply_stream(self) -> Callable[[bytes], bool] | None:
@@ -163,7 +163,7 @@ class InboundCall:
     # -- its life
 
     def start(self) -> None:
-        """Begin; a place has been taken for it already. Raises nothing: a fault of ours is the call's answer."""
+        """Start; its slot is already taken. Raises nothing: a fault of ours becomes the call's answer."""
         runner, method = self.runner, self.method
         work: Coroutine[Any, Any, None] | None = None
         try:
@@ -188,7 +188,7 @@ class InboundCall:
             self._close(runner.service.answers.failed(self.message, error))
 
     def _uncount(self) -> None:
-        """Give the place of a long-lived call back at once."""
+        """Release the slot of a long-lived call at once."""
         self._freed = True
         self.acceptor.release(self)
 
@@ -205,7 +205,7 @@ class InboundCall:
             value = await begin(method, message, self)
             answer = self.runner.service.dispatcher.written(method.binding, message, value)
         except asyncio.CancelledError:
-            if not self._told:  # it was not we who cancelled: the handler did, or the loop is ending
+            if not self._told:  # not cancelled by us: by the handler, or by the end of the loop
                 answer = self.runner.service.answers.failed(self.message, LocalError("the handler was cancelled"))
         except (KeyboardInterrupt, GeneratorExit) as error:
             if isinstance(error, KeyboardInterrupt) or not self._stepped():  # the end of the program, or of the loop
@@ -220,7 +220,7 @@ class InboundCall:
             self._close(answer)
 
     def _stepped(self) -> bool:
-        """Whether the loop runs this coroutine now, and it is not being closed."""
+        """Whether the loop runs this coroutine now, and is not closing it."""
         try:
             current = asyncio.current_task()
         except RuntimeError:
@@ -228,7 +228,7 @@ class InboundCall:
         return current is not None and self._task in (None, current)
 
     def _close(self, answer: bytes | None) -> None:
-        """The coroutine has ended. Its place is given back whatever the wire makes of the answer."""
+        """The coroutine has ended. Its slot is released even if the wire fails to take the answer."""
         try:
             self._tell(answer)
             self.runner.clock.drop(self)
@@ -301,7 +301,7 @@ class InboundCall:
 
     @property
     def is_here(self) -> bool:
-        """Whether the code that asks runs inside this very call."""
+        """Whether the running code is inside this call."""
         if self._task is None:  # an eager task is not known before its first step is over
             return self._begun and not self._over
         return self._task is asyncio.current_task()
@@ -309,7 +309,7 @@ class InboundCall:
     # -- its ends from outside
 
     def end(self, refusal: Refusal | None) -> None:
-        """Deliver the refusal (None: no answer at all) now and stop the work as far as it can be stopped."""
+        """Deliver the refusal (None: no answer) now and stop the work as far as possible."""
         self.cancelled = True
         self.runner.clock.drop(self)
         self._tell(None if refusal is None else self.refused(refusal))
@@ -363,7 +363,7 @@ class InboundCall:
         return not self._told and speak(self.origin, raw, method, self.runner.service.watch)
 
     def _hand_over(self, say: Callable[..., bool], *words: Any) -> bool:
-        """From a thread to the loop; False when too much is on its way already."""
+        """Pass a message from a thread to the loop; False when too many are on their way."""
         if self._steps >= STEPS:
             return False
         self._steps += 1
@@ -406,7 +406,7 @@ class InboundCall:
                 one.cancel()
 
     def _awaited(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """The result of a coroutine, for a thread; when the call ends meanwhile, so does the waiting."""
+        """The result of a coroutine, for a thread; if the call ends meanwhile, so does the waiting."""
         asked = self._question(work)
         try:
             question = asyncio.run_coroutine_threadsafe(asked, self.loop)

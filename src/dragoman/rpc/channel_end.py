@@ -1,7 +1,7 @@
-"""One end of a channel, as far as it is called: what comes in is taken on, answered, or handed to our own calls.
+"""The receiving side of a peer: incoming messages are run, answered, or passed to our own calls.
 
 It never waits for a handler or for a write. Answers are never dropped; progress is, when the far end reads too slowly.
-What is in flight, and when the end may close, the `Conversation` decides.
+The `Conversation` decides which calls are in flight, and when the channel may close.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .runner import Runner
 logger = logging.getLogger("dragoman")
 
 UNREAD = 10_000
-"""Answers a far end may be sent while it reads none, before its channel is broken."""
+"""Answers that a far end may be sent while it reads none; then its channel is broken."""
 
 
 class ChannelEnd:
@@ -49,21 +49,21 @@ class ChannelEnd:
         self.limits = limits
         self.lenient = lenient
         self.dialect = dialect
-        """What the far end calls refusals, cancels and progress."""
+        """The far end's conventions for refusals, cancels and progress."""
         self.conversation: Conversation[InboundCall, OutboundCall] = Conversation(limits)
         self.channel: Channel | None = None
         self.number = 0
         """Of its channel, for observers."""
         self.origin = Origin(Caller(), self)
-        """Of what comes in on the channel."""
+        """The origin of messages on the channel."""
         self.listeners: WeakSet[Notifications] | tuple[()] = ()
-        """Who gets the far end's notifications."""
+        """The iterators that get the far end's notifications."""
         self.dropped = 0
         """Progress notifications that were not sent because the far end reads too slowly."""
         self.mute = False
-        """Nothing that came in is answered: for a protocol where this end only asks."""
+        """No incoming message is answered: for a protocol in which this end only sends requests."""
         self.alone = False
-        """No other peer uses this one's runner: it goes with the peer."""
+        """No other peer uses this one's runner, which is released with the peer."""
         self._errors = ErrorRegistry(errors) if errors else UNDECLARED
         self._idle: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[Any]] | None = None
@@ -82,14 +82,14 @@ class ChannelEnd:
         return self.runner.service.watch
 
     def idle(self) -> asyncio.Future[None]:
-        """Done once nothing is owed and nothing runs."""
+        """Done when no answer is owed and no call runs."""
         if self._idle is None or self._idle.done():
             self._idle = self.loop.create_future()
         self._settled()
         return self._idle
 
     def later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a coroutine beside the channel; `close` waits for it."""
+        """Run a coroutine as a task; `close` waits for it."""
         if self._tasks is None:
             self._tasks = set()
         task = self.loop.create_task(work)
@@ -98,7 +98,7 @@ class ChannelEnd:
         return task
 
     def open(self, channel: Channel) -> None:
-        """Take what this channel delivers."""
+        """Receive from this channel."""
         self.channel = channel
         self.number = next(numbers)
         self.origin = Origin(channel.caller, self)
@@ -108,7 +108,7 @@ class ChannelEnd:
     # -- the channel's Receiver
 
     def received(self, raw: bytes) -> None:
-        """One whole message. Raises nothing: a fault of ours is the answer to what it asks."""
+        """A complete message has come. Raises nothing: a fault of ours becomes the answer."""
         service = self.runner.service
         try:
             owed, channel = self.conversation, self.channel
@@ -144,12 +144,12 @@ class ChannelEnd:
         self.runner.service.dispatcher.dispatch(message, self, origin, deliver, raw, batch)
 
     def resumed(self) -> None:
-        """The wire takes more: start what waits."""
+        """The wire takes more: start waiting calls."""
         self._unread = 0
         self._pump()
 
     def finished(self) -> None:
-        """The far end sends nothing more: no call of ours gets an answer, but we still owe."""
+        """The far end sends nothing more: our calls get no answer, but we still owe answers."""
         self.conversation.half_closed = True
         for pending in self.conversation.abandon():
             pending.fail(Ended("the far end closed its sending side before it answered"))
@@ -173,7 +173,7 @@ class ChannelEnd:
     # -- what is no message
 
     def _unreadable(self, malformed: Malformed, raw: bytes) -> None:
-        """What is no message came. Two peers that answer each other's errors with errors would do it for ever."""
+        """A malformed message has come. Two peers that answer each other's errors with errors would do so for ever."""
         channel = self.channel
         if nameless(malformed.id):
             self._strays += 1
@@ -203,14 +203,14 @@ class ChannelEnd:
         self.answer(answer)
 
     def spoilt(self, malformed: Malformed) -> bool:
-        """Fail the call of ours that this would have answered, could it be read; False where it shows none."""
+        """Fail the outgoing call that an unreadable response was for; False if it shows none."""
         pending = self.conversation.resolve(malformed.spoils)
         if pending is not None:
             pending.fail(BadAnswer(malformed.reason))
         return pending is not None
 
     def malformed(self, malformed: Malformed) -> bool:
-        """What is no message came. True when it is dealt with; else it is answered."""
+        """A malformed message has come. True when it is handled; False if it must be answered."""
         if self.spoilt(malformed):
             return True
         if malformed.answerable:
@@ -237,7 +237,7 @@ class ChannelEnd:
         return self.conversation.takes_inline(UNSET if type(message) is Notification else message.id)
 
     def start(self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver) -> None:
-        """Take on a call, or say why not."""
+        """Start a call, queue it, or refuse it."""
         channel, gate = self.channel, self.runner.gate
         id, told = None, type(message) is Notification
         if not told:
@@ -282,7 +282,7 @@ class ChannelEnd:
         return Refusal("busy", text, data)
 
     def heard(self, message: Notification) -> bool:
-        """A notification came. True when it is the protocol's own (a cancel, progress): no method gets it."""
+        """A notification has come. True if it belongs to the protocol (a cancel, progress) and goes to no method."""
         dialect, conversation = self.dialect, self.conversation
         if message.method == dialect.cancel and (run := conversation.cancelled(message, dialect)) is not None:
             if logger.isEnabledFor(logging.DEBUG):
@@ -304,7 +304,7 @@ class ChannelEnd:
             self.conversation.settle(call.key, call)
 
     def release(self, call: InboundCall) -> None:
-        """A call's work has ended, or need not be counted: its place is free."""
+        """A call's work has ended, or is not counted: its slot is free."""
         self.runner.gate.leave()
         conversation = self.conversation
         conversation.release()
@@ -314,7 +314,7 @@ class ChannelEnd:
             self._settled()
 
     def _pump(self) -> None:
-        """Start waiting calls while there are places and the wire takes their answers."""
+        """Start waiting calls while there are slots and the wire takes their answers."""
         if self._pumping:
             return
         self._pumping = True
@@ -324,14 +324,14 @@ class ChannelEnd:
         self._pumping = False
 
     def _settled(self) -> None:
-        """Something that was owed is not any more, or has ended."""
+        """An answer was settled, or work has ended."""
         if self._idle is not None and not self._idle.done() and self.conversation.idle:
             self._idle.set_result(None)
         if self.channel is not None and self.conversation.leaves():
             self.later(self.channel.close())
 
     def turn_away(self, refusal: Refusal) -> None:
-        """Answer what is owed with a refusal: what waits is never started, what runs is stopped."""
+        """Refuse all calls that are owed an answer: waiting ones are never started, running ones are stopped."""
         conversation = self.conversation
         for run in (*conversation.waiting, *conversation.inbound.values()):
             self._end(run, refusal)
@@ -343,14 +343,14 @@ class ChannelEnd:
         run.end(refusal)
 
     def batched(self, origin: Origin) -> Origin:
-        """The origin of the elements of a batch: taken on with it."""
+        """The origin of the elements of a batch, which were accepted with it."""
         taken = not (self.conversation.draining or self.runner.gate.draining)
         return Origin(origin.caller, self, origin.reply_stream, taken)
 
     # -- answers to our calls
 
     def responded(self, message: Result | Failure) -> None:
-        """An answer came. Whatever it makes ours raise ends its call."""
+        """A response has come. An exception that it causes ends its call."""
         pending = self.conversation.resolve(message.id)
         try:
             if type(message) is Result:
@@ -372,7 +372,7 @@ class ChannelEnd:
             pending.fail(error)
 
     def _fail_only(self, error: Exception) -> None:
-        """An answer whose id could not be read belongs to the one call, or the one batch, that is out."""
+        """A response without a readable id belongs to the one call, or the one batch, that is in flight."""
         found = self.conversation.resolve_only()
         for pending in found:
             pending.fail(error)
@@ -387,7 +387,7 @@ class ChannelEnd:
         return self.channel.caller.remote if self.channel is not None else "a lost channel"
 
     def answer(self, answer: bytes | None, refusal: Refusal | None = None, /, *, count: int = 1) -> None:
-        """Send an answer, when there is one and a far end to send it to; `count`: how many of a batch it holds."""
+        """Send an answer, if there is one and a far end; `count`: the number of a batch's answers in it."""
         channel = self.channel
         if answer is None or channel is None or self.mute or not channel.duplex:  # there the far end only answers
             return
@@ -402,14 +402,14 @@ class ChannelEnd:
             logger.debug("an answer could not be sent: %s is over", self._remote)
 
     def deliver_batch(self, origin: Origin, answer: bytes | None, count: int, deliver: Deliver) -> None:
-        """Deliver the answers to a batch, so many in one text."""
+        """Deliver the answers to a batch, `count` in one text."""
         if answer is not None and origin.reply_stream is None:
             self.answer(answer, count=count)
         else:
             deliver(answer)
 
     def tell_progress(self, id: Any, value: Any) -> bool:
-        """Tell the far end how far its call is; dropped, and counted, while it reads too slowly."""
+        """Report the progress of a call to the far end; dropped, and counted, while it reads too slowly."""
         dialect = self.dialect
         if dialect.progress is None or dialect.progress_value is None:
             return False

@@ -19,7 +19,7 @@ class Timed(Protocol):
     """Something with a deadline."""
 
     def expired(self) -> None:
-        """The deadline has passed (and is forgotten; set it again to go on)."""
+        """The deadline has passed (and is removed; set it again to go on)."""
 
 
 class Clock:
@@ -34,7 +34,7 @@ class Clock:
         self._at = 0.0
 
     def set(self, item: Timed, seconds: float) -> None:
-        """`item.expired()` is called once, `seconds` from now, unless it is dropped or set again."""
+        """`item.expired()` is called once, in `seconds`, unless it is dropped or set again."""
         due = self._loop.time() + seconds
         self._due[item] = due
         if self._timer is None or due < self._at:
@@ -46,11 +46,11 @@ class Clock:
         return None if due is None else due - self._loop.time()
 
     def drop(self, item: Timed) -> None:
-        """Forget the deadline, if there is one."""
+        """Remove the deadline, if there is one."""
         self._due.pop(item, None)
 
     def close(self) -> None:
-        """Forget every deadline and stop the timer."""
+        """Remove every deadline and stop the timer."""
         self._due.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -73,5 +73,5 @@ class Clock:
         for item in late:
             try:
                 item.expired()
-            except Exception:  # the other deadlines that are due with it are kept
+            except Exception:  # the other expired deadlines must still be handled
                 logger.exception("the end of a deadline failed")

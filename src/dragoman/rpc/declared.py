@@ -1,5 +1,5 @@
-"""Errors by what their classes declare: from one that the far end answered with to the exception that its caller gets,
-and from one that was raised here to the `data` that leaves."""
+"""Declared errors: turns an error of the far end into the exception class declared for it, and checks the `data` of a
+raised error against its class."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .binding.results import result_decoder, to_json
 
 
 class ErrorRegistry:
-    """The errors that a caller knows by class: they are raised as that, their `data` decoded as it is annotated.
+    """The error classes that a caller knows: errors are raised as these, their `data` decoded as annotated.
 
-    LocalError for an annotation that is no type, or one that no JSON can be decoded to.
+    Raises LocalError for an annotation that is not a type, or to which JSON cannot be decoded.
     """
 
     def __init__(self, errors: Sequence[type[RpcError]] = ()) -> None:
@@ -29,7 +29,7 @@ class ErrorRegistry:
         self._data = {error.code: _data_decoder(error) for error in errors}
 
     def raised_by(self, message: Failure) -> Exception:
-        """The exception for a failure; data that is not as declared is taken as it is."""
+        """The exception for a failure; data that does not fit the declaration is kept as it is."""
         error = message.error
         data = error.data
         if isinstance(data, Raw):
@@ -54,10 +54,10 @@ UNDECLARED = ErrorRegistry()
 
 
 def leaving(error: RpcError) -> Any:
-    """What of an error's `data` leaves: what its class declares, as with results (`binding.projection`), as JSON text
-    where it declares classes with fields.
+    """The part of an error's `data` that may be sent: what its class declares, as for results (`binding.projection`),
+    as JSON text if it declares classes with fields.
 
-    LocalError for data of a class that has nothing to do with the declared one, and for what JSON cannot say.
+    Raises LocalError for data of an unrelated class, and for a value that JSON cannot hold.
     """
     data = error.data
     if data is UNSET or type(error) is RpcError:
@@ -71,7 +71,7 @@ def leaving(error: RpcError) -> Any:
 def _leaving(kind: Any) -> Leave | None:
     try:
         return projection(result_tree(_declared(kind), f"{kind.__name__}.data"))
-    except LocalError:  # what cannot be resolved declares nothing: the OpenRPC document shows no data either
+    except LocalError:  # an unresolvable annotation declares nothing; the OpenRPC document shows no data either
         return None
 
 

@@ -1,13 +1,13 @@
-"""The one way in: whatever asks, from a channel, an exchange, a batch or `answer(bytes)`, is dispatched here.
+"""Dispatches every message, from a channel, an exchange, a batch or `answer(bytes)`.
 
-A `Dispatcher` finds the method of a message, runs it in place where it never waits, and else hands it to its acceptor,
-which knows what may run and where. Rules:
+A `Dispatcher` finds the method of a message. It runs a method that never waits in place, and passes any other call to
+the acceptor, which knows what may run and where. Rules:
 
-- It waits for nothing and imports no asyncio: acceptors with a loop make tasks and threads of calls, that without one
-  runs them where it stands.
-- An `Origin` is where a message came from: its caller, where what is sent ahead of its answer goes, which peer can be
-  called back, if any. An `Acceptor` takes calls on, or refuses them: a peer, an exchange, or `answer` itself.
-- Each request is answered by exactly one `deliver`; `deliver(None)` says that nothing is owed.
+- It waits for nothing and imports no asyncio: acceptors with a loop run calls as tasks and in threads, the one without
+  a loop runs them in the calling thread.
+- An `Origin` is where a message came from: its caller, the stream for messages ahead of its answer, and the peer that
+  can be called back, if any. An `Acceptor` starts calls, or refuses them: a peer, an exchange, or `answer` itself.
+- Each request is answered by exactly one `deliver`; `deliver(None)` means that no answer is owed.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from .observing import Arrival, Deliver, Watch, answers_only
 from .responses import Answers
 
 Speak: TypeAlias = Callable[[bytes], bool]
-"""Sends one whole message ahead of an answer; False when it was dropped."""
+"""Sends one message ahead of an answer; False when it was dropped."""
 
 
 class Origin:
     """Where a message came from.
 
-    `peer`: the `Peer` to call back; None where the wire carries no calls back. `reply_stream` takes what is sent ahead of
-    the answer, where that is not simply the peer's channel. `taken`: it is part of a batch that was taken on before
-    draining began.
+    `peer`: the `Peer` to call back; None if the wire carries no calls back. `reply_stream` takes messages ahead of the
+    answer, if these do not simply go to the peer's channel. `taken`: the message is part of a batch that was accepted
+    before draining began.
     """
 
     __slots__ = ("caller", "peer", "reply_stream", "taken")
@@ -56,11 +56,11 @@ class Origin:
 
 
 class Acceptor(Protocol):
-    """Takes calls on, or refuses them: a peer, an exchange, or `answer` itself."""
+    """Starts calls, or refuses them: a peer, an exchange, or `answer` itself."""
 
     @property
     def dialect(self) -> Dialect:
-        """What its far end calls refusals, cancels and progress."""
+        """The far end's conventions for refusals, cancels and progress."""
 
     @property
     def number(self) -> int:
@@ -68,46 +68,46 @@ class Acceptor(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """What bounds a batch from there."""
+        """The limits for a batch."""
 
     def heard(self, message: Notification) -> bool:
-        """A notification came. True when it is the protocol's own (a cancel, progress): no method gets it."""
+        """A notification has come. True if it belongs to the protocol (a cancel, progress) and goes to no method."""
 
     def takes_inline(self, message: Request | Notification) -> bool:
         """Whether a method that never waits may run now, in place."""
 
     def start(self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver) -> None:
-        """Take on a call that takes time: run it, have it wait, or refuse it."""
+        """Take a call that takes time: run it, queue it, or refuse it."""
 
     def responded(self, message: Result | Failure) -> None:
         """A response came."""
 
     def malformed(self, message: Malformed) -> bool:
-        """What is no message came. True when it is dealt with; else it is answered."""
+        """A malformed message has come. True when it is handled; False if it must be answered."""
 
     def batched(self, origin: Origin) -> Origin:
-        """The origin of the elements of a batch that is taken on."""
+        """The origin of the elements of an accepted batch."""
 
     def deliver_batch(self, origin: Origin, answer: bytes | None, count: int, deliver: Deliver) -> None:
-        """Deliver the answers to a batch, so many in one text."""
+        """Deliver the answers to a batch, `count` in one text."""
 
 
 Router: TypeAlias = Callable[[Request | Notification, Caller, Any], tuple[Method | None, Request | Notification]]
-"""Finds the method for a message, given who sent it and the `Peer` it came in on (None: an exchange), and may
-replace the message by one whose params are made ready. Raises RpcError to turn the message away."""
+"""Finds the method for a message, given its caller and the `Peer` it came in on (None: an exchange); may replace the
+message by one with prepared params. Raises RpcError to refuse the message."""
 
 
 class MethodTable(Protocol):
-    """What a dispatcher looks methods up in: a service."""
+    """The table in which a dispatcher finds methods: a service."""
 
     limits: Limits
     lenient: Leniency
     answers: Answers
     dispatcher: Dispatcher
     quick: dict[Any, Handler]
-    """What is run in place by each acceptor, by name: it neither waits nor asks for a context."""
+    """Methods that every acceptor runs in place, by name: they neither wait nor take a context."""
     modest: int
-    """An answer of at most so many bytes is within every limit."""
+    """An answer of at most this many bytes is within every limit."""
     route: Router
     watch: Watch | None
     """Its observers, where it has some."""
@@ -157,7 +157,7 @@ class Dispatcher:
         table = self.table
         try:
             method, message = table.route(message, origin.caller, origin.peer)
-        except Exception as error:  # turned away, or a fault of the router's own
+        except Exception as error:  # refused, or a fault of the router
             why = Refusal("unfit", error.message) if isinstance(error, RpcError) else None
             if type(deliver) is Arrival:
                 deliver.raised(error)
@@ -215,7 +215,7 @@ class Dispatcher:
         ).step()
 
     def _quick(self, asked: list[Single], acceptor: Acceptor) -> list[tuple[Handler, Request | Wire]]:
-        """The calls of a batch with what runs them, where each of them runs in place; else none."""
+        """The calls of a batch with their methods, if all run in place; otherwise none."""
         quick = self.table.quick
         together: list[tuple[Handler, Request | Wire]] = []
         for message in asked if quick else ():
@@ -229,9 +229,9 @@ class Dispatcher:
     # -- running
 
     def run_together(self, calls: Sequence[tuple[Handler, Request | Wire]]) -> bytes:
-        """Run in place a batch of calls of JSON-RPC 2.0, none of which waits: their answers in one text.
+        """Run a batch of JSON-RPC 2.0 calls in place, none of which waits; returns their answers in one text.
 
-        Results are written `batch_concurrency` at once, which is quicker than one by one, and bounds what is held.
+        Results are encoded `batch_concurrency` at a time, which is faster than one by one, and bounds what is held.
         """
         table = self.table
         allowed, width = table.limits.response_size, table.limits.batch_concurrency
@@ -249,12 +249,12 @@ class Dispatcher:
                     values.append(Raw(self._not_run(call, error)))
             text = self._together(part, values)
             size += len(text) + 1
-            if size <= allowed:  # what cannot be sent is not kept
+            if size <= allowed:  # answers that cannot be sent are not kept
                 found.append(text)
         return table.answers.batch(found, size)
 
     def _together(self, calls: Sequence[tuple[Handler, Request | Wire]], values: list[Answer | Raw]) -> bytes:
-        """Answers as elements of an array; each that is above a limit, or is no JSON, is its own error."""
+        """Answers as elements of an array; one that is above a limit, or not JSON, becomes its own error."""
         limits, answers = self.table.limits, self.table.answers
         try:
             text = write(values)[1:-1]
@@ -262,7 +262,7 @@ class Dispatcher:
                 return text
             if len(text) <= limits.response_size and not too_deep(text, limits.depth):
                 return text
-        except Exception:  # one of them, which is found below
+        except Exception:  # one of them; the loop below finds it
             pass
         found = []
         for (_, call), value in zip(calls, values, strict=True):
@@ -274,7 +274,7 @@ class Dispatcher:
         return b",".join(found)
 
     def _not_run(self, call: Request | Wire, error: BaseException) -> bytes:
-        """The answer to a call in its plain shape that was not fit or failed: what is wrong with the shape comes first."""
+        """The answer to a call in its usual shape that was invalid or failed: faults of the shape come first."""
         table = self.table
         message = read(to_json(WireCall(str(call.method), call.params, call.id)), table.limits, table.lenient)
         if isinstance(message, Malformed):
@@ -306,14 +306,14 @@ class Dispatcher:
                 call.over = True
 
     def written(self, binding: Handler, message: Request | Notification, value: Any) -> bytes | None:
-        """A method's result as the answer to a message, in the form of its version; None for a notification."""
+        """A method's result as the answer to a message of its version; None for a notification."""
         if type(message) is Notification:
             return None
         if value is UNSET:
             value = None
         if message.version == "1.0":
             answer = binding.encode({"result": value, "error": None, "id": message.id})
-        elif type(value) is Raw:  # what is JSON already is put in its place: half of what encoding it again costs
+        elif type(value) is Raw:  # JSON text is inserted as it is: half the cost of encoding it again
             answer = b"".join((b'{"jsonrpc":"2.0","result":', value, b',"id":', binding.encode(message.id), b"}"))
         else:
             answer = binding.encode(Answer(value, message.id))
@@ -321,7 +321,7 @@ class Dispatcher:
 
 
 def begin(method: Method, message: Request | Notification, site: Site) -> Awaitable[Any]:
-    """Begin any method's work: what gives its result when it is awaited. Raises what its arguments raise."""
+    """Begin any method's work; returns an awaitable of its result. Raises what decoding its arguments raises."""
     binding = method.binding
     if method.handler is not None:
         id = UNSET if type(message) is Notification else message.id
@@ -332,7 +332,7 @@ def begin(method: Method, message: Request | Notification, site: Site) -> Awaita
 
 
 async def run(method: Method, arguments: tuple[Any, ...], site: Site) -> Any:
-    """Call a method's function where its kind runs."""
+    """Call a method's function in the way of its kind."""
     function = method.binding.function
     if method.kind == "async":
         return await function(*arguments)
@@ -356,7 +356,7 @@ def speak(origin: Origin, raw: bytes, method: str, watch: Watch | None) -> bool:
 
 
 class InlineCall:
-    """The site of a call that ends in its first step: it may tell, and cannot ask."""
+    """The context's side of a call that ends in its first step: it may send progress, but cannot ask."""
 
     __slots__ = ("_watch", "origin", "over")
     cancelled = False
@@ -365,7 +365,7 @@ class InlineCall:
         self._watch = watch
         self.origin = origin
         self.over = False
-        """It is answered: nothing may follow."""
+        """It is answered: no message may follow."""
 
     @property
     def caller(self) -> Caller:
@@ -410,11 +410,11 @@ class InlineCall:
 
 
 HERE = Origin(Caller())
-"""The origin of what `Service.answer` is given: no wire, no loop."""
+"""The origin of messages given to `Service.answer`: no wire, no loop."""
 
 
 class LooplessAcceptor:
-    """Takes on what `Service.answer` is given: the calling thread runs it."""
+    """Takes the calls of `Service.answer`: the calling thread runs them."""
 
     __slots__ = ("_dispatcher", "error")
     dialect = PLAIN
@@ -423,7 +423,7 @@ class LooplessAcceptor:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self.error: LocalError | None = None
-        """What the caller of `answer` must know: middleware waits, which needs a loop."""
+        """The error for the caller of `answer`: middleware waits, which needs a loop."""
 
     @property
     def limits(self) -> Limits:
@@ -464,7 +464,7 @@ class LooplessAcceptor:
         deliver(answer)
 
     def responded(self, message: Result | Failure) -> None:
-        """Nothing here waits for one."""
+        """Ignored: no call waits for one."""
 
     def malformed(self, message: Malformed) -> bool:
         return False
@@ -482,10 +482,10 @@ Start: TypeAlias = Callable[[Single, Deliver], None]
 
 
 class BatchResponder:
-    """The answers of one batch, in the order of its requests, `width` elements at once.
+    """Collects the answers of one batch, in the order of its requests, running `width` elements at once.
 
-    `start` begins one element, `done` gets the answers and their bytes in all, `fault` gives the answer where a step of
-    ours raised. Answers above `allowed` bytes in all are not kept, for they will not be sent.
+    `start` begins one element, `done` gets the answers and their total bytes, `fault` makes the answer if our own code
+    raised. Answers beyond `allowed` bytes in total are not kept, because they will not be sent.
     """
 
     __slots__ = (
@@ -529,7 +529,7 @@ class BatchResponder:
         self.stepping = False
 
     def step(self) -> None:
-        """Start what may start."""
+        """Start further elements."""
         if self.stepping:
             return
         self.stepping = True

@@ -2,10 +2,10 @@
 
 Rules:
 
-- Each event loop has a lifespan of its own: what one opens (a pool of connections, a lock) belongs to its loop.
-- It lasts as long as its users, on that loop: `serve`, an ASGI lifespan, a client in this process. The last one that
-  stops ends it. Where a call comes in without any (a mounted ASGI app), the call begins it.
-- It is entered and left in a task of its own. Once it has begun a call pays for one comparison.
+- Each event loop has a lifespan of its own: what it opens (a pool of connections, a lock) belongs to its loop.
+- It lasts as long as its users on that loop: `serve`, an ASGI lifespan, a client in this process. The last one that
+  stops ends it. A call that comes in without any user (a mounted ASGI app) begins it.
+- It is entered and left in a task of its own. Once it has begun, it costs a call one comparison.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Lifespan:
         self._last: _Span | None = None
 
     def here(self) -> _Span | None:
-        """The span of the running loop, where it has begun."""
+        """The span of the running loop, if it has begun."""
         last = self._last
         loop = asyncio.get_running_loop()
         if last is None or last.loop is not loop:
@@ -55,7 +55,7 @@ class Lifespan:
 
     @property
     def value(self) -> Any:
-        """What it gave on the running loop; outside of any loop, what it gave on the only one. Else None."""
+        """Its value on the running loop; outside of any loop, that of the only loop. Otherwise None."""
         try:
             found = self.here()
         except RuntimeError:
@@ -64,7 +64,7 @@ class Lifespan:
         return None if found is None else found.value
 
     async def start(self) -> None:
-        """One user more on this loop; returns once it has begun. Raises what it raised."""
+        """Count one more user on this loop; returns once it has begun. Raises what it raised."""
         span = await self.begin()
         span.users += 1
 
@@ -100,7 +100,7 @@ class Lifespan:
                 self._last = None
 
     async def stop(self) -> None:
-        """One user less on this loop; the last one ends it, and waits for its end."""
+        """Count one user less on this loop; the last one ends it, and waits for its end."""
         span = self._spans.get(asyncio.get_running_loop())
         if span is None or span.task is None:
             return

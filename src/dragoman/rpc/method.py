@@ -20,16 +20,16 @@ from .middleware import Middleware, Next
 class Handler(Protocol):
     """What a `Method` runs for one call: `function(*arguments(params, context))`, awaited where `kind` is "async".
 
-    A function's `Binding` is one. `params` is the message's own JSON text (`Raw`, or UNSET), or what a router put in its
-    place; `encode` makes the text of an answer of which the result is a part, and leaves a result that is `Raw` as it is:
-    so a handler may take and give bytes that nothing decodes.
+    A function's `Binding` is one. `params` is the message's own JSON text (`Raw`, or UNSET), or a router's replacement;
+    `encode` makes the text of an answer that contains the result, and leaves a result that is `Raw` as it is, so a
+    handler may take and return bytes that nothing decodes.
     """
 
     @property
     def function(self) -> Callable[..., Any]: ...
     @property
     def arguments(self) -> Callable[..., tuple[Any, ...]]:
-        """(params, context=None) -> what the function is called with. Raises InvalidParams."""
+        """(params, context=None) -> the arguments of the function. Raises InvalidParams."""
 
     @property
     def encode(self) -> Callable[[Any], bytes]: ...
@@ -37,18 +37,18 @@ class Handler(Protocol):
     def kind(self) -> Literal["async", "plain"]: ...
     @property
     def wants_context(self) -> bool:
-        """Whether a Context has to be made for it."""
+        """Whether it needs a Context."""
 
     @property
     def opaque(self) -> bool:
-        """True where a part of the params is left unread, so that its numbers are unread."""
+        """True if a part of the params is left undecoded, so that its numbers are not checked."""
 
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Passed(Struct, frozen=True, eq=False):
-    """The `Handler` of a function that takes `(params, context)` as they are, and gives `Raw` or what JSON can say.
+    """The `Handler` of a function that takes `(params, context)` as they are, and returns `Raw` or a JSON value.
 
     Without `wants_context` its context is None.
     """
@@ -60,12 +60,12 @@ class Passed(Struct, frozen=True, eq=False):
     encode: Callable[[Any], bytes] = _encode
 
     def arguments(self, params: Any, context: Any = None) -> tuple[Any, ...]:
-        """Both, as they are."""
+        """Both, unchanged."""
         return params, context
 
 
 class Method(Struct, eq=False):
-    """One name of a service and what stands behind it."""
+    """One name of a service and its handler."""
 
     name: str
     binding: Handler
@@ -76,27 +76,27 @@ class Method(Struct, eq=False):
     concurrency: int | None = None
     """Calls of this method that run at once; None: no limit of its own."""
     queue: int | None = None
-    """Calls that may wait for one of those; beyond, busy. None: no bound of its own."""
+    """Calls that may wait for one of those; further ones are busy. None: no bound of its own."""
     idempotent: bool = False
     deprecated: bool = False
     description: str = ""
     middleware: tuple[Middleware, ...] = ()
-    """Of the services it was included from, outermost first."""
+    """Of the services from which it was included, outermost first."""
     handler: Next | None = None
-    """The whole chain, when there is middleware."""
+    """The whole chain, if there is middleware."""
     quick: bool = False
     """Answered in place: inline, and no middleware."""
     waits: bool = True
     """An `async def` that may wait for something; see `may_wait`."""
     runs_inline: bool = False
-    """Answered in place where a loop runs: quick, or an `async def` that never waits, and no middleware."""
+    """Answered in place where a loop runs: quick, or an `async def` that never waits, without middleware."""
     stream: bool = False
-    """A call that lives long, since it sends and sends: it does not count among the calls in flight."""
+    """A long-lived call that sends messages: it does not count among the calls in flight."""
 
     @property
     def signature(self) -> Binding:
-        """The function as it is described: its parameters and its result. LocalError for a method that has none, since
-        a protocol on top answers it itself."""
+        """The described function: its parameters and its result. Raises LocalError for a method without one, which a
+        protocol on top answers itself."""
         if not isinstance(self.binding, Binding):
             raise LocalError(f"{self.name} is no method of a service: it has no signature of its own")
         return self.binding
@@ -108,13 +108,13 @@ RUNNING: Final = {
     "concurrency": whole(1) | NONE,
     "queue": whole(0) | NONE,
 }
-"""What the options may be that say how a function runs."""
+"""The rules of the options that say how a function runs."""
 ERROR: Final = Rule(lambda value: isinstance(value, type) and issubclass(value, RpcError), "a subclass of RpcError")
 METHOD: Final = RUNNING | {"errors": many(ERROR), "idempotent": FLAG, "deprecated": FLAG}
 
 
 def bounded(name: str, concurrency: int | None, queue: int | None) -> None:
-    """LocalError for a queue of calls that wait for nothing."""
+    """Raise LocalError for a queue without concurrency."""
     if queue is not None and concurrency is None:
         raise LocalError(f"{name}: queue bounds the calls that wait for one of `concurrency` places: give both")
 
@@ -131,7 +131,8 @@ def method_of(
     idempotent: bool = False,
     deprecated: bool = False,
 ) -> Method:
-    """The method that a function is, by its own name unless `name` gives another. LocalError for what cannot be one."""
+    """The method for a function, by its own name unless `name` gives another. Raises LocalError for what cannot be a
+    method."""
     name = name or getattr(function, "__name__", "")
     check(str(name or function), METHOD, locals())
     if not name or name == "<lambda>":
@@ -158,9 +159,9 @@ def method_of(
 
 
 def may_wait(function: Callable[..., Any]) -> bool:
-    """Whether an `async def` may wait for something. One whose code awaits nothing ends in its first step.
+    """Whether an `async def` may wait. One whose code awaits nothing ends in its first step.
 
-    Where Python has eager tasks it need not be known: there such a task costs no scheduling.
+    With eager tasks (Python 3.12) it need not be known: such a task costs no scheduling there.
     """
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code is None or sys.version_info >= (3, 12) or opmap["SEND"] in code.co_code[::2]

@@ -1,4 +1,4 @@
-"""Handler to handler: what surrounds a call, alike for single calls and inside batches, in and out.
+"""Middleware around calls, alike for single calls and inside batches, incoming and outgoing:
 
     async def timed(call, next):
         started = perf_counter()
@@ -21,17 +21,17 @@ from ..jsonrpc.errors import LocalError
 
 
 class Call(Struct):
-    """A call on its way through the middleware. Change `params`, or pass on a new one."""
+    """A call on its way through the middleware. Change `params`, or pass a new `Call` on."""
 
     method: str
     params: Any = UNSET
-    """Incoming: Raw, not yet decoded. Outgoing: what the user gave."""
+    """Incoming: Raw, not yet decoded. Outgoing: the caller's value."""
     id: Any = UNSET
     """UNSET for a notification."""
     context: Any = None
     """Incoming: the handler's Context. Outgoing: the Peer."""
     options: Any = None
-    """Outgoing: what `Peer.call` was given besides; None for a notification."""
+    """Outgoing: the other arguments of `Peer.call`; None for a notification."""
 
 
 Next: TypeAlias = Callable[[Call], Awaitable[Any]]
@@ -54,7 +54,7 @@ def _link(one: Middleware, inner: Next) -> Next:
 
 
 def drive(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine that never suspends, without a loop. LocalError when it does suspend."""
+    """Run a coroutine that never suspends, without a loop. Raises LocalError when it suspends."""
     try:
         work.send(None)
     except StopIteration as done:

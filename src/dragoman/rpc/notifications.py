@@ -21,13 +21,13 @@ from .outbound import again
 logger = logging.getLogger("dragoman")
 
 QUEUE = 10_000
-"""Notifications one iterator holds for a slow reader; beyond, it raises an error that counts the lost ones."""
+"""Notifications that one iterator keeps for a slow reader; beyond, it raises an error with the number lost."""
 ROOM = 64 * MIB
-"""Bytes of their params, the same."""
+"""The same in bytes of their params."""
 
 
 class Heard(Protocol):
-    """A peer, as its listeners see it."""
+    """A peer, as its iterators use it."""
 
     listeners: WeakSet[Notifications] | tuple[()]
 
@@ -37,18 +37,18 @@ class Heard(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Nothing more will come."""
+        """No further notification will come."""
 
     @property
     def ending(self) -> ChannelError | None:
-        """How it was lost."""
+        """How the channel ended."""
 
 
 class Notifications:
     """The far end's notifications as an async iterator; see `Peer.notifications`.
 
     Several tasks may read one iterator: each notification goes to one of them.
-    The peer holds it weakly: an iterator that is not read any more keeps nothing.
+    The peer holds it weakly: an iterator that is not used any more keeps nothing.
     """
 
     def __init__(self, peer: Heard, method: str | None) -> None:
@@ -90,7 +90,7 @@ class Notifications:
         self._ring()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Unsubscribe."""
         if self._peer.listeners:
             self._peer.listeners.discard(self)
         self.end(None)

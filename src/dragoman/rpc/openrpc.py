@@ -1,8 +1,8 @@
 """A service as an OpenRPC 1.3 document (https://spec.open-rpc.org).
 
-Rules: methods stand sorted by name; every named type is one entry of `components.schemas`; a type that
-goes out with another schema than it comes in with (pydantic's defaults) is named `X-Output` there.
-Of *args and **kwargs the schema is that of one item, and `x-variadic` says "items" or "members".
+Rules: methods are sorted by name; every named type is one entry of `components.schemas`; a type whose
+output schema differs from its input schema (pydantic's defaults) is named `X-Output` there.
+For *args and **kwargs the schema is that of one item, and `x-variadic` is "items" or "members".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REFS = _PLACE + "{name}"
 
 
 class Described(Protocol):
-    """What a document needs of a method."""
+    """The part of a method that a document uses."""
 
     @property
     def name(self) -> str: ...
@@ -38,7 +38,7 @@ class Described(Protocol):
 
 
 class Describable(Protocol):
-    """What a document needs of a service."""
+    """The part of a service that a document uses."""
 
     @property
     def name(self) -> str: ...
@@ -131,7 +131,7 @@ def _error(kind: type[RpcError], schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _data_type(kind: type[RpcError]) -> Any:
-    """What a declared error's `data` is, as a type that has a schema."""
+    """The type of a declared error's `data`, if it has a schema."""
     declaring = next(cls for cls in kind.__mro__ if "data" in getattr(cls, "__annotations__", {}))
     if declaring is RpcError:
         return Any

@@ -1,4 +1,4 @@
-"""Calls that went out: an `OutboundCall` each, until their answer, their time-out or their channel's end."""
+"""Outgoing calls: an `OutboundCall` each, until their answer, their time-out or the end of their channel."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CallSender(FarPlace, Protocol):
         """The deadlines."""
 
     def abandon(self, pending: OutboundCall) -> None:
-        """Tell the far end that this answer is no longer waited for."""
+        """Tell the far end that the call does not wait for its answer any more."""
 
     def encode(self, method: str, params: Any, id: Any) -> bytes:
         """The text of a call. Raises LocalError."""
@@ -59,7 +59,7 @@ class CallSender(FarPlace, Protocol):
         """Give a call its id and its text."""
 
     async def unchained(self, call: Call) -> Any:
-        """Send a call that is through its middleware."""
+        """Send a call that has passed its middleware."""
 
     async def ready(self, timeout: float | None) -> Channel:
         """The channel, once it is there and takes more."""
@@ -69,7 +69,7 @@ class CallSender(FarPlace, Protocol):
 
 
 class OutboundCall:
-    """One call that went out. It is the `Outgoing` of its message."""
+    """One outgoing call. The `Outgoing` of its message."""
 
     __slots__ = (
         "abandon",
@@ -94,7 +94,7 @@ class OutboundCall:
         self.decoder: Callable[[Raw], Any] | None = (
             None if result is Raw else _anything if result is Any else result_decoder(result)
         )
-        """None: the result is wanted as the text that it is, which was read with its answer."""
+        """None: the result is wanted as JSON text, which was checked with its answer."""
         self.timeout = timeout
         self.until: float | None = None
         self.on_progress: Callable[[Any], object] | None = None
@@ -116,7 +116,7 @@ class OutboundCall:
 
     @property
     def settled(self) -> bool:
-        """An answer is not waited for."""
+        """Whether the call does not wait for an answer."""
         return self.future.done()
 
     @property
@@ -126,7 +126,7 @@ class OutboundCall:
         return done and isinstance(self.future.exception(), CallTimeout)
 
     def settle(self, raw: Any) -> None:
-        """The result came."""
+        """The result has come."""
         self.peer.clock.drop(self)
         if self.future.done():
             return
@@ -154,7 +154,7 @@ class OutboundCall:
     # -- its time
 
     def wait(self, seconds: float | None) -> None:
-        """Its time begins now: so many seconds (None: any number), and in all no longer than until `until`."""
+        """Its time begins now: this many seconds (None: any number), but not beyond `until`."""
         if self.until is not None:
             left = max(self.until - self.peer.loop.time(), 0)
             seconds = left if seconds is None else min(seconds, left)
@@ -162,7 +162,7 @@ class OutboundCall:
             self.peer.clock.set(self, seconds)
 
     def progressed(self, value: Any) -> None:
-        """The far end says how far it is."""
+        """The far end reports progress."""
         if self.timeout is not None:
             self.wait(self.timeout)
         if self.on_progress is not None:
@@ -172,9 +172,9 @@ class OutboundCall:
                 logger.exception("on_progress of %r failed", self.method)
 
     def expired(self) -> None:
-        """Time is up, unless the far end has asked us something since, which may be about this call: people are slow.
+        """Time is up, unless the far end has asked us something since, which may be about this call: users are slow.
 
-        What it asked before does not count: that may be what waits for this very call.
+        Earlier questions do not count: their handlers may be waiting for this very call.
         """
         now = self.peer.loop.time()
         newest = next(reversed(self.peer.conversation.inbound.values()), None)
@@ -206,7 +206,7 @@ class BatchHandle:
 
     @property
     def settled(self) -> bool:
-        """None of them waits for an answer."""
+        """Whether none of them waits for an answer."""
         return all(pending.settled for pending in self.pendings)
 
     def failed(self, why: Exception) -> None:
@@ -215,9 +215,9 @@ class BatchHandle:
 
 
 class BatchResult:
-    """What one call of a batch gave: `await` it, or `result()`, once the block has ended.
+    """The outcome of one call of a batch: `await` it, or call `result()`, after the block.
 
-    LocalError inside the block, which is sent at its end: waiting there would never end.
+    Raises LocalError inside the block, because the batch is sent at its end and waiting would never end.
     """
 
     __slots__ = ("_batch", "_future")
@@ -232,13 +232,13 @@ class BatchResult:
         return self._future.__await__()
 
     def result(self) -> Any:
-        """The result. Raises the call's error; LocalError before it is there."""
+        """The result. Raises the call's error; LocalError before the call is over."""
         if not self._future.done():
             raise LocalError("a batch is sent at the end of its block: its calls have no results yet")
         return self._future.result()
 
     def exception(self) -> BaseException | None:
-        """The call's error, None where it has a result. LocalError before either is there."""
+        """The call's error, None if it has a result. Raises LocalError before the call is over."""
         if not self._future.done():
             raise LocalError("a batch is sent at the end of its block: its calls have no results yet")
         return self._future.exception()
@@ -253,7 +253,7 @@ class BatchResult:
 
 
 class OutgoingBatch:
-    """As `Peer.batch`. With middleware each call has a task of its own, and the message waits until each is through."""
+    """As `Peer.batch`. With middleware each call has a task of its own, and the message waits until each has passed."""
 
     def __init__(self, peer: CallSender, timeout: float | None) -> None:
         self._peer = peer
@@ -274,7 +274,7 @@ class OutgoingBatch:
         return self._block is not None and self._block is asyncio.current_task()
 
     def call(self, method: str, params: Any = UNSET, *, result: Any = Any) -> BatchResult:
-        """Add a call; its result is there when the block has ended."""
+        """Add a call; its result is available after the block."""
         if self._peer.middleware:
             options = (result, self._timeout, None, None, None, None)
             return BatchResult(self, self._surrounded(Call(method, params, UNSET, self._peer, options)))
@@ -427,7 +427,7 @@ class OutgoingBatch:
 def encode_call(method: str, params: Any, id: Any, *, v1: bool, limits: Limits) -> bytes:
     """The text of a call, or of a notification where `id` is UNSET; in JSON-RPC 1.0 where `v1` says so.
 
-    Raises LocalError for params that are no array or object, and for what is above a limit.
+    Raises LocalError for params that are not an array or object, and for a message above a limit.
     """
     kind = type(params)
     if params is not UNSET and kind is not list and kind is not dict and kind is not tuple:
@@ -452,5 +452,5 @@ def encode_call(method: str, params: Any, id: Any, *, v1: bool, limits: Limits) 
 
 
 def again(why: ChannelError) -> ChannelError:
-    """The same ending as a fresh exception, so that tracebacks do not pile up on one."""
+    """A copy of the ending, so that tracebacks do not pile up on one exception."""
     return type(why)(*why.args)

@@ -1,6 +1,6 @@
-"""A peer: one end of a channel. It calls, and it is called.
+"""A peer: one end of a channel, which makes calls and takes calls.
 
-How it is called is `ChannelEnd`'s; here is how it calls, how it is lost, attached anew and closed. Pending calls belong to
+`ChannelEnd` takes calls; this module makes them, and handles loss, reconnection and close. Pending calls belong to
 the peer, not to its channel.
 """
 
@@ -38,7 +38,7 @@ OnState: TypeAlias = Callable[[State, ChannelError | None], object]
 logger = logging.getLogger("dragoman")
 
 BROADCAST: Any = ("broadcast",)
-"""The options of a notification to everyone, on its way through middleware."""
+"""The options of a broadcast notification on its way through middleware."""
 
 
 PEER: Final = {
@@ -50,7 +50,7 @@ PEER: Final = {
     "middleware": many(CALLABLE),
     "v1": FLAG,
 }
-"""What the options of a Peer may be."""
+"""The rules of the options of a Peer."""
 
 
 class Peer(ChannelEnd):
@@ -79,13 +79,13 @@ class Peer(ChannelEnd):
         self._why: ChannelError | None = None
         self.middleware = tuple(middleware)
         self._chain = chain(self.middleware, self.unchained) if middleware else None
-        self._ending: asyncio.Task[None] | None = None  # of all closing, once draining is over
+        self._ending: asyncio.Task[None] | None = None  # closing, once draining is over
         # reconnection, see wires
         self.idempotent: frozenset[str] = frozenset()
         self.on_lost: Callable[[ChannelError], bool] | None = None
         self.on_state: OnState | None = None
         self.state: Any = None
-        """Free for who made this peer: what a protocol on top knows about the far end."""
+        """For the maker of this peer: the state of a protocol on top."""
         self.redialling: asyncio.Task[Any] | None = None
         self._online: asyncio.Future[None] | None = None
 
@@ -93,21 +93,21 @@ class Peer(ChannelEnd):
 
     @property
     def closed(self) -> bool:
-        """True when nothing more can be sent, ever."""
+        """True when nothing more can ever be sent."""
         return self.channel is None and self._why is not None and self._online is None
 
     @property
     def ending(self) -> ChannelError | None:
-        """How it was lost; None when we closed it, or while it lives."""
+        """How the channel was lost; None when we closed it, or while it lives."""
         return None if isinstance(self._why, Closed) else self._why
 
     @property
     def closing(self) -> bool:
-        """We close it."""
+        """Whether we are closing it."""
         return self.conversation.closing
 
     def attach(self, channel: Channel) -> None:
-        """Take a channel, and with it the calls that wait for one."""
+        """Use a channel, also for the calls that wait for one."""
         self._why = None
         self.runner.peers.add(self)
         self.open(channel)
@@ -128,9 +128,9 @@ class Peer(ChannelEnd):
 
     async def close(self, drain: float | None = None) -> None:
         """Refuse new calls, let those that came in end within `drain` seconds (default: the limits'
-        `drain_timeout`), send what is unsent, close. Calls of ours that are still out fail with `Closed`.
+        `drain_timeout`), send what is queued, close. Our own calls still in flight fail with `Closed`.
 
-        Inside a handler that this peer runs it only begins: the handler's own answer is waited for.
+        Inside a handler that this peer runs, closing only begins, because it waits for the handler's own answer.
         """
         self.drain()
         if any(run.is_here for run in self.runner.runs if run.peer is self):
@@ -139,7 +139,8 @@ class Peer(ChannelEnd):
             await self._close(drain)
 
     async def _close(self, drain: float | None) -> None:
-        """However many close at once, each waits as long as it said, and the first whose time is up ends it for all."""
+        """If several tasks close at once, each waits for its own time, and the first whose time is up ends the waiting
+        for all."""
         if self._tasks is not None and (task := asyncio.current_task()) is not None:
             self._tasks.discard(task)  # what waits for the end is not waited for by it
         self.conversation.closing = True
@@ -184,7 +185,7 @@ class Peer(ChannelEnd):
         return f"<Peer {where}>"
 
     def ended(self, why: ChannelError) -> None:
-        """The channel is over: what we owe on it is not waited for, every call of ours that it carried ends here."""
+        """The channel is over: drop unanswered calls, and fail our own calls that used it."""
         if self.conversation.followed and isinstance(why, Closed):
             why = Ended("the far end closed the channel")
         self._over(why)
@@ -204,12 +205,12 @@ class Peer(ChannelEnd):
         self._settled()
 
     def given_up(self, why: ChannelError) -> None:
-        """There will be no other channel."""
+        """No other channel will come."""
         self._give_up(why)
         self.ended(why)
 
     def _give_up(self, why: ChannelError) -> None:
-        """Calls that wait for another channel wait no longer."""
+        """Fail the calls that wait for another channel."""
         self.on_lost = None
         online, self._online = self._online, None
         if online is not None and not online.done():
@@ -266,15 +267,14 @@ class Peer(ChannelEnd):
     ) -> Coroutine[Any, Any, Any]:
         """Call a method of the far end: await it for the result, decoded as `result`.
 
-        `params`: a list, a dict, or anything that encodes to an array or an object, or a function that is given
-        the call's id and returns one of these. `timeout`: seconds
-        without an answer or progress (None: for ever; default: the peer's); `total`: seconds in all,
-        progress or not. `on_progress` gets each progress value. `extra` is for the channel, which finds it on
-        its `Outgoing`; `reply_stream` is tried before the channel. Cancelling the awaiting task sends the dialect's
-        cancel message.
+        `params`: a list, a dict, or anything that encodes to an array or an object, or a function that takes the call's
+        id and returns one of these. `timeout`: seconds without an answer or progress (None: for ever; default: the
+        peer's); `total`: seconds in all, with or without progress. `on_progress` gets each progress value. `extra` is
+        for the channel, which finds it on its `Outgoing`; `reply_stream` is tried before the channel. Cancelling the
+        awaiting task sends the dialect's cancel message.
 
-        Raises RpcError (the far end answered with an error), CallTimeout, BadAnswer (a reply that makes
-        no sense or is no `result`), ChannelError (Ended, Closed, Broken), LocalError (params that are no
+        Raises RpcError (the far end answered with an error), CallTimeout, BadAnswer (a reply that is invalid
+        or does not fit `result`), ChannelError (Ended, Closed, Broken), LocalError (params that are not an
         array or object, or too large).
         """
         if self._chain is not None:
@@ -332,7 +332,7 @@ class Peer(ChannelEnd):
         try:
             self.transmit(pending.message, pending)
             return await pending.future
-        except BaseException as error:  # a result has left nothing behind
+        except BaseException as error:  # after a result there is nothing to clean up
             if isinstance(error, asyncio.CancelledError):
                 self.abandon(pending)
             self.conversation.forget(pending.id)
@@ -370,7 +370,7 @@ class Peer(ChannelEnd):
         return again(self._why) if self._why is not None else Closed("the peer has no channel")
 
     async def ready(self, timeout: float | None) -> Channel:
-        """The channel, once it is there and takes more."""
+        """The channel, once it is connected and takes more."""
         try:
             async with asyncio.timeout(timeout):
                 while self.channel is None or not self.channel.writable:
@@ -386,7 +386,7 @@ class Peer(ChannelEnd):
         return self.channel
 
     def abandon(self, pending: OutboundCall) -> None:
-        """Tell the far end that this answer is not waited for any more."""
+        """Tell the far end that the call does not wait for its answer any more."""
         if not self.conversation.forget(pending.id):
             return
         if pending.abandon is not None:
@@ -408,8 +408,8 @@ class Peer(ChannelEnd):
                 watch.told(self, dialect.cancel, message, sent)
 
     async def notify(self, method: str, params: Any = UNSET, *, broadcast: bool = False) -> None:
-        """Send a notification; returns when the wire has taken it. `broadcast`: to everyone who serves that address, on
-        wires that have several (brokers). Raises ChannelError, CallTimeout, LocalError."""
+        """Send a notification; returns when the wire has taken it. `broadcast`: to all workers at the address, on wires
+        that have several (brokers). Raises ChannelError, CallTimeout, LocalError."""
         if self._chain is not None:
             await self._chain(Call(method, params, UNSET, self, BROADCAST if broadcast else None))
         else:
@@ -461,8 +461,8 @@ class Peer(ChannelEnd):
         return proxy(self.call, protocol, prefix)
 
     def notifications(self, method: str | None = None) -> Notifications:
-        """The far end's notifications from now on, all of them or one method's, as an async iterator.
+        """The far end's notifications from now on, of all methods or of one, as an async iterator.
 
-        Ends when the peer is closed; raises the channel's ending when it is lost.
+        It ends when the peer is closed and raises the channel's ending when it is lost.
         """
         return Notifications(self, method)

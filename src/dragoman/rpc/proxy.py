@@ -1,4 +1,4 @@
-"""The far end as an object: attributes are methods. The same for both faces, as `call` is what they differ in."""
+"""The far end as an object whose attributes are methods, for async and blocking peers: they differ only in `call`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Spec(Struct):
 
 
 class Proxy:
-    """Attributes are methods, dots go on: `proxy.math.add(1, 2)` calls `math.add`."""
+    """Attributes are methods, and dots join: `proxy.math.add(1, 2)` calls `math.add`."""
 
     __slots__ = ("_call", "_name")
 

@@ -1,7 +1,7 @@
-"""Answers that are no result: what a service says of failures, of what is no message, and of what does not fit.
+"""Error answers of a service: for failures, malformed messages, and answers above a limit.
 
-What crosses the wire is what the specification prints; what is internal stays in the log, under a
-reference. With `debug` reasons and exceptions cross too.
+The texts that cross the wire are those of the specification; internal details stay in the log, under a
+reference. With `debug` reasons and exceptions are sent too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger("dragoman")
 
 
 def _sendable(id: Any, dialect: Dialect) -> Any:
-    """An id as an error has it: UNSET, which is left out, where this dialect has no null and the id is none."""
+    """An error's id; UNSET, which is left out, if the id is null and this dialect has no null there."""
     if dialect.null_id or type(id) is not Raw:
         return id
     text = bytes(id)
@@ -43,13 +43,14 @@ def _sendable(id: Any, dialect: Dialect) -> Any:
 
 
 class Debug(Struct):
-    """Whether reasons and exceptions cross the wire: one switch for a service and its likes under other limits."""
+    """Whether reasons and exceptions are sent to callers: one switch for a service and its copies under other
+    limits."""
 
     on: bool = False
 
 
 class Answers(Struct, frozen=True):
-    """How one service answers where there is no result."""
+    """The error answers of one service."""
 
     limits: Limits
     switch: Debug = field(default_factory=Debug)
@@ -68,7 +69,7 @@ class Answers(Struct, frozen=True):
         return failure(message.id, error, message.version)
 
     def malformed(self, message: Malformed, dialect: Dialect | None = None) -> bytes | None:
-        """The answer to what is no message; None for a response, which is never answered."""
+        """The answer to a malformed message; None for a response, which is never answered."""
         if not message.answerable:
             return None
         dialect = dialect or self.dialect
@@ -96,9 +97,9 @@ class Answers(Struct, frozen=True):
     def failed(
         self, message: Request | Notification, error: BaseException, dialect: Dialect | None = None
     ) -> bytes | None:
-        """The answer when a method raised. What is no RpcError stays here, in the log, under a reference.
+        """The answer when a method raised. An exception other than RpcError is logged under a reference.
 
-        KeyboardInterrupt is nothing of the method's: it goes on.
+        KeyboardInterrupt is not a failure of the method and is raised on.
         """
         if isinstance(error, KeyboardInterrupt):
             raise error
@@ -118,7 +119,7 @@ class Answers(Struct, frozen=True):
             return failure(id, self._masked(message.method, fault), message.version)
 
     def fault(self, message: Message, error: Exception, dialect: Dialect | None = None) -> bytes | None:
-        """The answer to a message on whose way a step of ours raised; None where nothing is owed."""
+        """The answer to a message for which our own code raised; None if none is owed."""
         if isinstance(message, Batch):
             asked = [one for one in message.messages if isinstance(one, Request)]
             found = [answer for one in asked if (answer := self.failed(one, error, dialect)) is not None]
@@ -135,7 +136,7 @@ class Answers(Struct, frozen=True):
         respond: Callable[[bytes | None], object],
         dialect: Dialect | None = None,
     ) -> None:
-        """Answer what a text asks where a step of ours raised before it was known, or after."""
+        """Answer the requests in a text for which our own code raised."""
         batched, asked = requests(raw)
         found = [answer for message in asked if (answer := self.failed(message, error, dialect)) is not None]
         if not asked:
@@ -152,7 +153,7 @@ class Answers(Struct, frozen=True):
         return InternalError(data=data)
 
     def _reason(self, reason: str) -> Any:
-        """The reason as `error.data` where texts may cross the wire; the specification's examples have none."""
+        """The reason as `error.data` in debug mode; the specification's examples have none."""
         return {"reason": reason} if self.switch.on else UNSET
 
     def fitting(self, message: Request | Notification, answer: bytes) -> bytes:
@@ -170,7 +171,7 @@ class Answers(Struct, frozen=True):
         return failure(message.id, self.dialect.error(refusal), message.version)
 
     def batch(self, answers: Sequence[bytes], size: int) -> bytes:
-        """Answers as one batch of so many bytes, or one error when that is above `limits.response_size`."""
+        """Answers as one batch of `size` bytes, or one error when that is above `limits.response_size`."""
         if size <= self.limits.response_size:
             return join(answers)
         return self._error(self.dialect.error(too_large("response_size", self.limits.response_size, size)))

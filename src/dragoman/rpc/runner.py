@@ -1,6 +1,6 @@
-"""Where calls that take time run: one loop, its threads, its deadlines and limits, for exchanges and peers alike.
+"""Runs calls that take time: one loop, its threads, its deadlines and limits, for exchanges and peers alike.
 
-`answer` and `exchange` are given single messages; peers bring theirs through the dispatcher of the same table.
+`answer` and `exchange` take single messages; peers bring theirs through the dispatcher of the same table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ASKING = (Request, Notification, Batch)
 
 
 class ConcurrencyLimit:
-    """The places of one method with a concurrency of its own, kept while one of them is taken."""
+    """The slots of one method with a concurrency of its own, kept while one of them is taken."""
 
     __slots__ = ("_all", "_method", "free", "queue")
 
@@ -57,7 +57,7 @@ class Table(MethodTable, Protocol):
     name: str
 
     def answer_inline(self, raw: bytes) -> bytes | None:
-        """The answer to what is answered in place; None for all else, of which nothing has run."""
+        """The answer to a message that is answered in place; None for all others, of which nothing has run."""
 
     def oversized(self, raw: bytes, place: Place) -> bytes:
         """The answer to a message that is too large to be read."""
@@ -70,12 +70,12 @@ class Runner:
         self.service = table
         self.gate = CallLimit(table.limits.calls)
         self.loop: asyncio.AbstractEventLoop
-        """That of what it runs now, and the deadlines there; see `bind`."""
+        """The loop on which it runs now; see `bind`."""
         self.clock: Clock
         self._bound: asyncio.AbstractEventLoop | None = None
         self.runs: set[InboundCall] = set()
         self.peers: set[Any] = set()
-        """The `Peer`s whose calls it runs; it ends them when it drains."""
+        """The `Peer`s whose calls it runs; it closes them when it drains."""
         self._pool: ThreadPool | None = None
         self._places: dict[Method, ConcurrencyLimit] = {}
 
@@ -95,7 +95,7 @@ class Runner:
         return self._pool
 
     def places(self, method: Method) -> ConcurrencyLimit:
-        """The places of a method that has a concurrency of its own."""
+        """The slots of a method that has a concurrency of its own."""
         return self._places.get(method) or ConcurrencyLimit(method, self._places)
 
     # -- exchanges
@@ -115,7 +115,7 @@ class Runner:
             service.answers.faulty(x.request, error, x.respond)
 
     def take(self, x: Exchange, message: Message) -> None:
-        """Answer one exchange whose message was read already. Raises nothing, as `exchange`."""
+        """Answer one exchange whose message is already decoded. Raises nothing, as `exchange`."""
         try:
             refusal = self.gate.refusal()
             if refusal is None or type(message) not in _ASKING:
@@ -151,7 +151,7 @@ class Runner:
             raise
 
     def release(self) -> None:
-        """Give back timers and threads; for a runner whose one peer is closed."""
+        """Release timers and threads; for a runner whose only peer is closed."""
         if self._bound is not None:
             self.clock.close()
         if self._pool is not None:
@@ -159,7 +159,7 @@ class Runner:
             self._pool = None
 
     async def drain(self, timeout: float) -> None:
-        """Refuse new calls, wait for those in flight, cancel what is left, close every channel."""
+        """Refuse new calls, wait for those in flight, cancel the rest, close every channel."""
         self.bind()
         self.gate.draining = True
         for peer in tuple(self.peers):
@@ -180,7 +180,7 @@ class Runner:
 
 
 class ExchangeOrigin(Origin):
-    """The origin of what one exchange asks, and its acceptor."""
+    """The origin of one exchange's messages, and its acceptor."""
 
     __slots__ = ("_number", "_runner", "_x", "calls")
 
@@ -193,7 +193,7 @@ class ExchangeOrigin(Origin):
         self._runner = runner
         self._x = x
         self.calls: list[InboundCall] | None = None
-        """Those of the batch that it brought; None where it brought a single message."""
+        """The calls of its batch; None for a single message."""
 
     @property
     def number(self) -> int:
@@ -230,17 +230,17 @@ class ExchangeOrigin(Origin):
         call.start()
 
     def settle(self, call: InboundCall) -> None:
-        """Nothing is kept by id."""
+        """No effect: no call is kept by id."""
 
     def release(self, call: InboundCall) -> None:
         self._runner.gate.leave()
         if self.calls is not None:
             self.calls.remove(call)
         elif not call.method.stream:
-            self._x.gone = None  # what is over holds nothing in a circle
+            self._x.gone = None  # no reference cycle after the end
 
     def responded(self, message: Result | Failure) -> None:
-        """Nothing waits for one on an exchange."""
+        """Ignored: no call waits for one on an exchange."""
 
     def malformed(self, message: Malformed) -> bool:
         return False
@@ -259,7 +259,7 @@ class ExchangeOrigin(Origin):
 
 
 class _Plain:
-    """An exchange whose answer somebody awaits."""
+    """An exchange whose answer a task awaits."""
 
     __slots__ = ("caller", "future", "gone", "request")
 

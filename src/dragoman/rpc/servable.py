@@ -1,4 +1,4 @@
-"""A service as what wires serve: peers for its channels, a runner for its calls."""
+"""A service as a `Servable`: peers for its channels, a runner for its calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .service import Service
 
 
 class ServableService:
-    """A `Service` on wires; a `Servable`. `limits`: others than the service's own."""
+    """A `Service` that wires can serve. `limits`: others than the service's own."""
 
     def __init__(self, service: Service, *, limits: Limits | None = None) -> None:
         self.service = service = service if limits is None else service.within(limits)
@@ -25,7 +25,7 @@ class ServableService:
 
     @property
     def limits(self) -> Limits:
-        """The service's."""
+        """The service's limits."""
         return self.service.limits
 
     def restrict(self, limits: Limits) -> None:
@@ -39,10 +39,10 @@ class ServableService:
         return self.service.observe(observer)
 
     async def start(self) -> None:
-        """A service has no beginning of its own."""
+        """No effect: a service has no lifespan."""
 
     async def stop(self) -> None:
-        """Nor an end."""
+        """No effect: a service has no lifespan."""
 
     def exchange(self, x: Exchange) -> None:
         """Answer one exchange, now or later."""
@@ -53,9 +53,9 @@ class ServableService:
         Peer(self.runner).attach(channel)
 
     def routes(self) -> Mapping[str, Document]:
-        """`/openrpc.json`: what `rpc.discover` answers."""
+        """`/openrpc.json`: the result of `rpc.discover`."""
         return {"/openrpc.json": Document("application/json", method="rpc.discover")}
 
     async def drain(self, timeout: float) -> None:
-        """Refuse new calls, wait for those in flight, cancel what is left, close every channel."""
+        """Refuse new calls, wait for those in flight, cancel the rest, close every channel."""
         await self.runner.drain(timeout)

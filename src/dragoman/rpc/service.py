@@ -1,9 +1,9 @@
-"""A service: names and the functions behind them, callable without any wire.
+"""A service: named functions, callable without any wire.
 
-`answer(bytes) -> bytes | None` is the whole of JSON-RPC 2.0 for one message. What runs where:
+`answer(bytes) -> bytes | None` handles all of JSON-RPC 2.0 for one message. Where functions run:
 a function registered with `inline=True` runs in place, a plain one in a worker thread (in `answer`:
 in the calling thread), an `async def` on the loop (in `answer`: on one background loop).
-This module imports no asyncio, so that a script which only answers bytes never pays for it.
+This module imports no asyncio, so a script that only answers bytes does not pay for it.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Service:
 
     `version`, `title` and `description` go into the OpenRPC document. `middleware`: see
     `dragoman.rpc.middleware`; the first is outermost. `accept_v1`, `null_id` and `string_codes`
-    are lenient options (`jsonrpc.Leniency`). `debug=True` lets exceptions' texts and the reasons of
-    refusals cross the wire. `discover=False` takes `rpc.discover` away.
+    are lenient options (`jsonrpc.Leniency`). `debug=True` sends exceptions' texts and the reasons of
+    refusals to callers. `discover=False` removes `rpc.discover`.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Service:
         )
         self.answers = Answers(limits, Debug(debug))
         self.route: Router = self._by_name
-        """Finds the method for a message; a protocol on top that has rules of its own puts its router here."""
+        """Finds the method for a message; a protocol on top with rules of its own puts its router here."""
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self._table: dict[str, Method] = {}
         self._internal: dict[str, Method] = {}
@@ -112,13 +112,13 @@ class Service:
     def _bound_by(self, limits: Limits) -> None:
         self.limits = limits
         self._short = min(SHORT, 2 * limits.depth)
-        """A plain shape of at most so many bytes needs no second look."""
+        """A message of at most this many bytes in its usual shape needs no further check."""
         self.modest = min(limits.response_size, 2 * limits.depth)
-        """An answer of at most so many bytes is within every limit."""
+        """An answer of at most this many bytes is within every limit."""
 
     @property
     def debug(self) -> bool:
-        """Whether exceptions' texts and the reasons of refusals cross the wire."""
+        """Whether exceptions' texts and the reasons of refusals are sent to callers."""
         return self.answers.switch.on
 
     @debug.setter
@@ -159,13 +159,13 @@ class Service:
         idempotent: bool = False,
         deprecated: bool = False,
     ) -> Any:
-        """Register a function; it stays the function. `@api.method`, `@api.method("name", inline=True)`,
+        """Register a function; the function is not changed. `@api.method`, `@api.method("name", inline=True)`,
         `@api.method(name="name")`.
 
         `inline`: the function is quick, never blocks, and runs in place. `errors`: the RpcErrors it
         declares. `timeout` in seconds. `concurrency` and `queue`: how many calls run at once, and wait.
-        Raises LocalError for a name that is taken or reserved (`rpc.`), and for annotations that no
-        JSON can be decoded to.
+        Raises LocalError for a name that is taken or reserved (`rpc.`), and for annotations to which JSON
+        cannot be decoded.
         """
         given = None if name is None or isinstance(name, str) else registrable(name, "service.method")
 
@@ -200,7 +200,7 @@ class Service:
         self._table[method.name] = method
 
     def link(self, method: Method) -> None:
-        """Put the service's middleware around a method, also one that a router finds."""
+        """Put the service's middleware around a method, also around one that a router finds."""
         around = self.middleware + method.middleware
         method.handler = chain(around, self._last(method)) if around else None
         method.quick = method.kind == "inline" and not around and method.concurrency is None
@@ -208,7 +208,7 @@ class Service:
         method.runs_inline = method.quick or (never and not around and method.concurrency is None)
 
     def handler(self, method: Method) -> Next:
-        """What runs a method, its middleware around it."""
+        """The function that runs a method with its middleware."""
         return method.handler if method.handler is not None else self._last(method)
 
     def _link(self, method: Method) -> None:
@@ -218,7 +218,7 @@ class Service:
             self._inline[method.name] = method.binding
 
     def include(self, other: Service, *, prefix: str = "") -> None:
-        """Take on the methods that `other` has now, each under `prefix` + its name, with its middleware.
+        """Add the methods that `other` has now, each under `prefix` + its name, with its middleware.
 
         Raises LocalError for a name that is taken.
         """
@@ -228,7 +228,7 @@ class Service:
             self._put(msgspec.structs.replace(method, name=prefix + method.name, middleware=around))
 
     def use(self, middleware: Middleware) -> Middleware:
-        """Add middleware inside what is there already. Usable as a decorator."""
+        """Add middleware inside the existing ones. Usable as a decorator."""
         check("Service.use", {"middleware": CALLABLE}, locals())
         self.middleware = (*self.middleware, middleware)
         for method in self._table.values():
@@ -258,7 +258,7 @@ class Service:
         self.answers = msgspec.structs.replace(self.answers, limits=limits)
 
     def within(self, limits: Limits) -> Service:
-        """The same service, methods added later too, under other limits."""
+        """The same service under other limits, including methods added later."""
         other = copy.copy(self)
         other.restrict(limits)
         other.dispatcher = Dispatcher(other)
@@ -266,7 +266,7 @@ class Service:
         return other
 
     def find(self, name: str) -> Method | None:
-        """The method behind a name, `rpc.discover` too."""
+        """The method of a name, also `rpc.discover`."""
         return self._table.get(name) or self._internal.get(name)
 
     def _by_name(
@@ -280,7 +280,7 @@ class Service:
         return found
 
     def _discover(self) -> Any:
-        """The document as JSON, made anew only when there are more methods: making it costs much, asking little."""
+        """The document as JSON, made again only when there are more methods, because it is costly to make."""
         if self._document is None or self._document[0] != len(self._table):
             self._document = len(self._table), Raw(msgspec.json.encode(self.openrpc()))
         return self._document[1]
@@ -288,10 +288,10 @@ class Service:
     # -- answering
 
     def answer(self, raw: bytes) -> bytes | None:
-        """The answer to one message or batch as JSON text, or None when nothing is owed. Needs no loop.
+        """The answer to one message or batch as JSON text, or None when none is owed. Needs no loop.
 
-        Plain functions run in the calling thread, `async def` on one background loop. Never raises
-        for what is in `raw`. Raises LocalError inside a running loop, for a method that is not inline:
+        Plain functions run in the calling thread, `async def` on one background loop. Raises nothing
+        because of `raw`. Raises LocalError inside a running loop, for a method that is not inline:
         `await service.answer_async(raw)` there.
         """
         if len(raw) > self.limits.message_size:
@@ -307,9 +307,9 @@ class Service:
         return answer
 
     def answer_inline(self, raw: bytes) -> bytes | None:
-        """The hot path: the answer to a plain request, or a batch of them, of quick methods.
+        """The hot path: the answer to a request in its usual shape, or a batch of them, for quick methods.
 
-        None for everything else, of which nothing has run yet: it takes the long way, which has the words.
+        None for everything else, of which nothing has run: the slow path handles it and describes faults.
         """
         try:
             if raw[0] == 91:  # "["
@@ -339,7 +339,7 @@ class Service:
         return answer if len(answer) <= self.modest else self.answers.fitting(Request("", UNSET, id), answer)
 
     def _wordy(self, wire: Wire, raw: bytes) -> bool:
-        """Whether more than the arguments is wrong with a message, so that the long way says what."""
+        """Whether more than the arguments is wrong with a message, so that the slow path must describe it."""
         id, params = wire.id, wire.params
         return (
             (params is not UNSET and first_byte(params) not in b"[{")
@@ -372,7 +372,7 @@ class Service:
         return await self._host.answer(raw)
 
     async def _answer_behind(self, raw: bytes) -> bytes | None:
-        """`answer_async` on the background loop, with a runner of its own: two loops must not share one."""
+        """`answer_async` on the background loop, with a runner of its own, because two loops must not share one."""
         from .runner import Runner  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
 
         if self._behind is None:
@@ -380,7 +380,7 @@ class Service:
         return await self._behind.answer(raw)
 
     def _answer(self, message: Message, raw: bytes) -> bytes | None:
-        """The answer to what is not answered in place: where nothing may block, nothing of it runs."""
+        """The answer to a message that is not answered in place; inside a running loop nothing of it runs."""
         kinds = set()
         for one in message.messages if type(message) is Batch else (message,):
             if type(one) is Request or type(one) is Notification:
@@ -413,11 +413,11 @@ _INTEGERS = {int}
 
 
 def _request(wire: Wire) -> Request:
-    """A call in its plain shape, as a message."""
+    """A call in its usual shape as a message."""
     return Request(str(wire.method), wire.params, wire.id)
 
 
 def inside_a_loop() -> bool:
-    """Whether a loop runs in this thread; imports no asyncio to find out."""
+    """Whether a loop runs in this thread, found out without importing asyncio."""
     asyncio = sys.modules.get("asyncio")
     return asyncio is not None and asyncio._get_running_loop() is not None

@@ -1,12 +1,13 @@
 """Worker threads of one event loop, for plain functions that may block.
 
 An executor wakes a thread for each piece of work and the loop for each result; for a quick function under load that is
-most of the price. Here the loop is woken once for all results that are ready, and one thread at a time is on its way to
-the work that waits: it wakes the next one before it begins, so that a function that blocks delays nothing behind it.
+most of the cost. Here the loop is woken once for all results that are ready, and one thread at a time is on its way to
+waiting work: it wakes the next one before it begins, so that a function that blocks delays nothing behind it.
 
 Rules:
 
-- What a thread tells the loop (`call_soon`) and the ends of functions reach the loop in the order in which they happened.
+- What a thread tells the loop (`call_soon`) and the ends of functions reach the loop in the order in which they
+  happened.
 - `Work.abandon` withdraws work that has not begun; work that has begun cannot be stopped, and reports its return.
 - Threads hold no reference to the pool: without one their queue is worked off and they end. At the interpreter's exit
   functions that have begun are waited for, as the standard library's executors do.
@@ -26,7 +27,7 @@ from typing import Any
 
 
 class Work:
-    """One function on its way through a thread; `future` gets its result or its exception."""
+    """One function in the pool; `future` gets its result or its exception."""
 
     __slots__ = (
         "_abandoned",
@@ -52,10 +53,10 @@ class Work:
         self._error: BaseException | None = None
 
     def abandon(self, returned: Callable[[], None]) -> bool:
-        """Take no result any more. True while the function runs: `returned` is called on the loop once it has returned.
+        """Ignore the result. True while the function runs: `returned` is called on the loop once it has returned.
 
-        On the loop. The thread sets `_begun` before it looks at `_abandoned`; here it is the other way round, so that one
-        of the two sees the other.
+        On the loop. The thread sets `_begun` before it looks at `_abandoned`; here it is the other way round, so that
+        one of the two sees the other.
         """
         if self.future.done() and not self.future.cancelled():  # settled already
             self.future.exception()
@@ -66,7 +67,7 @@ class Work:
         return self._begun
 
     def run(self) -> None:
-        """Call the function; in a worker thread."""
+        """Call the function; runs in a worker thread."""
         self._begun = True
         if self._abandoned:
             return
@@ -79,7 +80,7 @@ class Work:
             self._error = error
 
     def settle(self) -> None:
-        """Tell the future how the function ended; on the loop, after `run`."""
+        """Set the future's result; runs on the loop, after `run`."""
         error, self._error = self._error, None  # no reference cycle through its traceback
         if self._returned is not None:
             self._returned()
@@ -92,14 +93,15 @@ class Work:
 
 
 class ThreadPool:
-    """At most `size` threads, each started when there is work and no idle thread for it."""
+    """At most `size` threads, each started when there is work and no idle thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, size: int, name: str) -> None:
         self._queue = queue = _Queue(loop, size, name)
         weakref.finalize(self, queue.close).atexit = False
 
     def submit(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Work:
-        """Call the function in a thread, in a copy of the current context; on the loop. RuntimeError after `close`."""
+        """Call the function in a thread, in a copy of the current context; on the loop. Raises RuntimeError after
+        `close`."""
         queue = self._queue
         if queue.closed:
             raise RuntimeError("the thread pool is closed")
@@ -113,11 +115,11 @@ class ThreadPool:
         return work
 
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> bool:
-        """Have the loop call back; from any thread. False where the loop is closed."""
+        """Have the loop call a function; from any thread. False if the loop is closed."""
         return self._queue.tell(callback, *arguments)
 
     def close(self) -> None:
-        """Cancel what has not begun; idle threads end now, the others when their function returns. On the loop."""
+        """Cancel work that has not begun; idle threads end now, the others when their function returns. On the loop."""
         queue = self._queue
         while queue.waiting:
             work = queue.waiting.popleft()
@@ -127,7 +129,7 @@ class ThreadPool:
 
 
 class _Queue:
-    """What the threads of a pool share. What is done under `lock` is short and calls nothing foreign."""
+    """The state that the threads of a pool share. Code under `lock` is short and calls nothing foreign."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, size: int, name: str) -> None:
         self.loop = loop
@@ -137,13 +139,13 @@ class _Queue:
         self.closed = False
         self.lock = threading.Lock()
         self.threads: set[threading.Thread] = set()
-        self.idle: list[threading.Lock] = []  # one a thread that waits, released to wake it
+        self.idle: list[threading.Lock] = []  # one per waiting thread, released to wake it
         self.waking = False  # a thread is on its way to `waiting`
         self.told: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        self.calling = False  # the loop has been asked to look at `told`
+        self.calling = False  # the loop will call `call` for `told`
 
     def wake(self) -> None:
-        """Send a thread on its way, where work waits, none is on its way yet and there is one to be had."""
+        """Wake a thread if work waits, none is on its way yet, and one is available."""
         with self.lock:
             if self.waking or not self.waiting:
                 return
@@ -158,7 +160,7 @@ class _Queue:
             self.waking = True
         try:
             thread.start()
-        except RuntimeError:  # "can't start new thread": those that run come to the work in their turn
+        except RuntimeError:  # "can't start new thread": running threads will take the work
             with self.lock:
                 self.threads.discard(thread)
                 self.waking = False
@@ -167,7 +169,7 @@ class _Queue:
                 raise
 
     def work(self) -> None:
-        """The life of one thread."""
+        """The main function of one thread."""
         _queues.add(self)
         parked = threading.Lock()
         parked.acquire()
@@ -193,22 +195,23 @@ class _Queue:
                 self.wake()
             work.run()
             self.tell(work.settle)
-            del work  # its arguments must not live until the next one comes
+            del work  # release its arguments before the next one comes
 
     def tell(self, callback: Callable[..., object], *arguments: Any) -> bool:
-        """Have the loop call back, which is woken once for all that is told until it looks."""
+        """Have the loop call a function; the loop is woken once for all functions that wait."""
         self.told.append((callback, arguments))
         if not self.calling:
             self.calling = True
             try:
                 self.loop.call_soon_threadsafe(self.call)
-            except RuntimeError:  # the loop is closed, and with it all who waited
+            except RuntimeError:  # the loop is closed, and with it all waiting tasks
                 self.told.clear()
                 return False
         return True
 
     def call(self) -> None:
-        """On the loop: call what was told so far. What is told meanwhile asks anew, so that others get their turn."""
+        """On the loop: call the functions queued so far. Later ones need another wake-up, so that other tasks can
+        run."""
         self.calling = False
         for _ in range(len(self.told)):
             callback, arguments = self.told.popleft()
@@ -218,7 +221,7 @@ class _Queue:
                 self.loop.call_exception_handler({"message": "a callback from a thread failed", "exception": error})
 
     def close(self) -> None:
-        """End the threads once nothing waits."""
+        """End the threads once no work waits."""
         with self.lock:
             self.closed = True
             idle, self.idle = self.idle, []
@@ -231,7 +234,7 @@ _queues: weakref.WeakSet[_Queue] = weakref.WeakSet()
 
 @atexit.register
 def finish(patience: float | None = None) -> bool:
-    """At exit: what waits never begins, what has begun returns, within `patience` seconds. False: some has not."""
+    """At exit: waiting work never begins, running work may return within `patience` seconds. False: some has not."""
     until = None if patience is None else time.monotonic() + patience
     for queue in tuple(_queues):
         queue.waiting.clear()

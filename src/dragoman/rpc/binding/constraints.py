@@ -1,10 +1,11 @@
-"""What stands beside a type in `Annotated`: constraints of annotated_types and of pydantic as msgspec.Meta; descriptions.
+"""What stands beside a type in `Annotated`: constraints of annotated_types and of pydantic as msgspec.Meta;
+descriptions.
 
 Rules:
 
 - They are recognised by name and attribute; neither package is imported.
-- A constraint is honoured, or refused with what to write instead: none is dropped in silence. Metadata of other packages
-  is none of ours.
+- A constraint is honoured, or refused with what to write instead: none is dropped in silence. Metadata of other
+  packages is none of ours.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def _stricter(key: str, one: Any, other: Any) -> Any:
 
 
 def described(hint: Any) -> str:
-    """The description in an `Annotated`: Doc("..."), doc("..."), msgspec.Meta(description=...), Field(...) or a string."""
+    """The description in an `Annotated`: Doc("..."), doc("..."), msgspec.Meta(description=...), Field(...) or a
+    string."""
     if get_origin(hint) is not Annotated:
         return ""
     for extra in get_args(hint)[1:]:

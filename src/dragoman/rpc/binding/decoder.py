@@ -118,7 +118,8 @@ def compiled(plan: Plan, by_position: bool) -> Arguments:
 
 
 def compiled_later(plan: Plan) -> Arguments:
-    """The `arguments` of a plan, by name, compiled when they are first asked for: a thousand tools are rarely called."""
+    """The `arguments` of a plan, by name, compiled when they are first asked for: a thousand tools are rarely
+    called."""
     made: Arguments | None = None
 
     def arguments(params: Params, context: Any = None) -> tuple[Any, ...]:

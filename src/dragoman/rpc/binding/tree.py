@@ -79,8 +79,8 @@ class Part(Struct, frozen=True):
 
 
 class Shape(Struct, frozen=True):
-    """A class with fields as JSON shows it. `array`: as an array; `closed`: unknown fields are refused; `private`: it has
-    fields that never leave, and are not among these."""
+    """A class with fields as JSON shows it. `array`: as an array; `closed`: unknown fields are refused; `private`: it
+    has fields that never leave, and are not among these."""
 
     parts: tuple[Part, ...]
     array: bool = False
