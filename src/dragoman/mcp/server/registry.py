@@ -140,14 +140,10 @@ class Registry:
             logger.warning("tool %r: names should have 1 to 128 of A-Z a-z 0-9 _ - and . alone", name)
         result = made.output
         listed = Tool(
-            name=name,
-            title=_or_unset(title),
-            description=_or_unset(described(made.documentation) if description is None else description),
-            icons=list(icons) or UNSET,
             input_schema=made.input,
             output_schema=UNSET if result.schema is None else result.schema,
             annotations=UNSET if annotations is None else annotations,
-            meta=UNSET if meta is None else dict(meta),
+            **_presented(name, title, description, made.documentation, icons, meta),
         )
         older = None
         if result.older is not result.schema:
@@ -196,35 +192,16 @@ class Registry:
             ttl=ttl,
             cache_scope=cache_scope,
         )
-        name = _named(name, function, uri)
-        text = described(text) if description is None else description
-        notes = UNSET if annotations is None else annotations
-        more = UNSET if meta is None else dict(meta)
+        shown = _presented(_named(name, function, uri), title, description, text, icons, meta) | {
+            "mime_type": mime_type or UNSET,
+            "annotations": UNSET if annotations is None else annotations,
+        }
         if template is None:
-            plain = Resource(
-                uri=uri,
-                name=name,
-                title=_or_unset(title),
-                description=_or_unset(text),
-                mime_type=_or_unset(mime_type),
-                size=UNSET if size is None else size,
-                icons=list(icons) or UNSET,
-                annotations=notes,
-                meta=more,
-            )
+            plain = Resource(uri=uri, size=UNSET if size is None else size, **shown)
             return self._put(self._resources, Entry("resource", uri, plain, method, visible=visible))
         if size is not None:
             raise LocalError(f"{uri}: the resources of a template have no size in common")
-        listed = ResourceTemplate(
-            uri_template=uri,
-            name=name,
-            title=_or_unset(title),
-            description=_or_unset(text),
-            mime_type=_or_unset(mime_type),
-            icons=list(icons) or UNSET,
-            annotations=notes,
-            meta=more,
-        )
+        listed = ResourceTemplate(uri_template=uri, **shown)
         return self._put(self._templates, Entry("template", uri, listed, method, template=template, visible=visible))
 
     def add_prompt(
@@ -247,14 +224,8 @@ class Registry:
         name = _named(name, function)
         options = Options(inline=inline, timeout=timeout, concurrency=concurrency, queue=queue)
         made = prompt_method(name, function, self._server, options)
-        listed = Prompt(
-            name=name,
-            title=_or_unset(title),
-            description=_or_unset(described(made.documentation) if description is None else description),
-            icons=list(icons) or UNSET,
-            arguments=made.arguments or UNSET,
-            meta=UNSET if meta is None else dict(meta),
-        )
+        shown = _presented(name, title, description, made.documentation, icons, meta)
+        listed = Prompt(arguments=made.arguments or UNSET, **shown)
         return self._put(self._prompts, Entry("prompt", name, listed, made.method, visible=visible))
 
     def add_completion(
@@ -451,8 +422,22 @@ def _rank(entry: Entry) -> tuple[int, ...]:
     return (entry.number,) if entry.template is None else (*entry.template.rank, entry.number)
 
 
-def _or_unset(text: str | None) -> str | UnsetType:
-    return text or UNSET
+def _presented(
+    name: str,
+    title: str | None,
+    description: str | None,
+    documentation: str,
+    icons: Sequence[Icon],
+    meta: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """What is shown of every entry; without a description what its function's documentation says."""
+    return {
+        "name": name,
+        "title": title or UNSET,
+        "description": (described(documentation) if description is None else description) or UNSET,
+        "icons": list(icons) or UNSET,
+        "meta": UNSET if meta is None else dict(meta),
+    }
 
 
 def _arguments(entry: Entry) -> Iterable[str]:

@@ -111,22 +111,11 @@ class Server:
     ) -> None:
         check(f"Server {name!r}", SERVER_OPTIONS, locals())
         self.name = name
-        self.info = Implementation(
-            name,
-            version,
-            title=UNSET if title is None else title,
-            description=UNSET if description is None else description,
-            icons=list(icons) or UNSET,
-            website_url=UNSET if website_url is None else website_url,
-        )
+        self.info = _info(name, version, title, description, icons, website_url)
         self.instructions = instructions
         self.limits = limits
         self.offered = EVERYTHING if revisions is None else offer(_revisions(revisions))
         self.options = HttpOptions() if http is None else http
-        try:
-            decode(encode(self.info, NEWEST), Implementation)
-        except (msgspec.DecodeError, TypeError, ValueError) as error:
-            raise LocalError(f"a server cannot be called so: {error}") from None
         self.stamp = stamp(self.info)
         self.seal = Seal(keys, state_life, audience=name)
         self.once = once
@@ -134,6 +123,13 @@ class Server:
         self.cache_scope: CacheScope = cache_scope
         self.service = Service(name, version=version, limits=limits, middleware=middleware, debug=debug, discover=False)
         self.service.answers = msgspec.structs.replace(self.service.answers, dialect=MCP)
+        self.life = Lifespan(name, lambda: lifespan(self)) if lifespan is not None else None
+        declared = {"tools": tools, "resources": resources, "prompts": prompts, "completions": completions}
+        self._declared = frozenset(kind for kind, said in declared.items() if said)
+        self._assemble(extensions, page_size)
+
+    def _assemble(self, extensions: Sequence[Extension | ServerExtension], page_size: int) -> None:
+        """Make the parts: what runs and routes calls, what is registered, and what changes are told by."""
         self.host = Runner(self.service)
         self.gate = self.host.gate
         self.subscriptions = Subscriptions(self)
@@ -148,10 +144,7 @@ class Server:
             if isinstance(one, ServerExtension):
                 for wanted, function in one.handlers.items():
                     self.add_method(function, wanted)
-        self.life = Lifespan(name, lambda: lifespan(self)) if lifespan is not None else None
         self.service.route = Router(self).route
-        declared = {"tools": tools, "resources": resources, "prompts": prompts, "completions": completions}
-        self._declared = frozenset(kind for kind, said in declared.items() if said)
         self._users = 0
         self.on_roots_changed: list[Callable[[Peer], Any]] = []
         self.shared: Shared | None = None
@@ -435,6 +428,29 @@ def _registering(add: Callable[[Callable[..., Any]], object], decorator: str) ->
         return function
 
     return register
+
+
+def _info(
+    name: str,
+    version: str,
+    title: str | None,
+    description: str | None,
+    icons: Sequence[Icon],
+    website_url: str | None,
+) -> Implementation:
+    info = Implementation(
+        name,
+        version,
+        title=UNSET if title is None else title,
+        description=UNSET if description is None else description,
+        icons=list(icons) or UNSET,
+        website_url=UNSET if website_url is None else website_url,
+    )
+    try:
+        decode(encode(info, NEWEST), Implementation)
+    except (msgspec.DecodeError, TypeError, ValueError) as error:
+        raise LocalError(f"a server cannot be called so: {error}") from None
+    return info
 
 
 def _revisions(given: Iterable[Revision]) -> tuple[Revision, ...]:
