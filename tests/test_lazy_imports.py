@@ -26,10 +26,9 @@ INSPECT: Final = "start-up: the standard library's inspect, which plain function
 LAZY: Final = {
     ("dragoman.cli", "dragoman.cli.app"): EXTRA,
     ("dragoman.cli.serving.reload", "watchfiles"): EXTRA,
-    ("dragoman.connecting", "dragoman.rpc.tracing"): TRACE,
     ("dragoman.connecting", "dragoman.transports.memory"): WIRE,
     ("dragoman.mcp.asking.request_state", "itsdangerous"): EXTRA,
-    ("dragoman.mcp.client.session", "dragoman.rpc.tracing"): TRACE,
+    ("dragoman.rpc.observing", "dragoman.rpc.tracing"): TRACE,
     ("dragoman.mcp.client.session", "dragoman.mcp.client.http.legacy_2024"): WIRE,
     ("dragoman.mcp.client.session", "dragoman.mcp.client.http.posts"): WIRE,
     ("dragoman.mcp.server.server", "dragoman.mcp.http.endpoint"): WIRE,
@@ -41,7 +40,6 @@ LAZY: Final = {
     ("dragoman.serving", "dragoman.workers.worker"): WORKERS,
     ("dragoman.serving", "dragoman.transports.http.app"): WIRE,
     ("dragoman.serving", "dragoman.transports.stream.stdio"): WIRE,
-    ("dragoman.serving", "dragoman.rpc.tracing"): TRACE,
     ("dragoman.transports.http.connection", "dragoman.transports.http.websocket"): EXTRA,
     ("dragoman.transports.http.listener", "dragoman.transports.http.websocket"): EXTRA,
 }

@@ -181,9 +181,10 @@ class Watch:
         for observer, outbound in self._outbound:
             try:
                 added = outbound(seen)
-                if isinstance(added, Additions):
-                    meta.update(added.meta)
-                    headers.update(added.headers)
+                if added is not None:
+                    wanted = {name: Raw(to_json(value)) for name, value in added.meta.items()}
+                    headers |= _sendable(added)
+                    meta |= wanted
             except Exception:
                 self._failed(observer)
         return Departure(self, seen, meta if place.dialect.meta else {}, headers)
@@ -400,6 +401,14 @@ class Departure:
             self.end("failed")
         else:
             self.end("cancelled", "its caller gave up")
+
+
+def _sendable(added: Additions) -> dict[str, str]:
+    """Its header fields, names in lower case. ValueError for one that no wire can send: it must not fail the call."""
+    for name, value in added.headers.items():
+        if not (name.isascii() and name.replace("-", "").isalnum() and value.isascii() and value.isprintable()):
+            raise ValueError(f"Additions.headers: {name!r} cannot be sent as a header field")
+    return {name.lower(): value for name, value in added.headers.items()}
 
 
 def answers_only(message: Message) -> bool:

@@ -17,6 +17,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from ....channel import Broken, Caller, Channel, ChannelError, Options, Outgoing, Receiver
 from ....jsonrpc.errors import BadAnswer
@@ -110,7 +111,10 @@ class _HttpChannel:
     async def _exchange(self, post: PendingPost) -> tuple[Reply, bytes]:
         """POST and read the whole answer; the connection goes back to the pool, or is closed."""
         limits = self._limits
-        reply = await self._pool.ask("POST", post.message, timeout=limits.call_timeout if post.call is None else None)
+        call = post.call
+        headers = call.extra if call is not None and isinstance(call.extra, Mapping) else None
+        timeout = limits.call_timeout if call is None else None
+        reply = await self._pool.ask("POST", post.message, headers, timeout=timeout)
         try:
             if reply.status < 200 or reply.kind == "text/event-stream":
                 # such a body may have no end
