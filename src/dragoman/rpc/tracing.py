@@ -1,10 +1,11 @@
-"""The trace: what every message of both directions became, for a file, a screen or a test. An `Observer` that gives a hook
-an `Event` for each.
+"""The trace: what every message of both directions became, for a file, a screen or a test. An `Observer` that gives a
+hook an `Event` for each.
 
 Rules:
 
 - One `Event` when a call passes ("started") and one when its answer passes ("complete") or can no longer come
-  ("failed"). A notification and an answer that no call waits for are "complete" at once; what is no message is "failed".
+  ("failed"). A notification and an answer that no call waits for are "complete" at once; what is no message is
+  "failed".
 - A batch is one message: it starts once, and is complete when none of its calls is open. Its elements are not told.
 - The hook runs on the event loop, in the order of the wire, and must be quick. One that raises is logged once and goes
   on being called: it never harms the wire.
