@@ -22,7 +22,7 @@ from typing import Protocol
 from ...channel import Caller, ChannelError, Closed, Outgoing, Receiver
 from ...jsonrpc.errors import Refusal, RpcError
 from ...jsonrpc.messages import Batch, Malformed, Message, Notification, Request, Single
-from ...rpc.dispatch import BatchResponder
+from ...rpc.batch_responder import BatchResponder
 from ...rpc.observing import Deliver, answers_only, nothing
 from ...rpc.peer import Peer
 from ...rpc.runner import Runner
