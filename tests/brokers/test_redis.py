@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 from dragoman import Context, Service, connect, serve
 from dragoman.bus import open_bus
 from dragoman.channel import Broken
-from dragoman.engines.redis import connection
+from dragoman.engines.redis import connection, scripts
 from dragoman.engines.redis.connection import BrokerConnection, place
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.net.urls import parse
@@ -190,6 +190,47 @@ async def test_the_entries_of_a_silent_worker_are_taken_over(redis: Engine, raw:
         assert json.loads((await caller.next())[1])["result"] == 19
         await until(lambda: empty(raw, queue))
     assert seen == [1]
+
+
+@pytest.mark.parametrize("taken", [False, True])
+async def test_a_worker_says_what_went_to_another_and_not_what_it_settled_itself(
+    taken: bool, redis: Engine, raw: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the server is asked which entries are still held, one is claimed by another, or answered here."""
+    queue = name()
+    go, told = asyncio.Event(), asyncio.Event()
+    api = Service("slow")
+
+    @api.method
+    async def wait() -> None:
+        await go.wait()
+
+    async def meanwhile(*words: Any) -> Any:
+        if taken:
+            (entry,) = await raw.xpending_range(queue, "workers", "-", "+", 1)
+            await raw.xclaim(queue, "workers", "another", 0, [entry["message_id"]])
+        else:
+            go.set()
+            await until(lambda: nothing_is_pending(raw, queue))
+        found = await keep(*words)
+        told.set()
+        return found
+
+    keep = scripts.KEEP.run
+    monkeypatch.setattr(scripts.KEEP, "run", meanwhile)
+    async with serve(api, urls=[f"{redis.url}/{queue}?idle=1"]), connect(f"{redis.url}/{queue}") as peer:
+        call = asyncio.create_task(peer.call("wait", timeout=PATIENCE))
+        async with asyncio.timeout(PATIENCE):
+            await told.wait()
+        monkeypatch.undo()
+        go.set()
+        await call
+    assert ("1 entries went to another worker" in caplog.text) is taken
+
+
+async def nothing_is_pending(raw: Redis, queue: str) -> bool:
+    """Whether no worker has an entry."""
+    return not (await raw.xpending(queue, "workers"))["pending"]
 
 
 async def test_poison_is_given_up_and_set_aside(redis: Engine, raw: Redis) -> None:

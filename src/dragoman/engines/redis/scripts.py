@@ -71,16 +71,16 @@ often each was delivered. Their idle time begins anew: they must not go to anoth
 
 KEEP = Script(
     """
-local mine = {}
+local mine, gone = {}, {}
 for i = 3, #ARGV do
   local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1, ARGV[2])
-  if pending[1] then mine[#mine + 1] = ARGV[i] end
+  if pending[1] then mine[#mine + 1] = ARGV[i] else gone[#gone + 1] = ARGV[i] end
 end
 if #mine > 0 then redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, unpack(mine), 'JUSTID') end
-return #ARGV - 2 - #mine
+return gone
 """
 )
-"""Group, consumer, ids. Restarts their idle time; returns how many of them are no longer this consumer's."""
+"""Group, consumer, ids. Restarts their idle time; returns those that are not pending for this consumer."""
 
 REQUEUE = Script(
     """

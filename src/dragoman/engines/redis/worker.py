@@ -257,8 +257,8 @@ class Worker:
         held = list(self._held)
         for start in range(0, len(held), 500):
             part = held[start : start + 500]
-            lost = await scripts.KEEP.run(self._line, [self._stream], self._group, self._me, *part)
-            if lost:
+            gone = await scripts.KEEP.run(self._line, [self._stream], self._group, self._me, *part)
+            if lost := sum(id in self._held for id in gone):  # what was settled meanwhile is not pending at all
                 log.warning("%s: %d entries went to another worker while they were at work here", self._stream, lost)
 
     async def _take_over(self, cursor: bytes, room: int) -> bytes:
