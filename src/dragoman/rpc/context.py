@@ -1,4 +1,4 @@
-"""What a handler may ask for, by annotating a parameter with `Context`.
+"""The context of a call, for handler parameters annotated `Context`.
 
 In `async def` its methods are awaited; in a plain function, which runs in a worker thread, they
 block. This module imports no asyncio: the `Site`, where the call runs, knows about loops.
@@ -20,7 +20,7 @@ logger = logging.getLogger("dragoman.calls")
 
 
 class Site(Protocol):
-    """Where a call runs."""
+    """The place where a call runs."""
 
     @property
     def caller(self) -> Caller:
@@ -32,17 +32,17 @@ class Site(Protocol):
 
     @property
     def reply_stream(self) -> Callable[[bytes], bool] | None:
-        """What carries messages ahead of the answer, where the wire has such a thing for each call."""
+        """Carries messages ahead of the answer, if the wire has such a stream for each call."""
 
     @property
     def cancelled(self) -> bool:
         """The caller has cancelled, gone away, or time is up."""
 
     def progress(self, message: Request | Notification, value: Any) -> bool:
-        """Tell the caller how far the call is; False when that was dropped or cannot be told on this wire."""
+        """Report the call's progress; False when that was dropped or is not possible on this wire."""
 
     def speak(self, raw: bytes, method: str) -> bool:
-        """Send a whole message ahead of the answer, where the call was asked; False when it was dropped."""
+        """Send a message ahead of the answer, to the origin of the call; False when it was dropped."""
 
     def ask(self, context: Context, method: str, params: Any, result: Any, timeout: Any) -> Any:
         """Call the caller back: awaitable on the loop, blocking in a thread."""
@@ -82,7 +82,8 @@ class Context:
     __slots__ = ("_log", "_site", "message", "state", "where")
 
     _context_of = "a Service's methods", "from dragoman import Context"
-    """Whose functions take it, and how it is imported; for the words of `bind` about a context in the wrong place."""
+    """Which functions take it, and how it is imported; for the error text of `bind` about a context in the wrong
+    place."""
 
     def __init__(self, message: Request | Notification, site: Site, where: str) -> None:
         self.message = message
@@ -91,7 +92,7 @@ class Context:
         self.where = where
         """"async", "thread" or "inline"."""
         self.state: dict[str, Any] = {}
-        """Free for middleware to hand things to the handler."""
+        """For middleware: a dict of values for the handler."""
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
 
     @property
@@ -111,7 +112,8 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True once the caller has cancelled, gone away, or time is up. A thread cannot be stopped: look here."""
+        """True once the caller has cancelled, gone away, or time is up. A thread cannot be stopped, so check it
+        there."""
         return self._site.cancelled
 
     @property
@@ -126,7 +128,7 @@ class Context:
 
     @property
     def redelivered(self) -> int:
-        """How often this call was delivered before; above 0 somebody may have done the work already (brokers)."""
+        """How often this call was delivered before; if above 0, the work may already have been done (brokers)."""
         return self._site.caller.redelivered
 
     @property
@@ -136,16 +138,16 @@ class Context:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger ("dragoman.calls") that knows the method and the caller."""
+        """A logger ("dragoman.calls") whose lines name the method and the caller."""
         if self._log is None:
             extra = {"method": self.method, "remote": self.caller.remote}
             self._log = logging.LoggerAdapter(logger, extra)
         return self._log
 
     def progress(self, value: Any) -> Awaitable[bool]:
-        """Tell the caller how far the call is: any JSON value. `await` it in `async def`; elsewhere it is done at once.
+        """Report the call's progress: any JSON value. `await` it in `async def`; elsewhere it is done at once.
 
-        Gives False when the wire cannot tell it, or drops it because the caller reads too slowly.
+        Returns False when the wire cannot carry it, or drops it because the caller reads too slowly.
         """
         return Done(self._site.progress(self.message, value))
 
@@ -156,11 +158,11 @@ class Context:
         return self._site.speak(raw, method)
 
     def call(self, method: str, params: Any = UNSET, *, result: Any = Any, timeout: float | Any | None = UNSET) -> Any:
-        """Call the caller back on the channel this call came on; this call's own clock stands still meanwhile.
+        """Call the caller back on the channel this call came on; this call's own time-out is paused meanwhile.
 
-        Awaited in `async def`; blocks in a plain function. Raises what `Peer.call` raises, LocalError
-        where the wire carries no calls back, and in an inline function, which must not wait; in a plain
-        function whose call is over meanwhile `concurrent.futures.CancelledError`.
+        Awaited in `async def`; blocks in a plain function. Raises what `Peer.call` raises; LocalError
+        if the wire carries no calls back, and in an inline function, which must not wait; and
+        `concurrent.futures.CancelledError` in a plain function whose call ends meanwhile.
         """
         self._may_wait()
         return self._site.ask(self, method, params, result, timeout)
@@ -174,7 +176,7 @@ class Context:
 
     def notify(self, method: str, params: Any = UNSET) -> Any:
         """Notify the caller on the channel this call came on. Awaited in `async def`; blocks in a plain function.
-        LocalError where `call` raises it."""
+        Raises LocalError in the same cases as `call`."""
         self._may_wait()
         return self._site.tell(self, method, params)
 

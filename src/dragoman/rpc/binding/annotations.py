@@ -1,13 +1,13 @@
-"""Annotations as msgspec takes them: what it would ignore is translated, what it cannot do is refused at once.
+"""Compiles annotations for msgspec: translates what it would ignore, and refuses at once what it cannot do.
 
 Rules:
 
-- Constraints of `annotated_types` become `msgspec.Meta`, however deep. In the fields of a class msgspec
-  would still ignore them, and the class is the user's: so a *twin* is made of it, a Struct of the same
-  JSON shape with the constraints, and what comes is decoded into the twin first, then into the class.
+- Constraints of `annotated_types` become `msgspec.Meta`, at any depth. In the fields of a class msgspec
+  would still ignore them, and the class is the user's. So a *twin* of it is made, a Struct of the same
+  JSON shape with the constraints; JSON is decoded into the twin first, then into the class.
 - `annotated_types`, attrs and pydantic are recognised by name and attribute, never imported.
 - pydantic models are decoded, encoded and described by pydantic (msgspec's hooks).
-- Whatever remains that no JSON can be decoded to is a `LocalError` that says what would be right.
+- An annotation to which JSON cannot be decoded is a `LocalError` that says what would be right.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from .tree import (
 )
 
 _LISTS = (collections.abc.Iterable, collections.abc.Container, collections.abc.Reversible)
-"""What is read as a list, beside what msgspec itself reads so."""
+"""Types that are read as a list, besides those that msgspec reads so."""
 
 
 class Annotation(Struct, frozen=True):
-    """An annotation, compiled. `opaque`: a part stays `msgspec.Raw`, so its numbers are unread."""
+    """A compiled annotation. `opaque`: a part stays `msgspec.Raw`, so its numbers are not checked."""
 
     tree: Node
     opaque: bool = False
@@ -56,22 +56,22 @@ class Annotation(Struct, frozen=True):
 
     @property
     def type(self) -> Any:
-        """What is decoded into."""
+        """The type to decode into."""
         return self.tree.type
 
     @property
     def shown(self) -> Any:
-        """What the JSON Schema is made of."""
+        """The type for the JSON Schema."""
         return self.tree.shown
 
 
 ANY = Annotation(leaf(Any))
 _KNOWN = {kind: Annotation(leaf(kind)) for kind in (str, int, float, bool, dict, list, type(None))}
-"""Nothing to find out about."""
+"""Types that need no translation."""
 
 
 def translate(hint: Any, where: str) -> Annotation:
-    """The annotation of what comes in. LocalError, opening with `where`, for what cannot be decoded."""
+    """The annotation of a parameter. Raises LocalError, beginning with `where`, if JSON cannot be decoded to it."""
     if hint is Any or hint is object:
         return ANY
     if isinstance(hint, type) and hint in _KNOWN:

@@ -66,7 +66,7 @@ _PYDANTIC_ELSE = ("strip_whitespace", "to_upper", "to_lower", "max_digits", "dec
 
 
 def _of_pydantic(extra: Any, where: str) -> Iterable[tuple[str, Any]]:
-    """pydantic's metadata outside of its models: what msgspec can check, it checks; the rest is refused."""
+    """pydantic's metadata outside of its models: msgspec checks what it can; the rest is refused."""
     name = type(extra).__name__
     if name == "FieldInfo":
         for option, instead in _FIELD_WORDS.items():

@@ -1,12 +1,12 @@
-"""From the params of a call to the arguments of its function: one decoder, and the slow way that knows every fault.
+"""Decodes the params of a call to the arguments of its function: one decoder, and a slow path that finds every fault.
 
 Rules:
 
 - One decoder takes params by position *or* by name (a union of an array type and an object type), straight into the
   arguments; nothing is decoded twice while it fits.
-- Only what does not fit is decoded again, argument by argument (`faults`), and only then is 1.0 taken for 1.
-- Defaults are the function's own objects, evaluated by Python. One that can be changed (a list, a dict, a Struct that
-  is not frozen, ...) is copied for each call, so that no call sees what another did to it.
+- Only params that do not fit are decoded again, argument by argument (`faults`), and only then is 1.0 accepted as 1.
+- Defaults are the function's own objects, evaluated by Python. A mutable one (a list, a dict, a Struct that
+  is not frozen, ...) is copied for each call, so that no call sees another's changes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Arguments: TypeAlias = Callable[..., tuple[Any, ...]]
 
 
 class Plan(Struct, frozen=True):
-    """Who takes what. Values stand in this order: `lead`, `named`, a dict of `members`, the items of `rest`;
-    the context goes in at index `context` in the end. `taken`: its name, where **kwargs must not use it."""
+    """The order of the values: `lead`, `named`, a dict of `members`, the items of `rest`; the context is inserted at
+    index `context` at the end. `taken`: its name, which **kwargs must not use."""
 
     name: str
     lead: tuple[Parameter, ...]
@@ -49,9 +49,9 @@ class Plan(Struct, frozen=True):
 
 
 def owning(plan: Plan, arguments: Arguments) -> Arguments:
-    """The `arguments` of a plan with defaults that are each call's own.
+    """The `arguments` of a plan whose mutable defaults are copied for each call.
 
-    Raises LocalError for a default that can be changed and cannot be copied.
+    Raises LocalError for a mutable default that cannot be copied.
     """
     places: list[Parameter | None] = [*plan.lead, *plan.named]
     if plan.context is not None:
@@ -73,7 +73,7 @@ def owning(plan: Plan, arguments: Arguments) -> Arguments:
 
 
 def mutable(value: Any) -> bool:
-    """Whether a default can be changed, or holds what can be."""
+    """Whether a default is mutable, or contains something mutable."""
     kind = type(value)
     if isinstance(value, list | dict | set | bytearray | deque):
         return True
@@ -132,7 +132,7 @@ def compiled_later(plan: Plan) -> Arguments:
 
 
 def _defaults(plan: Plan) -> tuple[Any, ...] | None:
-    """The values when nothing is given; None where something must be."""
+    """The values when nothing is given; None if something is required."""
     parameters = (*plan.lead, *plan.named)
     return None if any(p.required for p in parameters) else tuple(p.default for p in parameters)
 
@@ -140,7 +140,7 @@ def _defaults(plan: Plan) -> tuple[Any, ...] | None:
 def _compile_plain(
     decode: Callable[[Any], Any], by_name: Any, slow: Arguments, defaults: tuple[Any, ...] | None
 ) -> Arguments:
-    """Parameters that are given either way, and nothing else."""
+    """Parameters that are given by position or by name, and no others."""
 
     def arguments(params: Params, context: Any = None) -> tuple[Any, ...]:
         try:
@@ -197,7 +197,7 @@ def _compile_arranged(plan: Plan, decode: Callable[[Any], Any], by_name: Any, sl
 
 
 def _placer(index: int | None) -> Callable[[tuple[Any, ...], Any], tuple[Any, ...]]:
-    """What puts the context in its place."""
+    """Inserts the context."""
     if index is None:
         return lambda values, context: values
     if index == 0:
@@ -206,7 +206,7 @@ def _placer(index: int | None) -> Callable[[tuple[Any, ...], Any], tuple[Any, ..
 
 
 def _compile_mixed(plan: Plan, slow: Arguments) -> Arguments:
-    """*args or **kwargs beside other parameters: the items are told apart first, then decoded one by one."""
+    """*args or **kwargs beside other parameters: the items are separated first, then decoded one by one."""
     split: Callable[[Any], Any] = msgspec.json.Decoder(tuple[Raw, ...] | dict[str, Raw]).decode
     place = _placer(plan.context)
     required = [p.name for p in (*plan.lead, *plan.named) if p.required]
@@ -290,7 +290,7 @@ def _union(kinds: list[Any]) -> Any:
 
 
 def _assign(plan: Plan, given: Any) -> tuple[dict[str, Any], Sequence[Any], dict[str, Any], list[Fault]]:
-    """Who gets what: values by parameter, those of *args, those of **kwargs, and what is surplus."""
+    """The assignment of values: by parameter, those of *args, those of **kwargs, and surplus ones."""
     wrong: list[Fault] = []
     rest: Sequence[Any] = ()
     members: dict[str, Any] = {}

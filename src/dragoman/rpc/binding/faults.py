@@ -1,11 +1,11 @@
-"""Every fault of a value at once, in words, where msgspec stops at the first; and 1.0 where 1 is meant.
+"""Finds every fault of a value at once, where msgspec stops at the first; and accepts 1.0 as 1.
 
 Rules:
 
-- Nothing here runs while values fit: it works on what `msgspec.json.decode` made of text that did not.
-- The work is linear in the text: what fits is left to msgspec, in pieces; at most `MOST` faults are looked
-  for, and when the text was read `_AGAIN` times over, or `_DEEPEST` levels down, msgspec's words must do.
-- `received` is the value that came, its JSON shortened to `SHOWN` characters; what is missing has none.
+- Nothing here runs while values fit: it works on JSON that was decoded because it did not fit its type.
+- The work is linear in the text: msgspec checks parts that fit; at most `MOST` faults are searched,
+  and after reading the text `_AGAIN` times, or `_DEEPEST` levels down, msgspec's own message is used.
+- `received` is the value that came, its JSON shortened to `SHOWN` characters; a missing value has none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def fault(field: str, message: str, received: Any = UNSET) -> Fault:
 
 
 def find(value: Any, node: Node, field: str, error: Exception | None = None) -> list[Fault]:
-    """Every fault of decoded JSON against an annotation, by its tree; none when it fits.
+    """Every fault of decoded JSON against an annotation, by its tree; empty when it fits.
 
     `error`: what msgspec said to it, where it was asked already: what a class does when it is made is not done anew.
     """
@@ -60,7 +60,7 @@ def find(value: Any, node: Node, field: str, error: Exception | None = None) -> 
 
 
 def surplus(name: str, known: Iterable[str], path: str = "") -> str:
-    """The message for a name that is not known."""
+    """The message for an unknown name."""
     near = get_close_matches(name, list(known), n=1) if len(name) <= _NAME else []
     what = "field" if path else "argument"
     return f"Unknown {what}; did you mean {near[0]!r}?" if near else f"Unknown {what}"
@@ -99,7 +99,7 @@ _PLACE = re.compile(r"^(.*?)(?: - at `key` in `([^`]*)`| - at `([^`]*)`)?$", re.
 
 
 def words(message: str) -> tuple[str, str]:
-    """A message of msgspec's in plain words, and the path it names below the value ("" for the value itself)."""
+    """A message of msgspec's in plain text, and the path that it names below the value ("" for the value itself)."""
     match = _PLACE.match(message)
     text, place = (match[1], match[2] or match[3] or "") if match else (message, "")
     expected, got, received = text.partition(", got ")
@@ -120,7 +120,7 @@ def _typed(text: str) -> str:
 
 
 class _Search(Struct):
-    """What was found, and how many bytes may still be read for more."""
+    """The faults found so far, and the bytes that may still be read."""
 
     found: list[Fault]
     budget: int

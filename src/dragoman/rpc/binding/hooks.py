@@ -1,4 +1,4 @@
-"""What msgspec asks for where it does not know a type: pydantic models in, out and described.
+"""msgspec's hooks for types it does not know: decodes, encodes and describes pydantic models.
 
 Rules: pydantic is never imported here; a model does its own work, in its JSON mode, and its names in
 JSON are its aliases both ways. Whatever else msgspec does not know cannot be put into JSON.

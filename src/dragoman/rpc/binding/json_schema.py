@@ -1,4 +1,4 @@
-"""JSON Schemas that people wrote, and every fault of values against them (basic/index, JSON Schema Usage).
+"""Checks values against JSON Schemas that a user or a far end wrote (basic/index, JSON Schema Usage).
 
 Rules:
 
@@ -6,7 +6,7 @@ Rules:
   jsonschema-rs (extra `mcp`), and must be valid.
 - A `$ref` out of the document is refused, and never fetched.
 - A schema may come from a far end, and so may values: those that are too deep, too large or would be tried in
-  too many ways are refused beforehand, since nothing can stop the validator.
+  too many ways are refused beforehand, because the validator cannot be stopped.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ DEEPEST: Final = 64
 LARGEST: Final = 1_048_576
 """Bytes of a schema's JSON text."""
 WAYS: Final = 10_000
-"""In how many ways, through compositions and references, one value may be looked at."""
+"""In how many ways, through compositions and references, one value may be checked."""
 SEARCHED: Final = 32_768
-"""Bytes of a value up to which every fault is looked for; above, the first must do."""
+"""Bytes of a value up to which every fault is searched; above, only the first is reported."""
 _BACKTRACKS: Final = 100_000
 """Steps that a `pattern` may go back; beyond, the value does not fit."""
 

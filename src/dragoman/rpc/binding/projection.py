@@ -1,17 +1,17 @@
-"""What of a function's result may leave: the fields that its annotation declares, and no others.
+"""Restricts a function's result to the fields that its annotation declares.
 
 msgspec encodes a value by its own class. Where `-> User` returns an instance of a subclass, `{"name": ...}` would
 carry the subclass's fields too, though no schema says so. Rules:
 
-- Of a class with fields (Struct, dataclass, attrs, TypedDict, NamedTuple) or a pydantic model the declared fields
-  leave: also where the value is of a subclass, of another class with the same fields, or a dict; in lists, dicts,
+- Of a class with fields (Struct, dataclass, attrs, TypedDict, NamedTuple) or a pydantic model only the declared fields
+  are sent, also if the value is of a subclass, of another class with the same fields, or a dict; in lists, dicts,
   tuples, unions and other fields alike. A value that lacks them is a LocalError.
-- A field whose name begins with `_` is private, and never leaves, unless it was given another name in JSON.
-- What is declared as `Any`, `dict`, `list` or not at all leaves as it is.
-- It costs nothing where the annotation has no such classes. Where the value is of the declared class and no class
-  in the annotation has a subclass, it costs the look whether that is so.
-- Values of a TypedDict, of classes with private fields and of attrs classes with a `__dict__` are looked at each time:
-  their class does not say what is in them.
+- A field whose name begins with `_` is private and is never sent, unless it has another name in JSON.
+- A result declared as `Any`, `dict`, `list` or not at all is sent as it is.
+- It costs nothing if the annotation has no such classes. If the value is of the declared class and no class
+  in the annotation has a subclass, it costs the check of that.
+- Values of a TypedDict, of classes with private fields and of attrs classes with a `__dict__` are inspected each time,
+  because their class does not say what is in them. their class does not say what is in them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ...jsonrpc.errors import LocalError
 from .tree import Node, Shape, has_fields, is_model
 
 Leave: TypeAlias = Callable[[Any], Any]
-"""A value to what of it may leave: itself where nothing is kept back."""
+"""Reduces a value to what may be sent: the value itself if nothing is removed."""
 
 _SEQUENCES = (list, tuple, set, frozenset, deque)
 _ABSENT: Any = object()
 
 
 def projection(tree: Node, kept: tuple[type, ...] = ()) -> Leave | None:
-    """What may leave of values with this annotation (the tree of a result); None where nothing need be kept back.
+    """The projection for values with this annotation (the tree of a result); None if nothing need be removed.
 
     Values of a class in `kept` leave as they are. The result raises LocalError for a value of a class that has
     nothing to do with the declared one.

@@ -1,4 +1,4 @@
-"""What a Python callable says about itself: parameters, resolved annotations, kind and documentation.
+"""Reads a Python callable's signature: parameters, resolved annotations, kind and documentation.
 
 Rules:
 
@@ -6,7 +6,7 @@ Rules:
   only for what has no code object of its own: partials, callable objects, wrapped functions, classes.
 - Annotations are resolved one by one, with the names of the module and of the enclosing functions
   that are still running, so that a fault names its parameter.
-- What cannot be resolved or served is a `LocalError` that says what would be right.
+- A signature that cannot be resolved or served is a `LocalError` that says what would be right.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def read(function: Callable[..., Any], known: type) -> Signature:
 
 
 def registrable(function: Any, decorator: str) -> Any:
-    """What a decorator was given, if it can be called. LocalError says what to write for what cannot."""
+    """The argument of a decorator, if it can be called. Otherwise raises LocalError with what to write."""
     if callable(function):
         return function
     kind = type(function).__name__
@@ -107,7 +107,7 @@ def registrable(function: Any, decorator: str) -> Any:
 
 
 def name_of(function: Any) -> str:
-    """How messages call it: `name()`."""
+    """Its name in messages: `name()`."""
     core = _core(function)
     return f"{getattr(core, '__qualname__', None) or type(function).__qualname__}()"
 
@@ -116,7 +116,7 @@ def name_of(function: Any) -> str:
 
 
 def _core(function: Any) -> Any:
-    """The function that runs in the end: partials and methods taken off, a callable object's `__call__`."""
+    """The function that is run in the end: without partials and methods; a callable object's `__call__`."""
     while True:
         call = next((vars(kind)["__call__"] for kind in type(function).__mro__ if "__call__" in vars(kind)), None)
         if isinstance(function, functools.partial):

@@ -1,8 +1,8 @@
-"""The one compiled tree of an annotation, and the facts about classes that it is made of.
+"""The compiled tree of an annotation, and the facts about classes from which it is made.
 
-`annotations` grows a tree from an annotation, at registration, and whatever has to know what an annotation means walks
-it: the decoder and the JSON Schema take its types, the fault finder and what makes 1.0 an integer go down its parts
-(`faults`), and so does what keeps back undeclared fields of results (`projection`).
+`annotations` makes a tree from an annotation at registration, and all code that needs the meaning of an annotation uses
+it: the decoder and the JSON Schema take its types; the fault finder and the conversion of 1.0 walk its parts
+(`faults`), and so does the removal of undeclared fields from results (`projection`).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Node(Struct, eq=False):
     parts: tuple[Node, ...] = ()
     fields: Shape | None = None
     metas: tuple[Meta, ...] = ()
-    """Constraints on the whole of it."""
+    """Constraints on the value as a whole."""
     translated: bool = False
-    """It holds constraints that msgspec would not have read."""
+    """Whether it holds constraints that msgspec would not have read."""
     twinned: bool = False
     """A class in it has a twin, so that `check` must be decoded before `type`."""
     integers: bool = False
@@ -65,7 +65,7 @@ class Node(Struct, eq=False):
 
     @property
     def floats(self) -> bool:
-        """Whether it takes any number as it is."""
+        """Whether it accepts any number as it is."""
         return self.cls is float
 
 
@@ -91,7 +91,7 @@ class Shape(Struct, frozen=True):
 
 
 def leaf(hint: Any, *, translated: bool = False) -> Node:
-    """The node of what has no parts."""
+    """A node without parts."""
     values: Iterable[Any] = ()
     if get_origin(hint) is Literal:
         values = get_args(hint)
@@ -195,7 +195,7 @@ def shape_of(hint: Any, parts: tuple[Part, ...], private: bool) -> Shape:
 
 
 def reason(error: Exception) -> str:
-    """What msgspec says to an annotation, and what would be right."""
+    """msgspec's message about an annotation, and what would be right."""
     text = str(error) or type(error).__name__
     return text + next((f"; {words}" for key, words in _REMEDIES if key in text), "")
 
