@@ -333,10 +333,13 @@ class BrokerConnection:
             self._asides.begin(self._end(client))
             self.why = _in_words(first[0])
             raise self.lost() from None
-        self._servers = list(
-            dict.fromkeys([*self._servers, *(f"nats://{one.hostname}:{one.port}" for one in client.servers)])
-        )
+        self._learn(client)
         self._client, self._lost, self._up = client, lost, True
+
+    def _learn(self, client: Client) -> None:
+        """Know every server of the cluster that this one names."""
+        named = (f"nats://{one.hostname}:{one.port}" for one in client.servers)
+        self._servers = list(dict.fromkeys([*self._servers, *named]))
 
     async def _subscribe_all(self, client: Client) -> None:
         """On a new connection; returns when the server knows what we subscribe to."""

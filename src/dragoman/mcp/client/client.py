@@ -128,7 +128,7 @@ class Client:
         self._answering = Answering(among(Answers, given))
         self._on_progress = on_progress
         self._cache = Cache(keeps=cache)
-        self._tools = KnownTools()
+        known = self._tools = KnownTools()
         urls = UrlElicitations()
         self._extensions = taken(extensions)
         info = Implementation(name, version, title=UNSET if title is None else title)
@@ -137,10 +137,8 @@ class Client:
         terms = among(SessionOptions, given, wire=wire, revision=_revision(revision))
         self._far = ClientSession(target, profile, terms)
         self._listening = SubscriptionManager(self._far)
-        self._hearing = NotificationRouter(self._cache, self._tools, self._listening, urls, on_log, on_notification)
-        self._calls = Calls(
-            self._far, self._answering, urls, self._tools, self._extensions, rounds, self._refresh, self
-        )
+        self._hearing = NotificationRouter(self._cache, known, self._listening, urls, on_log, on_notification)
+        self._calls = Calls(self._far, self._answering, urls, known, self._extensions, rounds, self._refresh, self)
         self._far.heard = self._hearing.heard
         self._far.renewed = self._renewed
         self._far.lost = self._lost
