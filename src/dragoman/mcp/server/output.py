@@ -119,7 +119,8 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
     def unstructured(value: Any, admitted: Admitted) -> Raw:
         if type(value) is str:
             begin = begin_stateful if admitted.revision.stateful else begin_stateless
-            return Raw(b"".join((begin, _quoted(value), b"}]}")))  # one copy, where each `+` makes another
+            # not `join`: with a long text it keeps one more copy alive, which the allocator gives back and asks for anew
+            return Raw(begin + _quoted(value) + b"}]}")
         if isinstance(value, CallToolResult):
             return finish(value, admitted.revision, stamp)
         return finish(CallToolResult(content=blocks(value)), admitted.revision, stamp)
