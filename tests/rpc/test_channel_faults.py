@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from dragoman.rpc.channel_end import UNREAD
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.responses import Answers
 
-from .test_peer import raw, until
+from .test_peer import Bench, raw, until
 
 
 class Slow:
@@ -150,6 +150,46 @@ async def test_a_far_end_that_reads_again_has_its_whole_patience_anew() -> None:
         async with asyncio.timeout(10):
             await far.over
         assert "reads none" in f"{peer._why}"
+
+
+async def test_an_inline_method_waits_while_the_wire_is_full() -> None:
+    api = Service("api")
+    ran: list[int] = []
+    api.method("noted", inline=True)(_noting(ran))
+    async with raw(api) as (far, peer):
+        far.near.writable = False
+        peer.received(b'{"jsonrpc":"2.0","method":"noted","params":[1],"id":1}')
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert ran == []
+        far.near.writable = True
+        peer.resumed()
+        assert '"id":1' in await far.next()
+        assert ran == [1]
+
+
+def _noting(ran: list[int]) -> Callable[[int], None]:
+    def noted(n: int) -> None:
+        ran.append(n)
+
+    return noted
+
+
+@pytest.mark.parametrize("id", ["", ',"id":2'])
+async def test_of_a_notification_that_finds_no_place_the_log_says_so(id: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A call that finds none is answered, and says nothing in the log."""
+    bench = Bench(SERVER.but(calls_per_channel=1, waiting_per_channel=0))
+    async with raw(bench.api) as (far, _):
+        far.send('{"jsonrpc":"2.0","method":"hold","id":1}')
+        await bench.begun.wait()
+        far.send(f'{{"jsonrpc":"2.0","method":"hold"{id}}}')
+        far.send('{"jsonrpc":"2.0","method":"nothing","id":3}')
+        if id:
+            assert '"limit":"calls_per_channel"' in await far.next()
+        assert '"id":3' in await far.next()
+    dropped = [one.getMessage() for one in caplog.records if "dropped" in one.getMessage()]
+    assert len(dropped) == (0 if id else 1)
+    assert all("'hold'" in one and "busy" in one for one in dropped)
 
 
 async def test_a_call_whose_cancel_cannot_be_sent_times_out_all_the_same() -> None:
