@@ -19,7 +19,7 @@ from dragoman.jsonrpc.limits import SERVER
 from dragoman.net.urls import parse
 from dragoman.transports.broker.contract import BrokerMessage, Refused, Unroutable
 from dragoman.transports.broker.listener import BrokerListener
-from dragoman.transports.broker.memory import MemoryPost, broker
+from dragoman.transports.broker.memory import MemoryAdapter, broker
 from tests.servable import Idle
 
 from .engines import name
@@ -51,7 +51,7 @@ class Held(Idle):
 class Sender:
     """Sends letters to a queue, as they are, and takes what comes into its mailbox."""
 
-    def __init__(self, post: MemoryPost) -> None:
+    def __init__(self, post: MemoryAdapter) -> None:
         self.post = post
         self.mailbox = ""
         self.got: asyncio.Queue[BrokerMessage] = asyncio.Queue()
@@ -68,7 +68,7 @@ class Sender:
 
 
 def sender(url: str) -> Sender:
-    return Sender(MemoryPost(parse(url)))
+    return Sender(MemoryAdapter(parse(url)))
 
 
 # -- what goes in comes out -----------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_letters_come_as_they_were_sent(letters: list[BrokerMessage]) -> None:
     """Requests in their order, with their reply address, correlation and headers; answers too."""
 
     async def there_and_back() -> None:
-        worker, caller = MemoryPost(parse("memory+broker:q")), MemoryPost(parse("memory+broker:q"))
+        worker, caller = MemoryAdapter(parse("memory+broker:q")), MemoryAdapter(parse("memory+broker:q"))
         requests: list[BrokerMessage] = []
         answers: list[BrokerMessage] = []
 
@@ -199,7 +199,7 @@ async def test_reply_to_in_the_url_opens_what_it_names_and_nothing_else(
 
 async def test_what_is_rejected_unread_is_counted(url: str) -> None:
     where, held = parse(url), Held()
-    listener = BrokerListener(MemoryPost(where), where, held, Options(), "q")
+    listener = BrokerListener(MemoryAdapter(where), where, held, Options(), "q")
     await listener.begin()
     one = sender(url)
     await one.post.request(BrokerMessage(body=ADD, reply_to="elsewhere"), None)
@@ -346,7 +346,7 @@ async def test_the_url_shows_the_queue_that_its_query_names(url: str) -> None:
 
 async def test_closing_takes_no_more_and_twice_is_once(url: str) -> None:
     where, held = parse(url), Held()
-    listener = BrokerListener(MemoryPost(where), where, held, Options(), "q")
+    listener = BrokerListener(MemoryAdapter(where), where, held, Options(), "q")
     await listener.begin()
     one = sender(url)
     await one.send(correlation="1")
@@ -387,13 +387,13 @@ async def test_what_is_served_and_raises_is_answered(url: str, caplog: pytest.Lo
 async def test_an_answer_that_the_broker_refuses_for_ever_is_given_up(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def refuse(self: MemoryPost, to: str, letter: BrokerMessage) -> None:
+    async def refuse(self: MemoryAdapter, to: str, letter: BrokerMessage) -> None:
         raise Refused("never")
 
     async with serve(calculator(), urls=f"{url}?prefetch=1"), connect(url, timeout=PATIENCE) as peer:
         assert isinstance(peer, Peer)
         with monkeypatch.context() as patched:
-            patched.setattr(MemoryPost, "answer", refuse)
+            patched.setattr(MemoryAdapter, "answer", refuse)
             one = sender(url)
             await one.send()
             await until(lambda: len(broker().queues[parse(url).path].dead) == 1)
@@ -404,12 +404,12 @@ async def test_an_answer_that_the_broker_refuses_for_ever_is_given_up(
 async def test_whatever_a_post_raises_the_delivery_is_settled(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fail(self: MemoryPost, to: str, letter: BrokerMessage) -> None:
+    async def fail(self: MemoryAdapter, to: str, letter: BrokerMessage) -> None:
         raise UnicodeEncodeError("latin-1", "漢", 0, 1, "ordinal not in range")
 
     async with serve(calculator(), urls=f"{url}?prefetch=1"), connect(url, timeout=PATIENCE) as peer:
         with monkeypatch.context() as patched:
-            patched.setattr(MemoryPost, "answer", fail)
+            patched.setattr(MemoryAdapter, "answer", fail)
             await sender(url).send()
             await until(lambda: len(broker().queues[parse(url).path].dead) == 1)
         assert await peer.call("add", [1, 2]) == 3

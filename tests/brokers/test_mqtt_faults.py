@@ -13,7 +13,7 @@ import pytest
 from dragoman import Context, Service, connect, serve
 from dragoman.channel import Broken, Options
 from dragoman.engines.mqtt.messages import Published
-from dragoman.engines.mqtt.wire import MqttPost
+from dragoman.engines.mqtt.wire import MqttAdapter
 from dragoman.jsonrpc.errors import CallTimeout, LocalError, RpcError
 from dragoman.net.urls import parse
 from dragoman.transports.broker.contract import BrokerMessage
@@ -26,7 +26,7 @@ from .worker import worker
 
 async def victim(url: str) -> BrokerMessage:
     """A worker that dies of the first request it gets: its socket is gone, without a goodbye."""
-    post = MqttPost(parse(url), Options(), serving=True)
+    post = MqttAdapter(parse(url), Options(), serving=True)
     await post.open()
     got: asyncio.Queue[BrokerMessage] = asyncio.Queue()
     await post.work(got.put_nowait, 1)
@@ -36,7 +36,7 @@ async def victim(url: str) -> BrokerMessage:
     return letter
 
 
-def _die(post: MqttPost) -> None:
+def _die(post: MqttAdapter) -> None:
     """What a worker's death looks like to the broker: the socket is gone, without a goodbye."""
     assert post.link is not None
     post.closing = True
@@ -106,7 +106,7 @@ async def test_a_worker_that_starts_after_the_will_was_published_takes_over(mosq
 async def test_a_worker_that_comes_back_removes_its_will(mosquitto: Engine) -> None:
     """It was only cut off for a while: no other shall take it for dead."""
     topic = name()
-    post = MqttPost(parse(f"{mosquitto.url}/{topic}"), Options(), serving=True)
+    post = MqttAdapter(parse(f"{mosquitto.url}/{topic}"), Options(), serving=True)
     back = asyncio.Event()
     post.on_state = lambda online, why: back.set() if online else None
     await post.open()
@@ -155,7 +155,7 @@ async def test_a_worker_with_a_name_comes_back_for_what_it_had(mosquitto: Engine
 
 async def _declare(url: str) -> None:
     """Let a worker with a name be known to the broker."""
-    post = MqttPost(parse(url), Options(), serving=True)
+    post = MqttAdapter(parse(url), Options(), serving=True)
     await post.open()
     await post.work(lambda letter: None, 1)
     _die(post)

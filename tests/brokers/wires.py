@@ -20,15 +20,15 @@ from redis.asyncio import Redis
 
 from dragoman import Peer, Service, connect, serve
 from dragoman.channel import Options
-from dragoman.engines.amqp.wire import AmqpPost
-from dragoman.engines.mqtt.wire import MqttPost
+from dragoman.engines.amqp.wire import AmqpAdapter
+from dragoman.engines.mqtt.wire import MqttAdapter
 from dragoman.engines.nats.wire import post_at as nats_post
 from dragoman.engines.redis.wire import post_at as redis_post
 from dragoman.jsonrpc.errors import LocalError, RpcError
 from dragoman.net.urls import Url, parse
 from dragoman.transports.broker import memory
 from dragoman.transports.broker.contract import BrokerAdapter, BrokerMessage
-from dragoman.transports.broker.memory import MemoryPost
+from dragoman.transports.broker.memory import MemoryAdapter
 from tests.calculator import calculator as bare
 
 from .engines import Engine, name
@@ -90,14 +90,14 @@ def post_at(url: str, *, serving: bool = False) -> BrokerAdapter:
     """The broker's own face, not open yet, for messages that no peer of ours would send."""
     where, options = parse(url), Options()
     makers: dict[str, Callable[[Url, Options], BrokerAdapter]] = {
-        "amqp": AmqpPost,
+        "amqp": AmqpAdapter,
         "nats": nats_post,
         "redis": redis_post,
     }
     if where.scheme == "memory+broker":
-        return MemoryPost(where)
+        return MemoryAdapter(where)
     if where.scheme == "mqtt":
-        return MqttPost(where, options, serving=serving)
+        return MqttAdapter(where, options, serving=serving)
     return makers[where.scheme](where, options)
 
 

@@ -58,7 +58,7 @@ _QUERY = ("queue", "prefetch", "reply", "reply_to", "deliveries", "length", "lim
 _SETTLED: Mapping[Outcome, str] = {"answered": "ack", "nothing_owed": "ack", "retry": "requeue", "reject": "dead"}
 
 
-class AmqpPost:
+class AmqpAdapter:
     """A `BrokerAdapter` over RabbitMQ."""
 
     name = "RabbitMQ"
@@ -282,11 +282,11 @@ def _read(message: Any, settle: Callable[[Outcome], None] = unsettled) -> Broker
 async def dial(url: str, options: Options) -> Channel:
     """As `channel.Dial`: `amqp://` and `amqps://`."""
     where = parse(url)
-    return await reach(AmqpPost(where, options), where, options)
+    return await reach(AmqpAdapter(where, options), where, options)
 
 
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
     """As `channel.Listen`: `amqp://` and `amqps://`."""
     where = parse(url)
-    post = AmqpPost(where, options)
+    post = AmqpAdapter(where, options)
     return await begin(post, where, sole(where, served), options, name=post.queue)

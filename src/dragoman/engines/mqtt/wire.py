@@ -67,17 +67,17 @@ STRIKES = 3
 async def dial(url: str, options: Options) -> Channel:
     """A channel to the workers that serve the URL's topic. Raises Broken when the broker does not answer."""
     where = parse(url)
-    return await broker_channel.reach(MqttPost(where, options, serving=False), where, options)
+    return await broker_channel.reach(MqttAdapter(where, options, serving=False), where, options)
 
 
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
     """A worker at the URL's topic. Raises LocalError when that is not possible."""
     where = parse(url)
-    one, post = sole(where, served), MqttPost(where, options, serving=True)
+    one, post = sole(where, served), MqttAdapter(where, options, serving=True)
     return await listener.begin(post, where, one, options, name=post.topic)
 
 
-class MqttPost:
+class MqttAdapter:
     """The `BrokerAdapter` of MQTT."""
 
     name = "MQTT"

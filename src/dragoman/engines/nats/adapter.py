@@ -79,7 +79,7 @@ def letter_of(message: Message, settle: Callable[[Outcome], None]) -> BrokerMess
     return BrokerMessage(body=message.data, reply_to=to, correlation=correlation, headers=headers, settle=settle)
 
 
-class NatsPost:
+class NatsAdapter:
     """A `contract.BrokerAdapter` on core NATS. `room`: requests that may wait above `prefetch`."""
 
     name = "NATS"

@@ -41,7 +41,7 @@ from ...transports.broker.contract import (
     Take,
     Unroutable,
 )
-from .adapter import CORRELATION, HEADROOM, REPLY_TO, SECONDS_TO_LEAVE, NatsPost, headers_of, reply_address
+from .adapter import CORRELATION, HEADROOM, REPLY_TO, SECONDS_TO_LEAVE, NatsAdapter, headers_of, reply_address
 from .connection import Message, NoResponders, Subscriber, TooLong
 from .store import Reply, api, reply
 
@@ -94,7 +94,7 @@ class StreamPost:
 
     name = "NATS"
 
-    def __init__(self, plain: NatsPost, stream: Stream) -> None:
+    def __init__(self, plain: NatsAdapter, stream: Stream) -> None:
         self._plain, self._line, self._subject = plain, plain.line, plain.subject
         self.limit = plain.limit
         self.durable = True

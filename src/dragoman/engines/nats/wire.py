@@ -33,7 +33,7 @@ from ...net.urls import Url, address, asked, parse
 from ...transports.broker import channel as broker_channel
 from ...transports.broker import listener
 from ...transports.broker.contract import BrokerAdapter, Mailboxes
-from .adapter import NatsPost
+from .adapter import NatsAdapter
 from .connection import part_of
 from .stream import StreamPost, stream_of
 
@@ -96,5 +96,5 @@ def post_at(where: Url, options: Options) -> BrokerAdapter:
     mailboxes = Mailboxes(where, MAILBOX, legal=_is_subject)
     subject, stream = subject_of(where), stream_of(where) if "stream" in query else None
     part = part_of(where, "wire", options.client_tls)  # last: what raises above would leave it without an owner
-    plain = NatsPost(part, subject, group, options.limits.calls, mailboxes)
+    plain = NatsAdapter(part, subject, group, options.limits.calls, mailboxes)
     return plain if stream is None else StreamPost(plain, stream)

@@ -75,20 +75,20 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     return await listener.begin(post, where, one, options, name=post.stream)
 
 
-def post_at(where: Url, options: Options) -> RedisPost:
+def post_at(where: Url, options: Options) -> RedisAdapter:
     """The adapter for a URL, not open yet."""
     query = asked(where, "queue", "group", "idle", "max", "deliveries", "prefetch", "reply_to")
     name, before = address(where)
     database = place(where, before, options.client_tls)
     idle = number(where, "idle", IDLE)
     group, mailboxes = query.get("group", GROUP), Mailboxes(where, f"{name}:to:*")
-    return RedisPost(database, name, group, idle=idle, most=number(where, "max", MAX), mailboxes=mailboxes)
+    return RedisAdapter(database, name, group, idle=idle, most=number(where, "max", MAX), mailboxes=mailboxes)
 
 
 # -- the post -------------------------------------------------------------------------------------
 
 
-class RedisPost:
+class RedisAdapter:
     """A `contract.BrokerAdapter` on Redis."""
 
     name = "Redis"

@@ -55,13 +55,13 @@ _QUERY = ("queue", "prefetch", "deliveries", "reply_to", "max", "bytes", "limit"
 async def dial(url: str, options: Options) -> Channel:
     """A channel whose requests go to a queue of this event loop's broker. LocalError for a wrong URL."""
     where = parse(url)
-    return await broker_channel.reach(MemoryPost(where), where, options)
+    return await broker_channel.reach(MemoryAdapter(where), where, options)
 
 
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
     """A listener that is one more worker of a queue. LocalError for a wrong URL."""
     where = parse(url)
-    post = MemoryPost(where)
+    post = MemoryAdapter(where)
     return await listener.begin(post, where, sole(where, served), options, name=post.queue)
 
 
@@ -158,7 +158,7 @@ class MemoryBroker:
         self.queues: dict[str, Queue] = {}
         self.mailboxes: dict[str, Take] = {}
         self.hearing: dict[str, list[Take]] = {}
-        self.posts: set[MemoryPost] = set()
+        self.posts: set[MemoryAdapter] = set()
         self.online = True
 
     def queue(self, name: str) -> Queue:
@@ -206,7 +206,7 @@ def broker() -> MemoryBroker:
     return _LOOPS.setdefault(asyncio.get_running_loop(), MemoryBroker())
 
 
-class MemoryPost:
+class MemoryAdapter:
     """The `contract.BrokerAdapter` of this broker."""
 
     name = "The broker in memory"
