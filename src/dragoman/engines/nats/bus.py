@@ -26,7 +26,7 @@ from ...net.reconnect import OutageLog
 from ...net.urls import Url, asked, parse
 from .connection import BrokerConnection, Message, NoResponders, Subscriber, part_of
 from .logs import Logs
-from .store import Shelf
+from .store import StreamStore
 
 SWEEP = 60.0
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
@@ -45,8 +45,8 @@ class NatsStore:
     """A `Store` on JetStream."""
 
     def __init__(self, line: BrokerConnection, prefix: str, replicas: int) -> None:
-        self._values = Shelf(line, f"KV_{prefix}", f"$KV.{prefix}", replicas, each=1)
-        self._kept = Shelf(line, f"{prefix}-logs", f"{prefix}.logs", replicas, each=-1)
+        self._values = StreamStore(line, f"KV_{prefix}", f"$KV.{prefix}", replicas, each=1)
+        self._kept = StreamStore(line, f"{prefix}-logs", f"{prefix}.logs", replicas, each=-1)
         self._logs = Logs(self._kept)
 
     async def open(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from .store import EXPIRES, Entry, Shelf, now
+from .store import EXPIRES, Entry, StreamStore, now
 
 NUMBER, BEFORE, FIRST, ORIGIN, TOUCH = "Number", "Before", "First", "Origin", "Touch"
 KNOWN = 2_000
@@ -52,10 +52,10 @@ class _Known:
 
 
 class Logs:
-    """The logs of one shelf."""
+    """The logs of one `StreamStore`."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, store: StreamStore) -> None:
+        self._store = store
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
     async def append(self, name: str, message: bytes, ttl: float, messages: int, size: int) -> int:
@@ -66,7 +66,7 @@ class Logs:
             first = known.bounded(len(message), messages, size)
             number, before = known.number + 1, known.total
             headers = {NUMBER: str(number), BEFORE: str(before), FIRST: str(first), ORIGIN: str(known.origin)}
-            place = await self._shelf.add(name, message, ttl, after=known.newest, headers=headers)
+            place = await self._store.add(name, message, ttl, after=known.newest, headers=headers)
             if place is not None:
                 break
             known = await self._learn(name, known)
@@ -79,7 +79,7 @@ class Logs:
         return number
 
     async def read(self, name: str, after: int) -> list[tuple[int, bytes]]:
-        newest = await self._shelf.last(name)
+        newest = await self._store.last(name)
         if newest is None or newest.over:
             return []
         headers = newest.headers
@@ -90,26 +90,26 @@ class Logs:
         if after == number - 1 and TOUCH not in headers:
             return [(number, newest.body)]
         found: list[tuple[int, bytes]] = []
-        async for entry in self._shelf.entries(name, start=origin + 1):
+        async for entry in self._store.entries(name, start=origin + 1):
             at = int(entry.headers[NUMBER])
             if int(entry.headers[ORIGIN]) == origin and at > after and TOUCH not in entry.headers:
                 found.append((at, entry.body))
         return found
 
     async def touch(self, name: str, ttl: float) -> bool:
-        while (newest := await self._shelf.last(name)) is not None and not newest.over:
+        while (newest := await self._store.last(name)) is not None and not newest.over:
             headers = {what: newest.headers[what] for what in (NUMBER, BEFORE, FIRST, ORIGIN)} | {TOUCH: "1"}
-            if await self._shelf.add(name, b"", ttl, after=newest.place, headers=headers) is not None:
+            if await self._store.add(name, b"", ttl, after=newest.place, headers=headers) is not None:
                 return True
         return False
 
     async def drop(self, name: str) -> bool:
         self._known.pop(name, None)
-        return await self._shelf.drop(name)
+        return await self._store.drop(name)
 
     async def _learn(self, name: str, known: _Known) -> _Known:
         """Another process has appended: read the current state."""
-        newest = await self._shelf.last(name)
+        newest = await self._store.last(name)
         if newest is None:
             return _Known(0)
         if newest.over:
@@ -118,7 +118,7 @@ class Logs:
         if known.origin != origin or known.newest == origin or known.newest > newest.place:
             known = _Known(origin)
         known.expires = int(newest.headers[EXPIRES])
-        async for entry in self._shelf.entries(name, start=known.newest + 1):
+        async for entry in self._store.entries(name, start=known.newest + 1):
             if int(entry.headers[ORIGIN]) == origin:
                 known.note(entry)
         return known
@@ -126,10 +126,10 @@ class Logs:
     async def _trim(self, name: str, known: _Known, first: int) -> None:
         """Drop old messages from the cache, and delete them from the stream from time to time."""
         if known.number == 1 and known.origin:
-            await self._shelf.clear(name, known.origin)
+            await self._store.clear(name, known.origin)
         known.first = first
         while known.sizes and next(iter(known.sizes)) < first:
             known.sizes.popitem(last=False)
         if first - known.cleared >= SLACK and first in known.sizes:
             known.cleared = first
-            await self._shelf.clear(name, known.sizes[first][1] - 1)
+            await self._store.clear(name, known.sizes[first][1] - 1)

@@ -97,7 +97,7 @@ def refused(line: BrokerConnection, fault: Fault) -> BusLost:
     return BusLost(f"{line.where.shown}: JetStream says: {printable(fault.description)} ({fault.err_code})")
 
 
-class Shelf:
+class StreamStore:
     """A stream. `each`: messages it keeps of one subject, -1 for no bound."""
 
     def __init__(self, line: BrokerConnection, stream: str, prefix: str, replicas: int, *, each: int) -> None:
