@@ -11,8 +11,8 @@ from paho.mqtt.properties import Properties
 
 from dragoman.engines.mqtt.messages import Packed, Published
 from dragoman.engines.mqtt.topics import in_topic
-from dragoman.engines.mqtt.topics import letter_of as mqtt_letter
-from dragoman.engines.redis.messages import head_of, letter_of
+from dragoman.engines.mqtt.topics import message_of as mqtt_letter
+from dragoman.engines.redis.messages import head_of, message_of
 from dragoman.transports.broker.contract import BrokerMessage
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -30,7 +30,7 @@ MQTT_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=
 def test_redis(letter: BrokerMessage, sent: int, delivered: int, turned: bool) -> None:
     """In either order of its fields; deliveries are counted together."""
     fields = [b"head", head_of(letter, sent), b"body", letter.body]
-    found = letter_of(fields[2:] + fields[:2] if turned else fields, count=delivered)
+    found = message_of(fields[2:] + fields[:2] if turned else fields, count=delivered)
     assert found is not None
     assert (found.body, found.reply_to, found.correlation) == (letter.body, letter.reply_to, letter.correlation)
     assert (dict(found.headers), found.count) == (dict(letter.headers), sent + delivered)

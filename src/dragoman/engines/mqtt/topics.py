@@ -90,7 +90,7 @@ def _prefetch(where: Url, options: Options) -> int:
     return number(where, "prefetch", min(options.limits.calls, options.limits.calls_per_channel))
 
 
-def letter_of(
+def message_of(
     message: Published, above: str, *, answer: bool = False, settle: Callable[[Outcome], None] | None = None
 ) -> BrokerMessage:
     """What was said in properties, or in the topic below `above`: `<mailbox>/<correlation>[/<headers>]`, without the

@@ -51,7 +51,7 @@ from ...transports.broker.contract import (
 from .connection import NO_RETAINING, NO_SUBSCRIBERS, TURNED_AWAY, UNSUPPORTED, Blamed, Link, TurnedAway
 from .messages import Published
 from .takeover import Takeovers
-from .topics import COUNT, GROUP, MAILBOX, OPTIONS, TOPIC_SAYS, in_topic, letter_of, place_of, said, topic_of
+from .topics import COUNT, GROUP, MAILBOX, OPTIONS, TOPIC_SAYS, in_topic, message_of, place_of, said, topic_of
 
 log = logging.getLogger("dragoman.wire")
 
@@ -286,7 +286,7 @@ class MqttAdapter:
             self._worked(link, message)
         elif topic == self._own or topic.startswith(f"{self._own}/"):
             if (take := self._takes.get("reply")) is not None:
-                letter = letter_of(message, self._own, answer=True, settle=lambda outcome: link.acknowledge(message))
+                letter = message_of(message, self._own, answer=True, settle=lambda outcome: link.acknowledge(message))
                 if letter.headers.get(KIND) != AHEAD:
                     self._out.pop(letter.correlation, None)
                 take(letter)
@@ -296,7 +296,7 @@ class MqttAdapter:
                     self._drained.set()
         else:
             if (take := self._takes.get("control")) is not None and topic.startswith(self._control):
-                take(letter_of(message, self._control))
+                take(message_of(message, self._control))
             link.acknowledge(message)
 
     def _worked(self, link: Link, message: Published) -> None:
@@ -313,7 +313,7 @@ class MqttAdapter:
             self._early.append((link, message))
         else:
             self._unsettled[id(message)] = (link, message)
-            take(letter_of(message, self._asked, settle=lambda outcome: self._settle(link, message, outcome)))
+            take(message_of(message, self._asked, settle=lambda outcome: self._settle(link, message, outcome)))
 
     def renewed(self) -> None:
         self.renewing -= 1
@@ -337,7 +337,7 @@ class MqttAdapter:
     async def republish(self, link: Link, message: Published, more: int) -> None:
         """Publish a request again for other workers, then acknowledge it. If that fails it stays unacknowledged, and
         the broker keeps it."""
-        head = letter_of(message, self._asked)
+        head = message_of(message, self._asked)
         headers = dict(head.headers)
         count = head.count - message.again + more
         if count:

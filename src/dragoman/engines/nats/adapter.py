@@ -68,7 +68,7 @@ def reply_address(to: str, correlation: str) -> str:
     return f"{to}.{correlation}" if correlation else to
 
 
-def letter_of(message: Message, settle: Callable[[Outcome], None]) -> BrokerMessage:
+def message_of(message: Message, settle: Callable[[Outcome], None]) -> BrokerMessage:
     """A request as it came: the reply subject is the address of the answer, and its last part identifies the call."""
     to, dot, correlation = message.reply.rpartition(".")
     if not dot:
@@ -162,7 +162,7 @@ class NatsAdapter:
     def _give(self, message: Message) -> None:
         assert self._take is not None
         self._held += 1
-        self._take(letter_of(message, partial(self._settle, message)))
+        self._take(message_of(message, partial(self._settle, message)))
 
     def _settle(self, message: Message, outcome: Outcome) -> None:
         self._held -= 1

@@ -28,7 +28,7 @@ def head_of(letter: BrokerMessage, count: int = 0) -> bytes:
     return _encode(Head(letter.reply_to, letter.correlation, count, letter.headers))
 
 
-def letter_of(
+def message_of(
     fields: list[bytes], settle: Callable[[Outcome], None] = unsettled, count: int = 0
 ) -> BrokerMessage | None:
     """The broker message in an entry; None for an invalid one. `count`: the stream's number of deliveries."""

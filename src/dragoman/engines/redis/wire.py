@@ -40,7 +40,7 @@ from ...transports.broker import listener
 from ...transports.broker.contract import RECONNECT_GRACE, BrokerMessage, Mailboxes, NotTaken, Refused, Take, Unroutable
 from . import scripts
 from .connection import BrokerConnection, Denied, Place, PubSubConnection, commands, place, published
-from .messages import after, head_of, letter_of
+from .messages import after, head_of, message_of
 from .worker import BLOCK, Worker
 
 log = logging.getLogger("dragoman.wire")
@@ -171,7 +171,7 @@ class RedisAdapter:
 
         def heard(message: bytes) -> None:
             head, _, body = message.partition(b"\n")
-            if (found := letter_of([b"head", head, b"body", body])) is not None:
+            if (found := message_of([b"head", head, b"body", body])) is not None:
                 take(found)
 
         part.keep(await part.connection.subscribe(self._control, heard))
@@ -253,7 +253,7 @@ class RedisAdapter:
                     self._last = entries[-1][0]
                     stale += len(entries)
                     for _, fields in entries:
-                        if (letter := letter_of(fields)) is not None:
+                        if (letter := message_of(fields)) is not None:
                             take(letter)
                 if stale >= TRIM or (stale and not found):
                     line.tell("XTRIM", self._mailbox, "MINID", after(self._last))

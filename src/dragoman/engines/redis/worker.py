@@ -25,7 +25,7 @@ from ...net.reconnect import BackgroundTasks, OutageLog
 from ...transports.broker.contract import BrokerMessage, Outcome, Take
 from . import scripts
 from .connection import BrokerConnection, Denied, Place
-from .messages import after, head_of, letter_of
+from .messages import after, head_of, message_of
 
 log = logging.getLogger("dragoman.wire")
 
@@ -173,7 +173,7 @@ class Worker:
             if id in self._held or id in self._unconfirmed:  # others took us to be dead
                 continue
             settle = partial(self._settle, id)
-            found = letter_of(fields, settle, 0 if counts is None else counts[position])
+            found = message_of(fields, settle, 0 if counts is None else counts[position])
             if found is None:
                 log.warning("%s: entry %s is no letter; it is set aside", self._stream, id.decode())
                 self._held[id] = BrokerMessage(body=b"")
