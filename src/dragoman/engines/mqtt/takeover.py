@@ -27,7 +27,7 @@ SECONDS_TO_CLAIM, SECONDS_TO_INHERIT, SECONDS_TO_END = 0.5, 15.0, 5.0
 worker claims; and how long the heir waits while no queued message comes or goes."""
 
 
-class Heir(Protocol):
+class TakeoverWorker(Protocol):
     """A worker, as its takeovers use it."""
 
     topic: str
@@ -52,7 +52,7 @@ class Heir(Protocol):
 class Takeovers:
     """The takeovers of one worker. `fallen`: the topic above the wills of the worker's group."""
 
-    def __init__(self, post: Heir, fallen: str) -> None:
+    def __init__(self, post: TakeoverWorker, fallen: str) -> None:
         self._post = post
         self._fallen = fallen
         self._claims: dict[str, set[str]] = {}
