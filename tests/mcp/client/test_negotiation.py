@@ -94,6 +94,57 @@ async def test_a_modern_server_that_starts_slowly_is_modern_still() -> None:
         assert client.revision is R2026_07
 
 
+@pytest.mark.parametrize("late", [discovered(), Error(-32022, data={"supported": ["2026-07-28"], "requested": "x"})])
+async def test_a_server_of_both_eras_that_starts_slowly_is_reached_again_and_spoken_to_statelessly(late: Any) -> None:
+    """basic/versioning: "An `initialize` request selects legacy semantics, scoped to the stdio process"."""
+    held: list[Message] = []
+
+    def script(message: Message) -> Iterable[Any]:
+        if message["method"] == "server/discover":
+            if held:
+                return [discovered()]
+            held.append(message)
+        elif message["method"] == "initialize":
+            server.say(late, held[0])
+            return [initialized()]
+        return []
+
+    server = Scripted(script)
+    async with Client(server, probe=0.01) as client:
+        assert client.revision is R2026_07
+    assert server.methods() == ["server/discover", "initialize", "notifications/initialized", "server/discover"]
+
+
+@pytest.mark.parametrize("late", [Error(-32601), Result({"tools": []}), discovered(("2025-11-25",))])
+async def test_a_legacy_server_that_starts_slowly_is_reached_once(late: Any) -> None:
+    held: list[Message] = []
+
+    def script(message: Message) -> Iterable[Any]:
+        if message["method"] == "server/discover":
+            held.append(message)
+        elif message["method"] == "initialize":
+            server.say(late, held[0])
+            return [initialized()]
+        return []
+
+    server = Scripted(script)
+    async with Client(server, probe=0.01) as client:
+        assert client.revision is R2025_11
+    assert server.methods() == ["server/discover", "initialize", "notifications/initialized"]
+
+
+async def test_our_server_that_starts_slowly_is_started_again_and_spoken_to_statelessly(tmp_path: Path) -> None:
+    """No program starts within 10 ms; its second start may take as long as a call."""
+    program, starts = tmp_path / "server.py", tmp_path / "starts"
+    program.write_text(
+        f"from dragoman.mcp import Server\n\nopen({str(starts)!r}, 'a').write('x')\napp = Server('slow', version='1')\n"
+    )
+    command = [sys.executable, "-m", "dragoman", "serve", str(program), "stdio:"]
+    async with Client(command, probe=0.01, stderr=lambda line: None) as client:
+        assert client.revision is R2026_07
+    assert starts.read_text() == "xx"
+
+
 async def test_a_server_that_cannot_start_is_started_once(tmp_path: Path) -> None:
     """It has read nothing, so it did not die of the question."""
     program = tmp_path / "server.py"

@@ -145,6 +145,53 @@ async def test_a_lost_subscription_is_asked_for_again() -> None:
     assert len(server.of("subscriptions/listen")) == 2
 
 
+async def test_a_subscription_refused_for_the_moment_is_asked_for_again() -> None:
+    """At the first try and after a loss: the server, or the replica that a balancer chose, is closing."""
+    refusals: list[Any] = [
+        Error(-32603, "Draining", {"retry_after": 0.01}),
+        None,
+        Error(-32603, "Busy", {"retry_after": 0}),
+    ]
+
+    def answers(message: Message) -> Iterable[Any]:
+        if message["method"] == "subscriptions/listen":
+            refusal = refusals.pop(0) if refusals else None
+            yield refusal or acknowledged(message["id"], toolsListChanged=True)
+
+    server = modern(answers)
+    async with Client(server, restart=True) as client, client.subscribe(tools=True, again=True) as changes:
+        server.say(tagged("notifications/tools/list_changed", server.of("subscriptions/listen")[-1]["id"]))
+        assert await anext(changes) == Changed("tools")  # not "again": it had not begun before
+        server.say(Dies())
+        assert await anext(changes) == Changed("again")
+    assert refusals == []
+    assert len(server.of("subscriptions/listen")) == 4
+
+
+@pytest.mark.parametrize("data", [None, {"retry_after": "1"}, {"retry_after": True}, {"limit": "uris"}, [1]])
+async def test_a_subscription_refused_for_good_is_not_asked_for_again(data: Any) -> None:
+    server = modern(lambda message: [Error(-32603, "no", data)])
+    async with Client(server) as client:
+        with pytest.raises(RpcError, match="no"):
+            async with client.subscribe(tools=True, again=True):
+                pass
+    assert len(server.of("subscriptions/listen")) == 1
+
+
+async def test_without_again_a_busy_server_is_an_error() -> None:
+    async with Client(modern(lambda message: [Error(-32603, "Busy", {"retry_after": 0})])) as client:
+        with pytest.raises(RpcError, match="Busy"):
+            async with client.subscribe(tools=True):
+                pass
+
+
+async def test_a_server_that_stays_busy_is_named_when_the_time_is_over() -> None:
+    async with Client(modern(lambda message: [Error(-32603, "Busy", {"retry_after": 1e300})]), timeout=0.05) as client:
+        with pytest.raises(CallTimeout, match="Busy"):
+            async with client.subscribe(tools=True, again=True):
+                pass
+
+
 async def test_a_list_change_reaches_the_cache() -> None:
     server = listens()
     async with Client(server) as client, client.subscribe(tools=True):

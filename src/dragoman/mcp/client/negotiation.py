@@ -5,6 +5,8 @@ Rules (basic/versioning and the bindings' "Backward Compatibility"):
 - `server/discover` is sent first, with the newest revision. A recognised modern error means a modern server, which
   is asked again with the newest common revision. Any other error, or silence on a stream, means a legacy server, and
   `initialize` follows. Over HTTP a legacy endpoint that refuses that too may be one of HTTP+SSE.
+- A server that was only slow is modern: if its answer to `server/discover` comes before its answer to `initialize`, it
+  is connected again and asked once more, without the shorter timeout.
 - The outcome is remembered for the process, per URL or command, and determined again when it fails.
 - A server that dies because of the question is started again and gets `initialize`.
 """
@@ -21,7 +23,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from ...channel import ChannelError, Unheard
-from ...jsonrpc.errors import BadAnswer, RpcError
+from ...jsonrpc.errors import BadAnswer, CallTimeout, RpcError
 from ...rpc.peer import Peer
 from ..protocol import lenient
 from ..protocol.encoding import encode
@@ -37,8 +39,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman.mcp")
 
-PROBE = 3.0
-"""Seconds without an answer on a stream after which the server is taken to be a legacy one."""
+PROBE = 10.0
+"""Seconds without an answer on a stream after which the server is taken to be a legacy one: longer than most commands
+need to start. Most legacy servers answer at once, with an error."""
 
 Place: TypeAlias = "str | tuple[str, ...] | None"
 """A URL or a command; None: a server that no other client can reach."""
@@ -174,21 +177,23 @@ class Negotiation:
                 )  # "re-probing if the cached assumption later fails" (basic/versioning)
             else:
                 return found
-        found = await self._probed(known or NEWEST)
+        found = await self._probed(known or NEWEST, self._probe)
         _remembered.put(self._place, found[1].revision)
         return found
 
     # -- the stateless era
 
-    async def _probed(self, revision: Revision) -> tuple[Line, ServerProfile]:
+    async def _probed(self, revision: Revision, probe: float | None) -> tuple[Line, ServerProfile]:
         line = await self._reach(False)
         try:
-            return await self._spoken(line, self._either(line, revision))
+            return await self._spoken(line, self._either(line, revision, probe))
         except _Legacy as found:
             return await self._stateful(found.revision)
+        except _Slow:
+            return await self._probed(revision, None)
 
-    async def _either(self, line: Line, revision: Revision) -> ServerProfile:
-        era = await self._discovered(line, revision)
+    async def _either(self, line: Line, revision: Revision, probe: float | None) -> ServerProfile:
+        era = await self._discovered(line, revision, probe)
         if era is not None:
             return era
         if self._revision is not None and not self._revision.stateful:
@@ -208,13 +213,13 @@ class Negotiation:
             await line.peer.close(0)
             raise
 
-    async def _discovered(self, line: Line, revision: Revision) -> ServerProfile | None:
+    async def _discovered(self, line: Line, revision: Revision, probe: float | None) -> ServerProfile | None:
         """The answer of a modern server; None: it is a legacy one."""
         line.turn(stateless=True)
         asked = [revision.date]
         while True:
             try:
-                found = await self._discover(line, revision)
+                found = await self._discover(line, revision, probe)
             except RpcError as error:
                 other = self._other(error, revision)
             except HttpRefused as error:
@@ -247,8 +252,11 @@ class Negotiation:
             revision = other
             asked.append(revision.date)
 
-    async def _discover(self, line: Line, revision: Revision) -> DiscoverResult | ServerProfile | None:
-        """Ask; None: a legacy server. An Era where a server that had long been silent speaks the old way after all."""
+    async def _discover(
+        self, line: Line, revision: Revision, probe: float | None
+    ) -> DiscoverResult | ServerProfile | None:
+        """Ask; None: a legacy server. A ServerProfile if the server was silent for `probe` seconds (None: without that
+        limit) and then answered `initialize`."""
         params = Raw(b'{"_meta":{' + self._hello.meta(revision, None) + b"}}")
         call = line.peer.call(
             "server/discover",
@@ -257,25 +265,35 @@ class Negotiation:
             timeout=self._timeout,
             extra=line.headers("server/discover", revision),
         )
-        if line.http or self._revision is not None:
+        if line.http or self._revision is not None or probe is None:
             return _discovered(await call)
         asking = asyncio.ensure_future(call)
         try:
-            done, _ = await asyncio.wait([asking], timeout=self._probe)
+            done, _ = await asyncio.wait([asking], timeout=probe)
             if done:
                 return _discovered(asking.result())
-            # "does not respond within a reasonable timeout: the server is legacy"; one that only starts slowly may
-            # answer still, and counts as modern when it refuses the handshake
-            try:
-                return await self._handshake(line, NEWEST_STATEFUL)
-            except (RpcError, BadAnswer):
-                if not asking.done() or asking.exception() is not None:
-                    raise
-                return _discovered(asking.result())
+            return await self._doubted(line, asking, probe)
         finally:
             asking.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await asking
+
+    async def _doubted(
+        self, line: Line, asking: asyncio.Future[Raw], probe: float
+    ) -> DiscoverResult | ServerProfile | None:
+        """ "Does not respond within a reasonable timeout: the server is legacy" (basic/transports/stdio). One that only
+        started slowly answers both questions, the first one first: then the answer to that counts."""
+        logger.info("server/discover: no answer within %s s, so `initialize` is tried", probe)
+        try:
+            era = await self._handshake(line, NEWEST_STATEFUL)
+        except (RpcError, BadAnswer, CallTimeout):
+            if not _is_modern(asking):
+                raise
+            return _discovered(asking.result())
+        if _is_modern(asking):
+            # "An `initialize` request selects legacy semantics, scoped to the stdio process" (basic/versioning)
+            raise _Slow
+        return era
 
     def _other(self, error: RpcError, revision: Revision) -> Revision | None:
         """The revision for the next try; None: a legacy server. Raises an error that a modern server will repeat."""
@@ -355,6 +373,10 @@ class _Legacy(Exception):
         self.revision = revision
 
 
+class _Slow(Exception):
+    """A modern server answered too late: it must be connected again, and gets `server/discover` alone."""
+
+
 def newest(dates: Iterable[str]) -> Revision | None:
     """The newest of these that this client speaks."""
     known = [REVISIONS[date] for date in dates if date in REVISIONS]
@@ -375,6 +397,21 @@ def _discovered(raw: Any) -> DiscoverResult | None:
         logger.debug("server/discover: the result does not fit: %s", error)
         return None
     return found
+
+
+def _is_modern(asking: asyncio.Future[Raw]) -> bool:
+    """Whether `server/discover` has been answered by now, as only a modern server answers, and with a revision of the
+    stateless era that this client speaks."""
+    if not asking.done():
+        return False
+    error = asking.exception()
+    if error is not None:
+        dates = supported(error) if isinstance(error, RpcError) and error.code == UNSUPPORTED_VERSION else []
+    else:
+        found = _discovered(asking.result())
+        dates = [] if found is None else found.supported_versions
+    common = newest(dates)
+    return common is not None and not common.stateful
 
 
 def _era(found: DiscoverResult, revision: Revision) -> ServerProfile:

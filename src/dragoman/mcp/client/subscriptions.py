@@ -39,6 +39,8 @@ Kind: TypeAlias = Literal["tools", "prompts", "resources", "resource", "again"]
 LISTEN = "subscriptions/listen"
 PAUSES = (0.1, 30.0)
 """The first and the longest pause before a lost subscription is renewed, in seconds."""
+LONGEST_ASKED = 600.0
+"""Seconds at most that a server's `retry_after` defers the next try: no server may put it off for good."""
 
 
 class Changed(Struct, frozen=True):
@@ -205,6 +207,8 @@ class Subscription:
         self._renewing = False
         self._over = False
         self._why: Exception | None = None
+        self._fault: Exception | None = None
+        """Why the last try failed."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._acknowledged: asyncio.Future[None] | None = None
@@ -228,7 +232,8 @@ class Subscription:
                 await asyncio.wait([self._acknowledged, self._task], return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             await self.close()
-            raise CallTimeout(f"{LISTEN}: not acknowledged within {far.timeout} s") from None
+            why = "" if self._fault is None else f": {self._fault}"
+            raise CallTimeout(f"{LISTEN}: not acknowledged within {far.timeout} s{why}") from self._fault
         except BaseException:
             await self.close()
             raise
@@ -318,18 +323,20 @@ class Subscription:
                 await self._once()
                 self.end(None)
                 return
-            except (ChannelError, CallTimeout) as error:
+            except (ChannelError, CallTimeout, RpcError) as error:
                 # "a transport that closes without it indicates an unexpected disconnect, which the client MAY treat
-                # as a trigger to reconnect"
-                if not self.again or self._over:
+                # as a trigger to reconnect"; a server that is busy or closing says when to come back
+                later = _retry_after(error) if isinstance(error, RpcError) else 0.0
+                if not self.again or self._over or later is None:
                     self.end(error)
                     return
-                logger.debug("%s: lost, and asked for again: %s", LISTEN, error)
+                logger.debug("%s: lost or refused, and asked for again: %s", LISTEN, error)
+                self._fault = error
             except Exception as error:
                 self.end(error)
                 return
-            await asyncio.sleep(next(pauses))
-            self._renewing = True
+            await asyncio.sleep(max(next(pauses), later))
+            self._renewing = self._acknowledged is not None and self._acknowledged.done()
 
     async def _once(self) -> None:
         """One call, as long as it lives."""
@@ -347,3 +354,12 @@ class Subscription:
         finally:
             for id in mine:
                 calls.pop(id, None)
+
+
+def _retry_after(error: RpcError) -> float | None:
+    """Seconds until a server that refused a call for the moment (busy, draining) may take it; None if it has said
+    nothing of that."""
+    asked = error.data.get("retry_after") if isinstance(error.data, dict) else None
+    if isinstance(asked, bool) or not isinstance(asked, int | float):
+        return None
+    return min(asked, LONGEST_ASKED)
