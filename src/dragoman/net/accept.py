@@ -126,7 +126,7 @@ class LoadBoard:
         return mine
 
 
-class SharedDoor:
+class SharedAcceptor:
     """A listening socket whose accepting we do ourselves instead of an `asyncio.Server`: because other processes accept
     from it too, and asyncio accepts as many as it can; or because of TLS, as asyncio neither counts nor reports
     handshakes.

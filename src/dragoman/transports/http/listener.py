@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...channel import Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...net import urls
-from ...net.accept import SharedDoor
+from ...net.accept import SharedAcceptor
 from ...net.sockets import ACCEPTS, BACKLOG, bind, inherited, names_of_this_machine
 from ..partial import PartialMessages
 from .app import App
@@ -52,7 +52,7 @@ class HttpListener:
         self.partial = PartialMessages(limits)
         self._fronts: set[ServerConnection] = set()
         self._sockets: set[WebSocket] = set()
-        self.doors: list[asyncio.Server | SharedDoor] = []
+        self.doors: list[asyncio.Server | SharedAcceptor] = []
         self._closing = False
         self._shared = shared
         self._empty: asyncio.Future[None] | None = None
@@ -69,12 +69,12 @@ class HttpListener:
 
     def full(self) -> bool:
         """Whether the limit of connections, TLS handshakes included, is reached."""
-        arriving = sum(len(door.arriving) for door in self.doors if isinstance(door, SharedDoor))
+        arriving = sum(len(door.arriving) for door in self.doors if isinstance(door, SharedAcceptor))
         return self.carried() + arriving >= self.app.limits.channels
 
     def accept(self, door: socket.socket, options: Options) -> None:
         """Accept connections from this socket: a shared one, or one for TLS."""
-        shared = SharedDoor(
+        shared = SharedAcceptor(
             door,
             lambda: ServerConnection(self),
             self.carried,
@@ -128,7 +128,7 @@ class HttpListener:
         may still send one request within `ON_ITS_WAY` seconds."""
         self._closing = True
         for door in self.doors:
-            if isinstance(door, SharedDoor):
+            if isinstance(door, SharedAcceptor):
                 door.close(grace=self._shared)
             else:
                 door.close()
@@ -145,7 +145,7 @@ class HttpListener:
 
     def _expecting(self) -> bool:
         return any(front.grace for front in self._fronts) or any(
-            isinstance(door, SharedDoor) and door.arriving for door in self.doors
+            isinstance(door, SharedAcceptor) and door.arriving for door in self.doors
         )
 
     async def closed(self) -> None:

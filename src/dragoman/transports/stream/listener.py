@@ -20,7 +20,7 @@ from typing import Any, cast
 from ...channel import Caller, Channel, Closed, Guard, Listener, Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import FRAMINGS, FramingName, framing
-from ...net.accept import TLS_GOODBYE, LoadBoard, SharedDoor
+from ...net.accept import TLS_GOODBYE, LoadBoard, SharedAcceptor
 from ...net.sockets import (
     ACCEPTS,
     BACKLOG,
@@ -96,7 +96,7 @@ class Door:
         self._limits = options.limits
         self._framing = framing_name(url, options)
         self._tls: ssl.SSLContext | None = options.server_tls if url.tls else None
-        self._servers: list[asyncio.Server | SharedDoor] = []
+        self._servers: list[asyncio.Server | SharedAcceptor] = []
         self._remove: Callable[[], None] | None = None  # the socket file
         self._channels: set[StreamChannel] = set()
         self._partial = PartialMessages(options.limits)
@@ -128,8 +128,8 @@ class Door:
             self._servers.append(await create(self._arrive, sock=door, backlog=ACCEPTS))
             door.listen(BACKLOG)
 
-    def _accepting(self, door: socket.socket, accepts: int) -> SharedDoor:
-        return SharedDoor(
+    def _accepting(self, door: socket.socket, accepts: int) -> SharedAcceptor:
+        return SharedAcceptor(
             door,
             self._arrive,
             self._channels.__len__,
@@ -153,7 +153,7 @@ class Door:
 
     async def closed(self) -> None:
         for server in self._servers:
-            if isinstance(server, SharedDoor):
+            if isinstance(server, SharedAcceptor):
                 await server.wait_closed()
         await self._empty.wait()
         if self._guard is not None:
@@ -169,7 +169,7 @@ class Door:
         name = transport.get_extra_info("peername")
         remote = remote_name(name) if self._scheme != "unix" else "a program on this machine"
         channel.caller = Caller(scheme=self._scheme, remote=remote, tls=self._tls is not None)
-        counted = any(isinstance(server, SharedDoor) for server in self._servers)  # when it was accepted
+        counted = any(isinstance(server, SharedAcceptor) for server in self._servers)  # when it was accepted
         if not self._open or (not counted and self._full()):
             channel.abort(Closed("There is no room for one more channel"))
             log.debug("%s: %s turned away: %s", self.url, remote, "closing" if not self._open else "limits.channels")
@@ -195,7 +195,7 @@ class Door:
 
     def _full(self) -> bool:
         """As many channels and handshakes as the limit allows are there."""
-        arriving = sum(len(server.arriving) for server in self._servers if isinstance(server, SharedDoor))
+        arriving = sum(len(server.arriving) for server in self._servers if isinstance(server, SharedAcceptor))
         return len(self._channels) + arriving >= self._limits.channels
 
 
