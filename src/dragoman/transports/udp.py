@@ -121,7 +121,7 @@ class Datagram:
 class _Port(asyncio.DatagramProtocol):
     """One bound address of a listener."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: UdpListener) -> None:
         self._door = door
         self._limits = door.limits
         self._transport: asyncio.DatagramTransport | None = None
@@ -180,7 +180,7 @@ class _Port(asyncio.DatagramProtocol):
             await self._gone.wait()
 
 
-class Door:
+class UdpListener:
     """A `Listener` for datagrams."""
 
     def __init__(self, url: str, served: Servable, options: Options) -> None:
@@ -229,7 +229,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     where = _where(url)
     what = sole(where, served)
     bound = inherited(url, options) or await bind(where, socket.SOCK_DGRAM)
-    door = Door(place(where, bound), what, options)
+    door = UdpListener(place(where, bound), what, options)
     await door.start(bound)
     return door
 

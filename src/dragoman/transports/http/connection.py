@@ -32,7 +32,7 @@ from .app import log
 from .known_heads import fields_of, texts_of
 from .messages import Answer, Head, HttpRequest
 from .parse import BETWEEN, BODY, HEAD, OVER, Refused, Request, RequestParser
-from .parts import Door
+from .parts import ConnectionOwner
 from .refusals import to_endpoint, turned_away
 from .request_queue import RequestQueue
 from .responses import PipelinedResponse, ResponseWriter, RpcExchange, joining
@@ -75,7 +75,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "waiting",
     )
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: ConnectionOwner) -> None:
         self.door = door
         self.app = door.app
         self.transport: asyncio.Transport | None = None

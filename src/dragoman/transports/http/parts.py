@@ -15,7 +15,7 @@ from .parse import Request, RequestParser
 from .request_queue import RequestQueue
 
 
-class Door(Protocol):
+class ConnectionOwner(Protocol):
     """The listener of a connection."""
 
     app: App

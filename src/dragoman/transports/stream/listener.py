@@ -86,7 +86,7 @@ def framing_name(url: Url, options: Options) -> FramingName:
 # -- listening ------------------------------------------------------------------------------------
 
 
-class Door:
+class StreamListener:
     """A `Listener` on TCP, TLS or Unix sockets, and the channels that came in by it."""
 
     def __init__(self, url: Url, served: Servable, options: Options) -> None:
@@ -204,7 +204,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     where = parse(url)
     if where.tls and not isinstance(options.server_tls, ssl.SSLContext):
         raise LocalError(f"{where.shown}: a TLS server needs its certificate: give an ssl.SSLContext as tls=")
-    door = Door(where, sole(where, served), options)
+    door = StreamListener(where, sole(where, served), options)
     try:
         await door.start(where, options.mode, inherited(url, options), options.guard)
     except OSError as fault:
