@@ -58,7 +58,7 @@ class Ended(ChannelError):
     """The far end finished: end of file, a close frame, the child's exit."""
 
 
-class Unheard(Ended):
+class EndedUnread(Ended):
     """The far end finished before it had read anything that we sent: the cause was not our message, and trying again
     would not help."""
 

@@ -30,7 +30,7 @@ from ...transports.broker.contract import (
     Refused,
     Take,
 )
-from .connection import BrokerConnection, Message, Subscriber, TooLong, unheard
+from .connection import BrokerConnection, Message, Subscriber, TooLong, has_no_responders
 
 log = logging.getLogger("dragoman.wire")
 
@@ -211,7 +211,7 @@ class NatsAdapter:
             headers = message.headers
             if headers is None:
                 take(BrokerMessage(body=message.data, correlation=correlation))
-            elif unheard(message):
+            elif has_no_responders(message):
                 if self._young is not None and (letter := self._young.get(correlation)) is not None:
                     self._asides.begin(self._once_more(letter))
                     return

@@ -192,7 +192,7 @@ class BrokerConnection:
         finally:
             clock.cancel()
             del self._asked[token]
-        if unheard(message):
+        if has_no_responders(message):
             raise NoResponders(f"{self.where.shown}: no subscriber answers at {subject}")
         return message
 
@@ -426,7 +426,7 @@ class BrokerConnection:
                 answer.exception()
 
 
-def unheard(message: Message) -> bool:
+def has_no_responders(message: Message) -> bool:
     """Whether a message is the server's report that a request had no subscriber."""
     return not message.data and message.headers is not None and message.headers.get("Status") == "503"
 

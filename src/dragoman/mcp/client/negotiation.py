@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from ...channel import ChannelError, Unheard
+from ...channel import ChannelError, EndedUnread
 from ...jsonrpc.errors import BadAnswer, CallTimeout, RpcError
 from ...rpc.peer import Peer
 from ..protocol import lenient
@@ -230,7 +230,7 @@ class Negotiation:
                 logger.debug("server/discover: %s", error)
                 return None
             except ChannelError as error:
-                if line.http or isinstance(error, Unheard):  # another question would not help
+                if line.http or isinstance(error, EndedUnread):  # another question would not help
                     raise
                 # it died because of a request before `initialize`
                 logger.debug("server/discover: %s", error)

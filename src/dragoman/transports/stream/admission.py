@@ -36,7 +36,7 @@ log = logging.getLogger("dragoman.wire")
 _EXPIRED = Denied(reason="The admission has expired")
 
 
-class Unheard:
+class DroppingReceiver:
     """A `Receiver` for a caller that is turned away: what it says is dropped."""
 
     def received(self, message: bytes) -> None: ...
@@ -84,7 +84,7 @@ class Admissions:
             return  # it has gone, or the door was closed, or the loop ends
         verdict = task.result()
         if isinstance(verdict, Denied):
-            channel.open(Unheard())
+            channel.open(DroppingReceiver())
             self._turn_away(channel, verdict)
         else:
             self._admit(channel, verdict)

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ...channel import Broken, Caller, Channel, ChannelError, Ended, Options, Unheard
+from ...channel import Broken, Caller, Channel, ChannelError, Ended, EndedUnread, Options
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import framing
 from ...net.sockets import in_words
@@ -172,7 +172,7 @@ class Child:
 
     def _exit(self) -> None:
         """The child has ended, and is not reaped yet, so that its process group cannot be another's."""
-        unheard = self._pipe.unheard()
+        unread = self._pipe.unread()
         self._pipe.read_now()
         self._errors.read_now()
         if not self._ending:
@@ -180,7 +180,7 @@ class Child:
         status = self._process.wait()
         self._exited = True
         if self._why is None or not self._ending:
-            self._why = (Unheard if unheard else Ended)(self._farewell(status))
+            self._why = (EndedUnread if unread else Ended)(self._farewell(status))
         if self._ending and self._timer is not None:
             self._rest()  # the timer goes on to SIGTERM and SIGKILL for them
         else:

@@ -188,7 +188,7 @@ class Pipe:
         self._written += written
         return written
 
-    def unheard(self) -> bool:
+    def unread(self) -> bool:
         """Whether the far end has read nothing of what was written, as far as the system can say so."""
         if self._output is None:
             return not self._written
