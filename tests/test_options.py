@@ -49,7 +49,7 @@ async def peer(**options: Any) -> None:
     Peer(Runner(Service("x")), **options)
 
 
-OURS = {"store", "crowd"}
+OURS = {"store", "load_board"}
 """Options that only this package gives."""
 
 TAKERS: dict[str, tuple[Any, Callable[..., Any]]] = {

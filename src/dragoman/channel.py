@@ -434,7 +434,7 @@ class Options(Struct, frozen=True, kw_only=True):
     sockets: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Serving: file descriptors of sockets that are already bound, by URL as it was given, without path and query;
     those of streams listen. Other processes may share them. The listener closes them."""
-    crowd: Any = None
+    load_board: Any = None
     """Serving on such sockets: a `net.accept.LoadBoard`, which shows each process how many channels the others
     carry."""
     unready: Callable[[], str] | None = None
@@ -465,7 +465,7 @@ _RULES: Final = {
     "amplify": FLAG,
     "store": ANYTHING,  # a bus.Store, which is made here alone
     "sockets": mapping(many(whole(0))),
-    "crowd": ANYTHING,  # made by workers alone
+    "load_board": ANYTHING,  # made by workers alone
     "unready": CALLABLE | NONE,
     "guard": CALLABLE | NONE,
 }

@@ -188,9 +188,9 @@ class Serving:
         closing: list[asyncio.Task[None]] = []
         seconds = self._options.limits.drain_timeout
         self._line = ControlPipe(self.employment, lambda: closing.append(loop.create_task(self.close())), seconds)
-        crowd = LoadBoard(self.employment.crowd, self.employment.number - 1)
-        os.close(self.employment.crowd)
-        return {"sockets": self.employment.sockets, "crowd": crowd}
+        load_board = LoadBoard(self.employment.load_board, self.employment.number - 1)
+        os.close(self.employment.load_board)
+        return {"sockets": self.employment.sockets, "load_board": load_board}
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -11,7 +11,7 @@ from dragoman.net.accept import ABSENT, PATIENCE, LoadBoard
 
 
 @pytest.fixture
-def crowds() -> Iterator[list[LoadBoard]]:
+def boards() -> Iterator[list[LoadBoard]]:
     """Three places in one memory; the third is empty."""
     with tempfile.TemporaryFile() as file:
         file.write(ABSENT.to_bytes(8, "little", signed=True) * 3)
@@ -19,8 +19,8 @@ def crowds() -> Iterator[list[LoadBoard]]:
         yield [LoadBoard(file.fileno(), place) for place in range(2)]
 
 
-def test_who_carries_more_gives_way(crowds: list[LoadBoard]) -> None:
-    one, other = crowds
+def test_who_carries_more_gives_way(boards: list[LoadBoard]) -> None:
+    one, other = boards
     carried = [0, 0]
     one.join(lambda: carried[0])
     assert not one.gives_way()  # alone
@@ -34,8 +34,8 @@ def test_who_carries_more_gives_way(crowds: list[LoadBoard]) -> None:
     assert not one.gives_way()
 
 
-def test_patience_ends_until_something_changes(crowds: list[LoadBoard]) -> None:
-    one, other = crowds
+def test_patience_ends_until_something_changes(boards: list[LoadBoard]) -> None:
+    one, other = boards
     carried = [9, 0]
     one.join(lambda: carried[0])
     other.join(lambda: carried[1])
@@ -45,8 +45,8 @@ def test_patience_ends_until_something_changes(crowds: list[LoadBoard]) -> None:
     assert one.gives_way()
 
 
-def test_several_doors_of_one_process_count_together(crowds: list[LoadBoard]) -> None:
-    one, other = crowds
+def test_several_doors_of_one_process_count_together(boards: list[LoadBoard]) -> None:
+    one, other = boards
     first, second = lambda: 2, lambda: 3
     one.join(first)
     one.join(second)

@@ -140,7 +140,7 @@ class SharedAcceptor:
         door: socket.socket,
         make: Callable[[], asyncio.BaseProtocol],
         carried: Callable[[], int],
-        crowd: LoadBoard | None,
+        load_board: LoadBoard | None,
         *,
         full: Callable[[], bool],
         url: str,
@@ -164,17 +164,17 @@ class SharedAcceptor:
         )  # of tasks that have not run yet: who is cancelled then closes nothing
         self._again: asyncio.TimerHandle | None = None
         self._carried = carried
-        self._crowd = crowd
-        if crowd is not None:
-            crowd.join(carried)
+        self._load_board = load_board
+        if load_board is not None:
+            load_board.join(carried)
         self._loop.add_reader(door, self._knocked)
 
     def close(self, *, grace: bool = False) -> None:
         """Accept no more connections; other processes may. `grace`: let those being accepted finish."""
         if self._again is not None:
             self._again.cancel()
-        if self._crowd is not None:
-            self._crowd.leave(self._carried)
+        if self._load_board is not None:
+            self._load_board.leave(self._carried)
         if self._door.fileno() >= 0:
             self._loop.remove_reader(self._door)
             self._door.close()
@@ -194,7 +194,7 @@ class SharedAcceptor:
             sock.close()
 
     def _knocked(self) -> None:
-        if self._crowd is not None and self._crowd.gives_way():
+        if self._load_board is not None and self._load_board.gives_way():
             self._rest(MOMENT)
         else:
             self._take()

@@ -212,7 +212,7 @@ class Supervisor:
         self._env = env
         self._say = say
         self._slots: list[_Slot] = []
-        self._crowd = tempfile.TemporaryFile()  # noqa: SIM115  (as long as we live)
+        self._load_board = tempfile.TemporaryFile()  # noqa: SIM115  (as long as we live)
         self._living: set[Worker] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
@@ -229,8 +229,8 @@ class Supervisor:
         self._signals()
         self._waits_for_change = changes is not None
         self._slots = [_Slot(number) for number in range(1, workers + 1)]
-        self._crowd.write(_NOBODY * workers)
-        self._crowd.flush()
+        self._load_board.write(_NOBODY * workers)
+        self._load_board.flush()
         self._begin(self._first())
         self._begin(self._reloads())
         if changes is not None:
@@ -241,7 +241,7 @@ class Supervisor:
             self._stop.set()
             await self._end()
             self._ignore_signals()
-            self._crowd.close()
+            self._load_board.close()
         return self._status
 
     def reload(self) -> None:
@@ -322,7 +322,7 @@ class Supervisor:
         if self._stop.is_set() or slot.worker is not worker:  # reloaded: another worker serves in the slot
             return
         slot.worker = None
-        os.pwrite(self._crowd.fileno(), _NOBODY, (slot.number - 1) * len(_NOBODY))
+        os.pwrite(self._load_board.fileno(), _NOBODY, (slot.number - 1) * len(_NOBODY))
         lived = asyncio.get_running_loop().time() - worker.since
         if lived >= STEADY:
             slot.pause_no_more()
@@ -364,11 +364,11 @@ class Supervisor:
             number=number,
             line=theirs.fileno(),
             supervisor=os.getpid(),
-            crowd=self._crowd.fileno(),
+            load_board=self._load_board.fileno(),
             announce=number == 1 and not self._announced,
             sockets=sockets,
         )
-        handed = [theirs.fileno(), self._crowd.fileno(), *(one for several in sockets.values() for one in several)]
+        handed = [theirs.fileno(), self._load_board.fileno(), *(one for several in sockets.values() for one in several)]
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command,

@@ -32,12 +32,13 @@ GRACE = 3.0
 class WorkerSpec(Struct, frozen=True):
     """What the supervisor passes to a worker. `line`: the descriptor of the control pipe; `sockets`: as
     `Options.sockets`; `announce`: whether this worker prints what is served and where; `supervisor`: the supervisor's
-    process id; `crowd`: the descriptor of the shared memory with each worker's number of channels, see `net.accept`."""
+    process id; `load_board`: the descriptor of the shared memory with each worker's number of channels, see
+    `net.accept`."""
 
     number: int
     line: int
     supervisor: int
-    crowd: int
+    load_board: int
     announce: bool = False
     sockets: dict[str, list[int]] = field(default_factory=dict)
 
@@ -48,7 +49,7 @@ def employed() -> WorkerSpec | None:
     if not text:
         return None
     job = msgspec.json.decode(text, type=WorkerSpec)
-    for number in (job.line, job.crowd, *(one for several in job.sockets.values() for one in several)):
+    for number in (job.line, job.load_board, *(one for several in job.sockets.values() for one in several)):
         with contextlib.suppress(OSError):  # reported where it is used
             os.set_inheritable(number, False)
     return job

@@ -78,7 +78,7 @@ class HttpListener:
             door,
             lambda: ServerConnection(self),
             self.carried,
-            options.crowd,
+            options.load_board,
             full=self.full if self.tls else lambda: False,  # without TLS the caller gets 503
             url=self.url,
             tls=options.server_tls if self.tls else None,

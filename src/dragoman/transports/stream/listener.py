@@ -102,7 +102,7 @@ class StreamListener:
         self._partial = PartialMessages(options.limits)
         self._open = True
         self._guard: Admissions | None = None
-        self._crowd: LoadBoard | None = options.crowd
+        self._load_board: LoadBoard | None = options.load_board
         self._empty: asyncio.Event = asyncio.Event()
         self._empty.set()
 
@@ -133,7 +133,7 @@ class StreamListener:
             door,
             self._arrive,
             self._channels.__len__,
-            self._crowd,
+            self._load_board,
             full=self._full,
             url=self.url,
             tls=self._tls,
