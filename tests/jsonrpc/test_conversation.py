@@ -44,6 +44,17 @@ def test_a_call_is_owed_until_it_is_settled_once() -> None:
     assert conversation.idle
 
 
+def test_an_answer_that_is_owed_keeps_a_channel_open_when_its_work_has_ended() -> None:
+    conversation, run = fresh(), Run()
+    conversation.accept(1, run, paused=False)
+    conversation.half_closed = True
+    conversation.release()
+    assert not conversation.idle
+    assert not conversation.leaves()
+    conversation.settle(1, run)
+    assert conversation.leaves()
+
+
 def test_a_second_call_with_an_id_in_flight_is_refused_and_the_first_goes_on() -> None:
     conversation, first, second = fresh(), Run(), Run()
     assert conversation.accept(key(1), first, paused=False) == "start"

@@ -582,3 +582,17 @@ def test_a_value_that_is_too_long_still_tells_its_id(chunk: int) -> None:
     assert message == b'{"id":8}'
     assert isinstance(refused, Malformed)
     assert (refused.id, refused.answerable) == (7, True)
+
+
+def test_a_frame_that_is_too_long_is_skipped_from_its_length_to_its_end() -> None:
+    wire = LengthPrefix(SMALL)
+    assert not wire.skipping
+    for byte in (17).to_bytes(4, "big"):
+        assert not wire.skipping
+        wire.feed(bytes([byte]))
+    for _ in range(17):
+        assert wire.skipping
+        wire.feed(b"x")
+    assert not wire.skipping
+    assert wire.feed(wire.wrap(PING)[:6]) == []
+    assert not wire.skipping  # a frame that is not too long

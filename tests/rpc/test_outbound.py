@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec import Raw as Text
 
 from dragoman import (
     Broken,
@@ -234,3 +235,55 @@ async def test_an_iterator_taken_after_the_loss_raises_it() -> None:
         await until(lambda: peer.channel is None)
         with pytest.raises(Broken, match="cut"):
             await anext(peer.notifications())
+
+
+# -- params ---------------------------------------------------------------------------------------
+
+
+class Place(Struct):
+    x: int
+
+
+ALIKE = [
+    (Text(b"[1]"), "[1]"),
+    (Text(b'{"x":1}'), '{"x":1}'),
+    (Place(1), '{"x":1}'),
+    ({"x": 1}, '{"x":1}'),
+    ((1,), "[1]"),
+]
+
+
+@pytest.mark.parametrize(("params", "text"), ALIKE)
+async def test_params_are_an_array_or_an_object_however_they_are_given(params: Any, text: str) -> None:
+    """ "If present, parameters for the rpc call MUST be provided as a Structured value" (JSON-RPC 2.0, 4.2)."""
+    async with served(Bench().api) as (far, peer, _):
+        await peer.notify("m", params)
+        assert await far.next() == f'{{"jsonrpc":"2.0","method":"m","params":{text}}}'
+
+
+@pytest.mark.parametrize("params", [Text(b"1"), Text(b'"["'), Text(b"null"), 5, "[", None])
+async def test_params_that_are_neither_are_not_sent(params: Any) -> None:
+    async with served(Bench().api) as (far, peer, _):
+        with pytest.raises(LocalError, match="m: params are a list or a dict"):
+            await peer.notify("m", params)
+        assert far.got.empty()
+
+
+@pytest.mark.parametrize(("params", "text"), [(UNSET, "[]"), ([1], "[1]"), ((1,), "[1]")])
+async def test_a_call_of_version_1_always_has_params(params: Any, text: str) -> None:
+    """1.0, 1.1: a request has `method`, `params`, "An array of objects", and `id`; null for a notification."""
+    async with raw(Bench().api, v1=True) as (far, peer):
+        await peer.notify("m", params)
+        assert await far.next() == f'{{"method":"m","params":{text},"id":null}}'
+
+
+async def test_a_batch_with_middleware_is_one_message() -> None:
+    async def passing(call: Call, next: Next) -> Any:
+        return await next(call)
+
+    async with raw(Bench().api, middleware=[passing]) as (far, peer):
+        async with peer.batch() as batch:
+            batch.notify("a")
+            batch.notify("b")
+        assert await far.next() == '[{"jsonrpc":"2.0","method":"a"},{"jsonrpc":"2.0","method":"b"}]'
+        assert far.got.empty()

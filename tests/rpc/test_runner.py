@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import threading
 from collections.abc import Awaitable
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from dragoman import Broken, Closed, Context, Limits, RpcError, Service, connect, serve
 from dragoman.channel import Caller, ChannelError, Receiver
+from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.peer import Peer
 from dragoman.rpc.runner import Runner
 
@@ -416,3 +419,28 @@ async def test_a_host_of_one_loop_may_be_used_on_another() -> None:
     host = Runner(echoing(Limits()))
     assert b'"x"' in (await host.answer(ECHO % b"x") or b"")
     host.release()
+
+
+async def test_the_threads_of_a_loop_are_the_same_from_call_to_call() -> None:
+    api = Service("api", limits=Limits(threads=1))
+    api.method("here")(lambda: threading.get_ident())
+    host = Runner(api)
+    answers = {await host.answer(b'{"jsonrpc":"2.0","method":"here","id":1}') for _ in range(4)}
+    assert len(answers) == 1
+    host.release()
+
+
+async def test_a_call_of_a_batch_that_is_turned_away_leaves_the_others() -> None:
+    """The whole of an exchange's batch is one answer, whatever became of its calls."""
+    bench = Bench(SERVER.but(calls=2))
+    host = Runner(bench.api)
+    hold = '{"jsonrpc":"2.0","method":"hold","params":["%s"],"id":%s}'
+    answering = asyncio.create_task(host.answer(f"[{','.join(hold % (n, n) for n in range(3))}]".encode()))
+    await until(lambda: bench.started == ["0", "1"])
+    assert not answering.done()
+    bench.gate.set()
+    first, second, third = json.loads(await answering or b"")
+    assert sorted(one["id"] for one in (first, second, third)) == [0, 1, 2]
+    refused = [one for one in (first, second, third) if "error" in one]
+    assert [(one["id"], one["error"]["data"]["limit"]) for one in refused] == [(2, "calls")]
+    await host.drain(1)

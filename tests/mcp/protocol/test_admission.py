@@ -211,3 +211,10 @@ def test_a_fault_that_no_single_member_has_is_told_in_words() -> None:
     error = refused(Request("tools/call", msgspec.Raw(b'{"name":7,"name":"add"}'), 1))
     assert "`$.name`" in error.message
     assert error.data is msgspec.UNSET
+
+
+def test_an_initialize_has_the_principal_of_its_caller() -> None:
+    params = {"protocolVersion": r.R2025_11.date, "capabilities": {}, "clientInfo": WHO}
+    found = admit(request("initialize", params), None, EVERYTHING, principal="ann")
+    assert found is not None
+    assert found.principal == "ann"

@@ -409,6 +409,8 @@ async def test_completions(server: Server, revision: Revision) -> None:
         assert (len(found["values"]), found["total"], found["hasMore"]) == (100, 250, True)
         # a reference is "a URI or URI template"
         assert len((await complete(template_ref("file:///a"), "path", ""))["values"]) == 100
+        server.add_resource(lambda: "", "plain://a", name="plain")  # which has no arguments at all
+        assert (await complete(template_ref("plain://a"), "path", ""))["values"] == []
         server.add_prompt(review, name="other")
         assert (await complete(prompt_ref("other"), "language", "p"))["values"] == []
         # "Invalid prompt name: -32602"
@@ -630,6 +632,19 @@ def test_errors_name_what_is_long_shortly() -> None:
     with pytest.raises(InvalidParams) as caught:
         server.catalog.tool("x" * 100_000, Caller())
     assert len(caught.value.message) < 200
+    for name, told in (("x" * 128, "x" * 128), ("x" * 129, "x" * 125 + "...")):
+        with pytest.raises(InvalidParams) as caught:
+            server.catalog.tool(name, Caller())
+        assert caught.value.message == f"Unknown tool: {told}"
+
+
+@pytest.mark.parametrize("inline", [True, False])
+async def test_a_resource_is_read_where_it_is_told_to_be(server: Server, inline: bool) -> None:
+    read: list[threading.Thread] = []
+    server.add_resource(lambda: str(read.append(threading.current_thread())), "plain://a", name="a", inline=inline)
+    async with calling(server, R2026_07) as calls:
+        await calls.result("resources/read", uri="plain://a")
+    assert (read[0] is threading.current_thread()) is inline
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 import trustme
 
 from dragoman import RpcError, Service, connect, serve
+from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Admitted, Caller, ChannelError, Denied, Handshake, Identity
 from dragoman.jsonrpc.errors import LocalError, Refusal
 from dragoman.jsonrpc.limits import SERVER
@@ -252,6 +253,33 @@ async def test_what_is_not_registered_is_not_declared(revision: r.Revision) -> N
         assert not found.resources
         assert not found.prompts
         assert not found.completions
+
+
+async def test_a_server_leaves_its_bus_with_its_last_user_and_without_any() -> None:
+    bus = MemoryBus("users")
+    app = Server("users", keys=["a key that all replicas have"])
+    await app.join(bus)
+    await app.stop()  # nothing has started it
+    assert app.shared is None
+    await app.join(bus)
+    await app.start()
+    await app.start()
+    await app.stop()
+    assert app.shared is not None
+    await app.stop()
+    assert app.shared is None
+    await bus.close()
+
+
+@EVERY
+async def test_a_template_alone_may_have_completions(revision: r.Revision) -> None:
+    app = Server("completing")
+    app.add_prompt(lambda a: a, name="p")
+    app.add_resource(lambda path: path, "file:///{path}", name="file")
+    app.completion("file:///{path}", "path")(lambda value: [value])
+    async with Client(app, revision=revision) as client:
+        assert client.capabilities is not None
+        assert (client.capabilities.completions is not msgspec.UNSET) == (revision is not r.R2024_11)
 
 
 @EVERY

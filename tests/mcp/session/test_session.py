@@ -144,6 +144,7 @@ async def test_sessions_are_bounded(kind: str) -> None:
             refused = await opened(place)
             assert (refused.status, refused.headers["retry-after"]) == (503, "1")
             assert (json.loads(refused.body)["id"], error(refused.body)["code"]) == (7, -32603)
+        await until(lambda: all(len(server.host.peers) <= 5 for server in place.servers))  # nothing of them is kept
         for sitting in used:
             assert (await sitting.post(body("ping"))).status == 200
         assert (await place.ask(headers=used[0].headers, method="DELETE")).status == 204
@@ -257,10 +258,7 @@ async def test_what_changed_while_no_replica_held_the_session() -> None:
         async with two.at(0, sitting).get() as home:
             assert (await home.message())["params"] == {"uri": "file:///a"}
         await settled()
-        for server in two.servers:
-            for peer in tuple(server.host.peers):
-                held: Any = peer.channel
-                held.end(ConnectionError("not used here"))
+        dropped(two)
         for uri in ("file:///a", "file:///other", "file:///tree/leaf", "file:///b"):
             two.servers[1].notify_resource_updated(uri)
         await settled()
@@ -271,6 +269,44 @@ async def test_what_changed_while_no_replica_held_the_session() -> None:
             await settled()
             assert (await two.ask(headers=sitting.headers, method="DELETE")).status == 204
             assert await home.rest() == []
+
+
+async def test_what_was_missed_is_said_by_whoever_can_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica takes the session up and cannot read what was missed: the next one that takes it up says it. What holds
+    is the oldest subscription that the change concerns."""
+    async with sessions("replica", make=with_files) as two:
+        sitting = await two.begin()
+        assert (await sitting.post(body("resources/subscribe", {"uri": "file:///tree"}))).status == 200
+        dropped(two)
+        two.servers[1].notify_resource_updated("file:///tree/leaf")
+        await settled()
+        reading = Reading(two, monkeypatch)
+        assert (await two.at(1, sitting).post(body("resources/subscribe", {"uri": "file:///tree/leaf"}))).status == 200
+        await until(lambda: reading.failed == 1)
+        dropped(two)
+        async with two.at(0, sitting).get() as home:
+            told = await home.message()
+            assert (told["method"], told["params"]) == (UPDATED, {"uri": "file:///tree/leaf"})
+
+
+class Reading:
+    """The second replica cannot read the changes."""
+
+    def __init__(self, two: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.failed = 0
+        monkeypatch.setattr(two.servers[1].shared, "past_events", self)
+
+    async def __call__(self, after: int) -> Any:
+        self.failed += 1
+        raise BusLost("away")
+
+
+def dropped(two: Ring) -> None:
+    """No replica holds a session any more."""
+    for server in two.servers:
+        for peer in tuple(server.host.peers):
+            held: Any = peer.channel
+            held.end(ConnectionError("not used here"))
 
 
 def deaf(two: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
