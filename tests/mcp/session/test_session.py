@@ -274,19 +274,26 @@ async def test_what_changed_while_no_replica_held_the_session() -> None:
 async def test_what_was_missed_is_said_by_whoever_can_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica takes the session up and cannot read what was missed: the next one that takes it up says it. What holds
     is the oldest subscription that the change concerns."""
-    async with sessions("replica", make=with_files) as two:
+    async with sessions("replica", make=with_a_leaf) as two:
         sitting = await two.begin()
         assert (await sitting.post(body("resources/subscribe", {"uri": "file:///tree"}))).status == 200
         dropped(two)
         two.servers[1].notify_resource_updated("file:///tree/leaf")
         await settled()
         reading = Reading(two, monkeypatch)
-        assert (await two.at(1, sitting).post(body("resources/subscribe", {"uri": "file:///tree/leaf"}))).status == 200
+        found = await two.at(1, sitting).post(body("resources/subscribe", {"uri": "file:///tree/leaf"}))
+        assert json.loads(found.body)["result"] == {}
         await until(lambda: reading.failed == 1)
         dropped(two)
         async with two.at(0, sitting).get() as home:
             told = await home.message()
             assert (told["method"], told["params"]) == (UPDATED, {"uri": "file:///tree/leaf"})
+
+
+def with_a_leaf(**more: Any) -> Any:
+    server, stage = with_files(**more)
+    server.add_resource(_another, "file:///tree/leaf", name="leaf")
+    return server, stage
 
 
 class Reading:

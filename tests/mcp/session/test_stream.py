@@ -220,12 +220,16 @@ async def test_polling_for_the_rest_after_so_many_seconds() -> None:
     async with served(server) as place:
         sitting = await place.begin()
         async with sitting.stream(sitting.tool("talk_and_poll", 8, "t")) as events:
-            assert [one["method"] for one in await events.rest()] == ["notifications/progress"]
+            assert (await events.message())["method"] == "notifications/progress"
+            first = events.parser.last_id
+            assert await events.rest() == []
             last, retry = events.parser.last_id, events.parser.retry
         assert retry == 2500
         stage.go.set()
-        async with sitting.get(last) as again:
-            assert [text(one) for one in await again.rest()] == ["rest"]
+        for id in (last, first):
+            async with sitting.get(id) as again:
+                assert text(await again.message()) == "rest"
+                assert await again.rest() == []
 
 
 async def test_revisions_that_do_not_poll(there: tuple[Place, Stage]) -> None:
