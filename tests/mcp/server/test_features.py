@@ -641,7 +641,12 @@ def test_errors_name_what_is_long_shortly() -> None:
 @pytest.mark.parametrize("inline", [True, False])
 async def test_a_resource_is_read_where_it_is_told_to_be(server: Server, inline: bool) -> None:
     read: list[threading.Thread] = []
-    server.add_resource(lambda: str(read.append(threading.current_thread())), "plain://a", name="a", inline=inline)
+
+    @server.resource("plain://a", inline=inline)
+    def text() -> str:
+        read.append(threading.current_thread())
+        return ""
+
     async with calling(server, R2026_07) as calls:
         await calls.result("resources/read", uri="plain://a")
     assert (read[0] is threading.current_thread()) is inline
