@@ -288,6 +288,12 @@ def test_what_is_too_much(raw: bytes, id: Any, data: tuple[str, int, int]) -> No
     assert message.refusal.data == dict(zip(("limit", "allowed", "received"), data, strict=True))
 
 
+def test_a_name_is_as_long_as_it_may_be_whichever_way_it_is_read() -> None:
+    for id in (b"7", b"7.0", b"-0"):  # the two ways of reading
+        message = decode(b'{"jsonrpc":"2.0","method":"abcd","id":%b}' % id, limits=SERVER.but(method_length=4))
+        assert isinstance(message, Request)
+
+
 def test_the_id_of_a_response_may_be_long() -> None:
     assert isinstance(decode(b'{"jsonrpc":"2.0","result":1,"id":"12345"}', limits=SERVER.but(id_length=4)), Result)
 

@@ -467,3 +467,9 @@ def test_the_size_is_counted_in_bytes_and_may_be_the_limit() -> None:
 def test_the_hint_about_a_comma_stands_where_there_is_one(text: str, hint: bool) -> None:
     ((_, words),) = errors(text)
     assert ("no comma stands after the last one" in words) is hint
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_id_is_as_long_as_a_server_takes_it(more: int) -> None:
+    text = '{"jsonrpc":"2.0","method":"m","id":"%s"}' % ("i" * (SERVER.id_length + more))
+    assert ["id_length" in problem.message for problem in problems(text)] == [True] * more
