@@ -315,7 +315,7 @@ class Dispatcher:
         if message.version == "1.0":
             answer = binding.encode({"result": value, "error": None, "id": message.id})
         elif type(value) is Raw:  # JSON text is inserted as it is: half the cost of encoding it again
-            answer = b"".join((b'{"jsonrpc":"2.0","result":', value, b',"id":', binding.encode(message.id), b"}"))
+            answer = b"".join((b'{"jsonrpc":"2.0","result":', value, b',"id":', write(message.id), b"}"))
         else:
             answer = binding.encode(Answer(value, message.id))
         return answer if len(answer) <= self.table.modest else self.table.answers.fitting(message, answer)
