@@ -40,7 +40,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
         raise LocalError(f"Cannot listen on {masked(url)!r}: a URL begins with a scheme: {', '.join(SCHEMES)}")
     scheme = _known(url)
     if options.guard is not None and (why := SCHEMES[scheme].unguarded):
-        raise LocalError(f"{masked(url)}: no guard stands at this door, so guard= is not for it: {why}")
+        raise LocalError(f"{masked(url)}: guard= cannot be used here: {why}")
     with _packages(scheme):
         start: Listen = load(scheme, SCHEMES[scheme].listen)
         return await start(url, served, options)
@@ -54,7 +54,7 @@ def _known(url: str) -> str:
 
 
 def _unknown(url: str, scheme: str) -> str:
-    text = f"{masked(url)}: nothing is known of {printable(scheme)!r}; the schemes are {', '.join(SCHEMES)}"
+    text = f"{masked(url)}: unknown scheme {printable(scheme)!r}; the schemes are {', '.join(SCHEMES)}"
     near = difflib.get_close_matches(scheme, SCHEMES, n=1, cutoff=0.5)
     port = url.partition(":")[2]
     if port.isascii() and port.isdigit():  # "localhost:9000"

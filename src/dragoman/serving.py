@@ -322,7 +322,7 @@ def hosted(
                     f"two served objects at {path or '/'}: give them paths of their own, serve({{'/a': a}})"
                 )
             if not isinstance(it, Service | Servable):
-                raise LocalError(f"{it!r} is nothing to serve: a Service, or an object with exchange and attach")
+                raise LocalError(f"cannot serve {it!r}: give a Service, or an object with exchange and attach")
             if not isinstance(it, Service):
                 if limits is not None:
                     it.restrict(limits)

@@ -119,7 +119,7 @@ def test_schemes() -> None:
     [
         ("tpc://h:1", r"the schemes are http, .*Did you mean tcp:\?"),
         ("localhost:9000", r"Did you mean tcp://localhost:9000\?"),
-        ("gopher://h", "nothing is known of 'gopher'"),
+        ("gopher://h", "unknown scheme 'gopher'"),
     ],
 )
 async def test_an_unknown_scheme_names_the_known_ones_and_the_nearest(url: str, says: str) -> None:

@@ -357,6 +357,6 @@ def test_who_leaves_or_is_left_ends_the_guards_work(wire: Wire, run: Callable[[A
     ],
 )
 async def test_a_guard_is_refused_where_none_stands(url: str, why: str) -> None:
-    with pytest.raises(LocalError, match=f"no guard stands at this door.*{why}"):
+    with pytest.raises(LocalError, match=f"guard= cannot be used here: .*{why}"):
         async with serve(telling(), urls=url, guard=ada):
             pass

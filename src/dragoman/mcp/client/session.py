@@ -119,7 +119,7 @@ class ClientSession:
     def era(self) -> ServerProfile:
         """The era and revision in use. Raises LocalError before the client is entered."""
         if self._era is None:
-            raise LocalError("nothing is known of the server yet: `async with Client(...) as client`")
+            raise LocalError("the client is not connected yet: enter it first, `async with Client(...) as client`")
         return self._era
 
     @property
