@@ -322,6 +322,35 @@ async def test_what_no_worker_survives_is_answered_and_set_aside(wire: Wire, eng
             assert await peer.call("add", [1, 2], timeout=PATIENCE) == 3
 
 
+async def giver(url: str) -> int:
+    """A worker that gives back the first request it gets and leaves; how often that had been delivered before."""
+    got: asyncio.Queue[BrokerMessage] = asyncio.Queue()
+    async with post(url, serving=True) as one, asyncio.timeout(PATIENCE):
+        await one.work(got.put_nowait, 1)
+        letter = await got.get()
+        await one.pause()
+        letter.settle("retry")
+        return letter.count
+
+
+@KEEPS
+async def test_what_is_given_back_does_not_count_and_what_kills_does(url: str) -> None:
+    url = plus(url, "deliveries=3")
+    async with serve(calculator(), urls=[url]):
+        pass
+    async with connect(url, timeout=PATIENCE) as peer:
+        spared = asyncio.create_task(peer.call("add", [1, 2]))
+        assert [await giver(url) for _ in range(6)] == [0] * 6
+        async with serve(calculator(), urls=[url]):
+            assert await spared == 3
+        poison = asyncio.create_task(peer.call("add", [1, 2]))
+        turns = (giver, victim, giver, giver, victim, giver, victim, giver)
+        assert [await turn(url) for turn in turns] == [0, 0, 1, 1, 1, 2, 2, 3]
+        async with serve(calculator(), urls=[url]):
+            with pytest.raises(RpcError, match="3 deliveries"):
+                await poison
+
+
 @EVERY
 async def test_poison_is_answered_or_set_aside_and_never_loops(wire: Wire, engine: Engine, url: str) -> None:
     answers: asyncio.Queue[BrokerMessage] = asyncio.Queue()

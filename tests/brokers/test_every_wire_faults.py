@@ -13,6 +13,8 @@ import pytest
 
 from dragoman import Context, Service, connect, serve
 from dragoman.channel import Broken
+from dragoman.engines.amqp.connection import BrokerConnection
+from dragoman.engines.nats.stream import Puller
 from dragoman.engines.redis import connection
 from dragoman.jsonrpc.errors import CallTimeout
 from dragoman.transports.broker import channel as broker_channel
@@ -75,6 +77,33 @@ async def test_a_killed_worker_loses_nothing(wire: Wire, url: str) -> None:
         await first.kill()
         async with serve(api, urls=[url]):
             assert await asyncio.gather(*calls) == [1] * 5
+
+
+@over(AMQP, STREAM)
+async def test_a_worker_that_dies_while_it_gives_back_leaves_two_that_are_marked(
+    wire: Wire, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has published the copy and not acknowledged the request."""
+    url = plus(url, wire.quick)
+    got: asyncio.Queue[BrokerMessage] = asyncio.Queue()
+    async with asyncio.timeout(PATIENCE), post(url, serving=True) as last:
+        async with post(url, serving=True) as first:
+            await first.work(got.put_nowait, 1)
+            await first.request(BrokerMessage(body=b"?", correlation="1", headers={"key": "1", "deadline": "9"}), None)
+            letter = await got.get()
+            await first.pause()
+            monkeypatch.setattr(BrokerConnection, "settle", lambda *_: None)
+            monkeypatch.setattr(Puller, "_acknowledge", lambda *_: None)
+            letter.settle("retry")
+        monkeypatch.undo()
+        await last.work(got.put_nowait, 2)
+        both = [await got.get() for _ in range(2)]
+        for one in both:
+            one.settle("nothing_owed")
+    assert sorted((one.count, one.headers.get("again", "0")) for one in both) == [(0, "1"), (1, "0")]
+    assert {(one.body, one.correlation, one.headers["key"], one.headers["deadline"]) for one in both} == {
+        (b"?", "1", "1", "9")
+    }
 
 
 @over(AMQP, STREAM, REDIS)

@@ -8,6 +8,8 @@ Delivery guarantee: at least once. Rules:
 - Answers go to a durable queue of the caller's own, `dragoman.answers.<id>`, which RabbitMQ deletes ten minutes after
   the caller. `?reply=direct` uses RabbitMQ's direct reply-to instead: quicker, but an answer is lost when the caller's
   connection is. A worker answers to these and to queues that RabbitMQ named (`amq.gen-`), to others by `?reply_to=`.
+- A request that a draining worker gives back is published anew with its count, then acknowledged: RabbitMQ counts what
+  is requeued as delivered. Where it does not take the copy (a full queue), the request is requeued.
 - Dead letters go to the queue `<queue>.dead`: messages that are not JSON-RPC and name no address to answer, and
   requests that were delivered `?deliveries=` times (5). Cancels and broadcasts go to the fanout exchange
   `<queue>.control`.
@@ -22,15 +24,17 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ...channel import Channel, Listener, Options, Servable
 from ...jsonrpc.errors import LocalError
-from ...net.reconnect import backoff
+from ...net.reconnect import BackgroundTasks, backoff
 from ...net.sockets import sole
 from ...net.urls import Url, address, asked, choice, number, parse, printable
 from ...transports.broker.channel import reach
 from ...transports.broker.contract import (
+    DELIVERED,
     RECONNECT_GRACE,
     BrokerMessage,
     Mailboxes,
@@ -39,6 +43,8 @@ from ...transports.broker.contract import (
     Refused,
     Take,
     Unroutable,
+    given_back,
+    number_in,
     unsettled,
 )
 from ...transports.broker.listener import begin
@@ -50,12 +56,14 @@ LIMIT = 16 * 1024 * 1024
 EXPIRES = 600_000
 """Milliseconds after which a mailbox without its caller is deleted."""
 DIRECT = "amq.rabbitmq.reply-to"
+SECONDS_TO_LEAVE = 2.0
+"""Seconds for which a worker that closes waits until RabbitMQ has what it gives back."""
 OURS = "dragoman."
 """The prefix of the names of mailboxes."""
 MAILBOXES = (f"{DIRECT}.*", "amq.gen-*", f"{OURS}*")
 """Direct reply-to, queues that RabbitMQ named for their owner, and ours."""
 _QUERY = ("queue", "prefetch", "reply", "reply_to", "deliveries", "length", "limit", "heartbeat", "declare")
-_SETTLED: Mapping[Outcome, str] = {"answered": "ack", "nothing_owed": "ack", "retry": "requeue", "reject": "dead"}
+_SETTLED: Mapping[Outcome, str] = {"answered": "ack", "nothing_owed": "ack", "reject": "dead"}
 
 
 class AmqpAdapter:
@@ -82,6 +90,7 @@ class AmqpAdapter:
         self._line = BrokerConnection(where, vhost=vhost, role="wire", tls=options.client_tls)
         self._line.renew = self._renew
         self._line.on_state = self._state
+        self._returning = BackgroundTasks(where.shown)
         self._work: tuple[Take, int] | None = None
         self._worker = ""
         self._hear: Take | None = None
@@ -121,7 +130,7 @@ class AmqpAdapter:
         for pause in backoff(0.1, 0.5):
             why: Unroutable | Refused
             try:
-                await self._request(letter)
+                await self._request(letter, letter.correlation)
                 return
             except Returned:
                 why = Unroutable(f"no worker serves {printable(self.queue)!r} at {self._where.shown}: no such queue")
@@ -135,14 +144,14 @@ class AmqpAdapter:
                 raise why from None
             await asyncio.sleep(pause)
 
-    async def _request(self, letter: BrokerMessage) -> None:
+    async def _request(self, letter: BrokerMessage, name: str) -> None:
         if not self._line.alive:
             raise NotTaken("RabbitMQ is away")
         await self._line.publish(
             "",
             self.queue,
             letter.body,
-            name=letter.correlation,
+            name=name,
             reply_to=letter.reply_to,
             correlation=letter.correlation,
             headers=letter.headers,
@@ -184,6 +193,7 @@ class AmqpAdapter:
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
+            await self._returning.end(SECONDS_TO_LEAVE)
             if self._mailbox and not self.direct and self._line.alive:
                 try:
                     await self._line.cancel(self._reader)
@@ -222,7 +232,7 @@ class AmqpAdapter:
         channel = line.channel
 
         def taken(message: Any) -> None:
-            take(self._letter(channel, message))
+            take(_read(message, partial(self._settle, channel, message)))
 
         self._worker = await line.consume(self.queue, taken)
 
@@ -245,14 +255,27 @@ class AmqpAdapter:
         channel = line.channel
 
         def taken(message: Any) -> None:
-            take(self._letter(channel, message))
+            take(_read(message, partial(self._settle, channel, message)))
 
         self._reader = await line.consume(self._mailbox, taken)
 
-    def _letter(self, channel: Any, message: Any) -> BrokerMessage:
-        """A broker message for a delivery that must be settled."""
-        tag = message.delivery.delivery_tag
-        return _read(message, lambda outcome: self._line.settle(channel, tag, _SETTLED[outcome]))
+    def _settle(self, channel: Any, message: Any, outcome: Outcome) -> None:
+        if outcome == "retry":
+            self._returning.begin(self._give_back(channel, message))
+        else:
+            self._line.settle(channel, message.delivery.delivery_tag, _SETTLED[outcome])
+
+    async def _give_back(self, channel: Any, message: Any) -> None:
+        """Publish a copy with its count, and acknowledge the request once RabbitMQ has the copy."""
+        if channel is not self._line.channel:  # RabbitMQ has requeued it already
+            return
+        how = "ack"
+        try:
+            await self._request(given_back(_read(message)), uuid.uuid4().hex)
+        except (Returned, Turned, ConnectionError, ValueError) as why:
+            log.debug("%s: a request is requeued, and counted: %s", self._where.shown, why)
+            how = "requeue"
+        self._line.settle(channel, message.delivery.delivery_tag, how)
 
     def _state(self, alive: bool, why: str) -> None:
         if self.on_state is not None:
@@ -274,7 +297,7 @@ def _read(message: Any, settle: Callable[[Outcome], None] = unsettled) -> Broker
         reply_to=properties.reply_to or "",
         correlation=properties.correlation_id or "",
         headers=headers,
-        count=count,
+        count=count + number_in(headers, DELIVERED),
         settle=settle,
     )
 

@@ -10,6 +10,8 @@
   and anew before `?wait=` is over, so that a worker whose wire has gone dead costs a request one delivery and no more.
 - A server that starts again has forgotten its last deliveries (it writes them a little later than
   it makes them). So requests that were in the stream then count as redelivered, if a worker was connected at that time.
+- A request that a draining worker gives back is published anew with its count, then acknowledged: JetStream counts what
+  is given back as delivered. Where it does not take the copy (a full stream), the request is given back as it is.
 - Rejected requests go to the subject `calculator.dead` of the stream `work-dead` (the newest 10,000).
 - No stream: a call fails at once. No worker: it waits in the stream until a worker comes or its deadline passes.
 """
@@ -26,12 +28,14 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...bus.contract import BusLost
 from ...jsonrpc.errors import LocalError
 from ...net.reconnect import BackgroundTasks, OutageLog
 from ...net.urls import Url, number, printable
 from ...transports.broker.contract import (
+    DELIVERED,
     KEY,
     RECONNECT_GRACE,
     BrokerMessage,
@@ -40,6 +44,8 @@ from ...transports.broker.contract import (
     Refused,
     Take,
     Unroutable,
+    given_back,
+    number_in,
 )
 from .adapter import CORRELATION, HEADROOM, REPLY_TO, SECONDS_TO_LEAVE, NatsAdapter, headers_of, reply_address
 from .connection import Message, NoResponders, Subscriber, TooLong
@@ -221,7 +227,16 @@ class StreamPost:
         return box
 
     async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
-        more = {REPLY_TO: letter.reply_to, CORRELATION: letter.correlation, _MESSAGE_ID: letter.correlation}
+        await self._request(letter, letter.correlation)
+
+    async def give_back(self, letter: BrokerMessage) -> None:
+        """Add a copy of a request to the stream. Without a message id: under the request's the server would drop it.
+        Raises ConnectionError."""
+        headers = {name: text for name, text in letter.headers.items() if name[:5].lower() != "nats-"}
+        await self._request(given_back(replace(letter, headers=headers)), "")
+
+    async def _request(self, letter: BrokerMessage, id: str) -> None:
+        more = {REPLY_TO: letter.reply_to, CORRELATION: letter.correlation, _MESSAGE_ID: id}
         headers = headers_of(letter, **{name: text for name, text in more.items() if text})
         try:
             answer = await self._line.ask(self._subject, letter.body, headers=headers, patience=self._patience())
@@ -317,11 +332,11 @@ class Puller:
             await self._hearing.close(rest=True)
 
     async def close(self) -> None:
-        """Give back unsettled requests."""
+        """Give back unsettled requests: those that were begun count as delivered."""
         await self.pause()
-        for to in tuple(self._held):
-            self._settle(to, "retry")
         await self._asides.wait(SECONDS_TO_LEAVE)
+        for to in tuple(self._held):
+            self._acknowledge(to, b"-NAK")
         self._closed = True
         self._due.set()
         if self._task is not None:
@@ -341,8 +356,12 @@ class Puller:
         if self._asked * 4 <= self._prefetch:
             self._due.set()
         again, self._held[to] = to in self._held, message
-        if again:
-            return
+        if not again:
+            self._take(self._read(message))
+
+    def _read(self, message: Message) -> BrokerMessage:
+        """The request in a message of the stream."""
+        to = message.reply
         # $JS.ACK.<stream>.<consumer>.<deliveries>..., with two words more behind $JS.ACK from newer servers
         words = to.split(".")
         count, place = (words[4], words[5]) if len(words) == 9 else (words[6], words[7])
@@ -354,16 +373,13 @@ class Puller:
         headers.pop(_MESSAGE_ID, None)
         if correlation:
             headers.setdefault(KEY, correlation)
-        settle = partial(self._settle, to)
-        self._take(
-            BrokerMessage(
-                body=message.data,
-                reply_to=reply_to,
-                correlation=correlation,
-                headers=headers,
-                count=before,
-                settle=settle,
-            )
+        return BrokerMessage(
+            body=message.data,
+            reply_to=reply_to,
+            correlation=correlation,
+            headers=headers,
+            count=before + number_in(headers, DELIVERED),
+            settle=partial(self._settle, to),
         )
 
     def _status(self, message: Message) -> None:
@@ -383,15 +399,30 @@ class Puller:
     # -- out --------------------------------------------------------------------------------------
 
     def _settle(self, to: str, outcome: Outcome) -> None:
-        message = self._held.pop(to, None)
+        message = self._held.get(to)
         if message is None:
             return
         if outcome == "reject":
-            self._held[to] = message
             self._asides.begin(self._set_aside(to, message))
+        elif outcome == "retry":
+            self._asides.begin(self._give_back(to, message))
         else:
-            self._settled.append((to, b"-NAK" if outcome == "retry" else b"+ACK"))
+            self._acknowledge(to, b"+ACK")
+
+    def _acknowledge(self, to: str, word: bytes) -> None:
+        """Settle a message of the stream at the server, once."""
+        if self._held.pop(to, None) is not None:
+            self._settled.append((to, word))
             self._due.set()
+
+    async def _give_back(self, to: str, message: Message) -> None:
+        try:
+            await self._post.give_back(self._read(message))
+        except (ConnectionError, LocalError) as why:
+            log.debug("%s: a request is given back, and counted: %s", self._post._subject, why)
+            self._acknowledge(to, b"-NAK")
+        else:
+            self._acknowledge(to, b"+ACK")
 
     async def _set_aside(self, to: str, message: Message) -> None:
         try:
@@ -400,9 +431,7 @@ class Puller:
             log.error("%s: a message could not be set aside and will come again: %s", self._post._subject, why)
             self._held.pop(to, None)
             return
-        self._held.pop(to, None)
-        self._settled.append((to, b"+TERM"))
-        self._due.set()
+        self._acknowledge(to, b"+TERM")
 
     async def _run(self) -> None:
         while not self._closed or self._settled:

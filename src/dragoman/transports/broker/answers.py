@@ -25,7 +25,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.limits import Limits
-from .contract import AGAIN, DEADLINE, KEY, KIND, BrokerMessage
+from .contract import AGAIN, DEADLINE, DELIVERED, KEY, KIND, BrokerMessage
 
 log = logging.getLogger("dragoman.wire")
 
@@ -64,7 +64,7 @@ _head = msgspec.json.Decoder(_Head).decode
 _response = msgspec.json.Decoder(_Response).decode
 
 
-_OURS = frozenset((KEY, DEADLINE, AGAIN, KIND, "traceparent", "tracestate", "baggage"))
+_OURS = frozenset((KEY, DEADLINE, AGAIN, DELIVERED, KIND, "traceparent", "tracestate", "baggage"))
 """Headers that may differ between two deliveries of one call; all others may identify the caller."""
 
 

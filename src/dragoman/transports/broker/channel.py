@@ -37,6 +37,7 @@ from .contract import (
     BROADCAST,
     CANCEL,
     DEADLINE,
+    DELIVERED,
     KEY,
     KIND,
     UNROUTABLE,
@@ -374,7 +375,8 @@ class BrokerChannel:
 def _headers(call: Outgoing, ttl: float | None) -> dict[str, str]:
     headers: dict[str, str] = {}
     if isinstance(call.extra, Mapping):
-        headers = {str(name): str(value) for name, value in call.extra.items() if name not in (KIND, DEADLINE, AGAIN)}
+        ours = (KIND, DEADLINE, AGAIN, DELIVERED)
+        headers = {str(name): str(value) for name, value in call.extra.items() if name not in ours}
     if ttl is not None:
         headers[DEADLINE] = str(int((contract.now() + ttl) * 1000))
     return headers

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...channel import Broken
 from ...jsonrpc.errors import LocalError
@@ -43,6 +44,9 @@ DEADLINE = "deadline"
 """The time after which the caller does not wait any more: milliseconds since 1970, in UTC."""
 AGAIN = "again"
 """How often it was sent before without a confirmation, so that the broker may have it twice."""
+DELIVERED = "delivered"
+"""In the copy of a request that was given back: how often the request was delivered before, to workers that may have
+begun it. The broker counts the deliveries of the copy from 0."""
 KIND = "kind"
 """The kind of a message that is neither a request nor its answer: one of the four below."""
 CANCEL = "cancel"
@@ -86,6 +90,20 @@ class BrokerMessage(Struct, frozen=True, kw_only=True, eq=False):
     """How often it was delivered before; 0 the first time."""
     settle: Callable[[Outcome], None] = unsettled
     """Called exactly once, on the loop, if the broker wants acknowledgements."""
+
+
+def number_in(headers: Mapping[str, str], name: str) -> int:
+    """The count in a header, `AGAIN` or `DELIVERED`; 0 if there is none, or no number of at most 5 digits."""
+    text = headers.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+
+
+def given_back(letter: BrokerMessage) -> BrokerMessage:
+    """The copy of a request that no worker has begun, for a broker that counts what is requeued as delivered. Its count
+    stays (`DELIVERED`). It is marked (`AGAIN`), because the request and its copy are both there if the worker dies
+    before it acknowledges the request."""
+    again = str(number_in(letter.headers, AGAIN) + 1)
+    return replace(letter, headers={**letter.headers, AGAIN: again, DELIVERED: str(letter.count)})
 
 
 Take: TypeAlias = Callable[[BrokerMessage], None]

@@ -15,7 +15,7 @@ from ...channel import Broken, Caller, Identity
 from ...jsonrpc.errors import Refusal
 from ...net.reconnect import BackgroundTasks
 from .answers import BoundKey
-from .contract import AGAIN, AHEAD, KEY, KIND, BrokerAdapter, BrokerMessage, Outcome
+from .contract import AGAIN, AHEAD, KEY, KIND, BrokerAdapter, BrokerMessage, Outcome, number_in
 
 log = logging.getLogger("dragoman.wire")
 
@@ -74,7 +74,7 @@ class Delivery:
             tls=worker.tls,
             identity=identity,
             key=letter.headers.get(KEY, ""),
-            redelivered=letter.count + _sent_before(letter),
+            redelivered=letter.count + number_in(letter.headers, AGAIN),
         )
         self.gone: Callable[[], None] | None = None
         self.key = key
@@ -171,9 +171,3 @@ class Broadcast:
     def stream(self, message: bytes) -> bool:
         """The caller would not receive it."""
         return False
-
-
-def _sent_before(letter: BrokerMessage) -> int:
-    """How often the caller had sent it before."""
-    text = letter.headers.get(AGAIN, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
