@@ -282,8 +282,10 @@ class Arrival:
             self.end("notified")
 
     def end(self, outcome: Outcome, reason: str = "") -> None:
-        """It is over in another way."""
+        """It is over in another way, if it is not over yet."""
         seen = self.seen
+        if seen.outcome is not None:
+            return
         seen.reason = seen.reason or reason
         self.watch.end(seen, outcome)
         if outcome == "lost" and seen.batch is not None:  # the others' answers have nowhere to go either
