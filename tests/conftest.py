@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from .skips import note
@@ -11,3 +13,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Once for a run, in the process that started it, not in those of xdist."""
     if not hasattr(config, "workerinput"):
         note(terminalreporter.stats.get("skipped", []))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of xdist saves what its tests reached: it is killed ten seconds after its last test."""
+    if hasattr(session.config, "workerinput") and (coverage := sys.modules.get("coverage")) is not None:
+        running = coverage.Coverage.current()
+        if running is not None:
+            running.save()
