@@ -1,12 +1,19 @@
-"""For every test: what was skipped is noted, see `skips`."""
+"""For every test: what was skipped is noted, see `skips`; Ctrl-C does what it does at a terminal."""
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import pytest
 
 from .skips import note
+
+
+def pytest_configure() -> None:
+    """A shell's `&` has SIGINT ignored, and so have all programs that a test starts then."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
