@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -20,35 +18,15 @@ from dragoman import (
     Ended,
     Limits,
     LocalError,
-    Peer,
     RpcError,
     Service,
     connect,
     serve,
 )
 from dragoman.rpc.middleware import Call, Next
-from dragoman.rpc.runner import Runner
-from dragoman.rpc.servable import ServableService
 
-from .test_peer import Bench, Raw, joined, raw, until
-
-CANCEL = '{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%s}}'
-FOREIGN = '{"jsonrpc":"2.0","error":{"code":1,"message":"foreign"},"id":%s}'
-HOLD = '{"jsonrpc":"2.0","method":"hold","params":["%s"],"id":%s}'
-
-
-def host_of(serving: Any) -> Runner:
-    served = next(iter(serving.served.values()))
-    assert isinstance(served, ServableService)
-    return served.runner
-
-
-@asynccontextmanager
-async def served(service: Service) -> AsyncIterator[tuple[Raw, Peer, Runner]]:
-    """A peer at the end of a raw channel, and its host."""
-    async with raw(service) as (far, peer):
-        yield far, peer, peer.runner
-
+from .test_dispatch import host_of, served
+from .test_peer import Bench, joined, raw, until
 
 # -- reconnection ---------------------------------------------------------------------------------
 
