@@ -1,13 +1,14 @@
 # The two commands that do everything on a fresh machine: `make demo` and `make test`.
-# JOBS: how many tests run at once. Those of ALONE kill workers and restart brokers under load, and have the machine to
-# themselves. Nothing is tried twice: a loss that shows in one run of ten is a loss.
+# JOBS: how many tests run at once: one more than a small machine's cores, for many wait. Those of ALONE kill workers
+# and restart brokers under load, and mostly wait: they run after the others, those of one broker one after the other,
+# those of different brokers side by side. Nothing is tried twice: a loss that shows in one run of ten is a loss.
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint coverage coverage-check bench fuzz chaos clean
+.PHONY: demo test test-all lint docs coverage coverage-check bench fuzz chaos clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -19,7 +20,8 @@ demo: $(READY)  ## a calculator on every wire, called in both directions
 	$(BIN)/dragoman demo
 
 PYTEST = $(BIN)/python $(if $(COVER),-m coverage run) -m pytest
-ALONE = tests/brokers/test_amqp.py tests/brokers/test_every_wire_faults.py tests/chaos
+ALONE = tests/chaos tests/engines/amqp/test_wire.py tests/engines/test_every_broker_faults.py
+BY_BROKER = --dist loadgroup --no-loadscope-reorder
 
 test: export DRAGOMAN_SKIPPED = $(CURDIR)/$(VENV)/skipped
 test: $(READY)  ## every test, and at the end what was skipped and why; COVER=1 counts what they reach
@@ -27,7 +29,7 @@ test: $(READY)  ## every test, and at the end what was skipped and why; COVER=1 
 	@rm -f $(DRAGOMAN_SKIPPED)
 	@ended=0; \
 	$(PYTEST) -n $(JOBS) $(if $(ARGS),$(ARGS),$(ALONE:%=--ignore=%)) || ended=1; \
-	$(if $(ARGS),,$(PYTEST) $(ALONE) || ended=1;) \
+	$(if $(ARGS),,$(PYTEST) -n $(JOBS) $(BY_BROKER) $(ALONE) || ended=1;) \
 	$(BIN)/python -m tests.skips $(DRAGOMAN_SKIPPED); exit $$ended
 
 test-all: test  ## the same, then jsonrpc, rpc, transports and mcp on each other interpreter that is found
@@ -38,6 +40,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.typing.completeness
+
+docs: $(READY)  ## the documentation site, into site/; a link that leads nowhere is an error
+	$(BIN)/zensical build --strict --clean
 
 coverage: $(READY)  ## what the tests reach
 	$(MAKE) test COVER=1
@@ -58,4 +64,4 @@ chaos: $(READY)  ## long: 1,000 workers killed under load, each broker restarted
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) site .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*

@@ -23,7 +23,9 @@ PYTHON_PEERS = {
     "pygls": ["pygls"],
     "mcp": ["mcp>=2", "uvicorn", "httptools", "uvloop"],
     "mcp-utils-msgspec": ["mcp-utils-msgspec"],
+    "fastmcp": ["fastmcp>=4"],
     "aio-pika": ["aio-pika"],
+    "pyjwt": ["pyjwt", "cryptography"],
 }
 NODE_PEERS = ["jayson", "vscode-jsonrpc", "@modelcontextprotocol/server", "@modelcontextprotocol/client"]
 INSTALL_TIME = 180.0

@@ -1,4 +1,4 @@
-"""The values of the measuring house: contestants' figures, rows, goals."""
+"""The values of the benchmarks: contestants' figures, rows, goals."""
 
 from __future__ import annotations
 

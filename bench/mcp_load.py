@@ -124,7 +124,7 @@ class Caller:
         self.sse = bool(kind.get("sse"))
         era, method, tool = kind["era"], kind.get("method", "tools/call"), kind.get("tool", "subtract")
         session = begin(self.wire, address[1]) if era == "2025" else ""
-        lines = head(address[1], era, method, tool, session)
+        lines = "\r\n".join([head(address[1], era, method, tool, session), *kind.get("lines", ())])
         self.posts = [
             post(
                 lines + (traced(base + n) if kind.get("fresh") else ""), body(era, method, tool, base + n, n % LENGTHS)
@@ -135,8 +135,10 @@ class Caller:
         self.last = b""
         self.ask()
         said, rest, self.size = response(self.wire)
-        expected = b"19" if method == "tools/call" else b'"tools"'
-        if not said.startswith("HTTP/1.1 200") or expected not in rest or b'"isError":true' in rest:
+        status, expected = 200, b"19" if method == "tools/call" else b'"tools"'
+        if kind.get("refused"):
+            status, expected = 401, b""
+        if not said.startswith(f"HTTP/1.1 {status}") or expected not in rest or b'"isError":true' in rest:
             raise LoadError(f"answered {said[:60]!r} {rest[:300]!r}")
         if self.sse is not ("text/event-stream" in said.lower()):
             raise LoadError(f"{'no stream' if self.sse else 'a stream'}: {said[:200]!r}")

@@ -127,7 +127,7 @@ def free_port() -> int:
 
 
 class Referee:
-    """One run of the house: how many rounds, how many calls, which environments."""
+    """One run of the benchmarks: how many rounds, how many calls, which environments."""
 
     def __init__(self, environments: Environments, *, rounds: int, scale: float, peers: bool) -> None:
         self.environments, self.rounds, self.scale, self.peers = environments, rounds, scale, peers
@@ -240,7 +240,7 @@ class Referee:
                             del opened[one.name]
 
     def sample(self, load: Talker, one: Contestant, order: dict[str, Any], window: int, *, warm: bool = False) -> None:
-        """One round of one contestant. A child on stdio stays open from the warm-up on; sockets are opened anew."""
+        """One round of one contestant. A child on stdio stays open from the warm-up on; sockets are opened again."""
         stays = "argv" in order
         if warm or not stays:
             load.ask(**order)
@@ -255,7 +255,7 @@ class Referee:
 def await_listening(
     child: subprocess.Popen[bytes], address: list[Any], errors: IO[bytes], patience: float = START_TIME
 ) -> None:
-    """Return once somebody takes connections there."""
+    """Return once connections are accepted there."""
     deadline = time.monotonic() + patience
     while True:
         probe = socket.socket(socket.AF_UNIX if len(address) == 1 else socket.AF_INET)

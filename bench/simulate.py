@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fleet:
-    """What is asked of whom: `rate` calls a second, each `service` seconds of one worker's time on average."""
+    """The load: `rate` calls a second, each `service` seconds of one worker's time on average."""
 
     rate: float
     service: float
@@ -33,7 +33,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Waits:
-    """How long calls waited before somebody began with them, in seconds."""
+    """How long calls waited before a worker began with them, in seconds."""
 
     mean: float
     median: float

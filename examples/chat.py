@@ -13,14 +13,14 @@ people: dict[str, Peer] = {}
 
 @room.method
 async def join(name: str, context: Context) -> list[str]:
-    "Enter under a name; the answer is who is there."
+    "Enter under a name; the answer is the names of those present."
     people[name] = context.peer
     return sorted(people)
 
 
 @room.method
 async def say(name: str, text: str) -> dict[str, str]:
-    "Tell everybody else; the answer is what they said to it."
+    "Tell all others; the answer is what they said to it."
     replies = {}
     for other, peer in list(people.items()):
         if other != name:

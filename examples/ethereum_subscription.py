@@ -35,7 +35,7 @@ async def send_blocks(subscription: str, peer: Peer) -> None:
 
 async def watch(url: str) -> None:
     async with connect(url) as peer:
-        blocks = peer.notifications("eth_subscription")  # listen first, lest the first block be missed
+        blocks = peer.notifications("eth_subscription")  # listen first, or the first block may be missed
         subscription = await peer.call("eth_subscribe", ["newHeads"])
         async for message in blocks:
             print("block", message.params["result"]["number"])

@@ -23,10 +23,12 @@ def index() -> dict[str, str]:
 
 
 async def main() -> None:
-    door = socket.create_server(("127.0.0.1", 0))  # it listens from now on, so there is no need to wait for uvicorn
-    place = f"127.0.0.1:{door.getsockname()[1]}/rpc/"
+    listening = socket.create_server(
+        ("127.0.0.1", 0)
+    )  # it listens from now on, so there is no need to wait for uvicorn
+    place = f"127.0.0.1:{listening.getsockname()[1]}/rpc/"
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="websockets-sansio"))
-    serving = asyncio.create_task(server.serve(sockets=[door]))
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
     async with connect(f"http://{place}") as peer:
         print("http", await peer.call("subtract", [42, 23]))  # http 19
     async with connect(f"ws://{place}") as peer:

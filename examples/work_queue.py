@@ -16,7 +16,7 @@ printer = Service("printer", version="1.0.0")
 @printer.method(concurrency=1)
 async def print_page(number: int, context: Context) -> str:
     "Print one page; it takes a while."
-    if context.redelivered:  # somebody had it before, and may have printed it
+    if context.redelivered:  # a worker had it before, and may have printed it
         context.log.info("page %d may be there already: call %s", number, context.caller.key)
     await asyncio.sleep(0.2)
     return f"page {number}"

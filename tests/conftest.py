@@ -1,4 +1,6 @@
-"""For every test: what was skipped is noted, see `skips`; Ctrl-C does what it does at a terminal."""
+"""For every test: the real brokers, which start when first asked for, one of each for the whole run of a process; what
+was skipped is noted, see `skips`; Ctrl-C does what it does at a terminal; hypothesis measures no time, for the machine
+may be busy with other things."""
 
 from __future__ import annotations
 
@@ -6,8 +8,15 @@ import signal
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+from .engines.brokers import mosquitto, nats, rabbitmq, redis
 from .skips import note
+
+__all__ = ["mosquitto", "nats", "rabbitmq", "redis"]
+
+settings.register_profile("dragoman", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("dragoman")
 
 
 def pytest_configure() -> None:

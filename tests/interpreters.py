@@ -47,7 +47,7 @@ def interpreter(version: str) -> str | None:
 
 
 def environment(version: str, place: str) -> Path:
-    """An environment with the project and what its tests need, made anew when pyproject.toml is newer."""
+    """An environment with the project and what its tests need, made again when pyproject.toml is newer."""
     folder = ROOT / f".venv-{version}"
     python, ready = folder / "bin" / "python", folder / ".ready"
     if not ready.exists() or ready.stat().st_mtime < (ROOT / "pyproject.toml").stat().st_mtime:

@@ -17,14 +17,24 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tests.snippets import ROOT
+from tests.snippets import ROOT, without_samples
 
 MARK = re.compile(r"^<!-- snippet: (\S+)(?: \[(\w+)\])? -->\n(?:```.*?^```\n)?", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-LANGUAGES = {".py": "python", ".console": "console", ".json": "json"}
-PLAIN = ("text", "mermaid", "make")
+LANGUAGES = {
+    ".py": "python",
+    ".console": "console",
+    ".json": "json",
+    ".conf": "nginx",
+    ".service": "ini",
+    ".socket": "ini",
+    ".toml": "toml",
+    ".dockerfile": "dockerfile",
+    ".yaml": "yaml",
+}
+PLAIN = ("text", "make")
 """Languages of fences that show no snippet: `make` has targets of the Makefile, which are checked."""
 OTHERS = {"figures.md", "decisions.md", "rough-edges.md", "interop.md"}
 """Pages of docs/ that are written elsewhere, and may have their own ways."""
@@ -39,7 +49,7 @@ class Mark(Struct, frozen=True):
     @property
     def text(self) -> str:
         """What must stand there."""
-        whole = (ROOT / self.path).read_text()
+        whole = without_samples((ROOT / self.path).read_text())
         if self.part is None:
             return whole
         found = re.search(rf"^ *# \[{self.part}\]\n(.*?)^ *# \[/{self.part}\]$", whole, re.MULTILINE | re.DOTALL)

@@ -16,7 +16,7 @@ import pytest
 VARIABLE = "DRAGOMAN_SKIPPED"
 """Names the file to which each run adds what it left out."""
 BESIDE = Path(__file__).parents[2] / "shared"
-"""What is no part of the project and lies beside it where the project is made: the official schemas, the suite's
+"""What is not part of the project and lies beside it where the project is made: the official schemas, the suite's
 script. A public fork has none of it, and skips what needs it, with CI=true too; where the folder is, all of it must be
 there."""
 SCHEMAS = BESIDE / "mcp-schema"

@@ -10,7 +10,9 @@ Rules of a snippet:
   have started; without one the snippet is skipped.
 - `# served: TARGET URL...` in the part that is not shown asks for a running `dragoman serve`.
 - A `.console` file is a session: `$ command`, then what it prints ("..." stands for anything in a line,
-  and alone on a line for any lines). `dragoman serve` goes on while the rest is run.
+  and alone on a line for any lines). Two spaces or more between words are any space, as columns have it. A first line
+  `# samples: 4711 3.2`, which is not shown, lists words that stand for any number. `dragoman serve` goes on while the
+  rest is run.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ from types import MappingProxyType
 import msgspec
 import pytest
 
+from tests.ports import free_port
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 SNIPPETS = ROOT / "docs" / "snippets"
@@ -39,7 +42,8 @@ URL = re.compile(r"[a-z]+://127\.0\.0\.1:\d+")
 EXPECTED = re.compile(r"print\(.*\)  # (.*)")
 SERVED = re.compile(r"^# served: (.*)$", re.MULTILINE)
 BROKERS = {"5672": "rabbitmq", "1883": "mosquitto", "4222": "nats", "6379": "redis"}
-"""The ports that mean a broker, and the fixtures of `tests.brokers.engines` that start it."""
+"""The ports that mean a broker, and the fixtures of `tests.engines.brokers` that start it."""
+SAMPLES = re.compile(r"\A# samples: (.*)\n")
 LINES = 20.0
 """Seconds for a command; what hangs is killed."""
 
@@ -69,22 +73,9 @@ def replaced(text: str, ports: Mapping[str, str]) -> str:
     return ADDRESS.sub(lambda found: f"127.0.0.1:{ports.get(found[1], found[1])}", text)
 
 
-@contextmanager
-def free_ports(names: Sequence[str]) -> Iterator[dict[str, str]]:
-    """A free port for each placeholder, below those that the system gives to callers, so that it stays free."""
-    found: dict[str, str] = {}
-    start = 20_000 + os.getpid() * 37 % 12_000
-    for port in range(start, start + 500):
-        if len(found) == len(names):
-            break
-        try:
-            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-                with socket.socket(socket.AF_INET, kind) as probe:
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        found[names[len(found)]] = str(port)
-    yield found
+def free_ports(names: Sequence[str]) -> dict[str, str]:
+    """A free port for each placeholder."""
+    return {name: str(free_port()) for name in names}
 
 
 # -- running --------------------------------------------------------------------------------------
@@ -145,7 +136,7 @@ def run_python(
     served = asked[1].split() if asked else served
     own = [port for port in dict.fromkeys(ADDRESS.findall(text)) if port != "0" and port not in engines]
     with ExitStack() as stack:
-        ports = stack.enter_context(free_ports(own)) | dict(engines)
+        ports = free_ports(own) | dict(engines)
         if served:
             scratch = place / "served"
             scratch.mkdir()
@@ -183,7 +174,10 @@ class Session:
         self.status = 0
         self._processes: list[subprocess.Popen[str]] = []
         self.absent: list[str] = []
-        self._steps = steps(path.read_text())
+        text = path.read_text()
+        found = SAMPLES.match(text)
+        self._samples = re.compile("|".join(map(re.escape, found[1].split()))) if found else None
+        self._steps = steps(without_samples(text))
 
     def run(self) -> None:
         """Run every command and compare; then end what was started, which must end well."""
@@ -225,8 +219,7 @@ class Session:
         """A port without a server is one that refuses."""
         for port in ADDRESS.findall(command):
             if port not in self.ports:
-                with free_ports([port]) as found:
-                    self.ports |= found
+                self.ports |= free_ports([port])
 
     def _serve(self, command: str, expected: list[str]) -> None:
         process = subprocess.Popen(
@@ -247,10 +240,20 @@ class Session:
     def _compare(self, command: str, expected: list[str], lines: list[str]) -> None:
         back = {real: shown for shown, real in self.ports.items()}
         text = "\n".join(replaced(line.rstrip(), back) for line in lines)
-        pattern = "\n".join(re.escape(line).replace(r"\.\.\.", ".*") for line in expected)
+        pattern = "\n".join(map(self._pattern, expected))
         pattern = re.sub(r"^\.\*$", r"[\\s\\S]*", pattern, flags=re.MULTILINE)
         shown = "\n".join(expected)
         assert re.fullmatch(pattern, text), f"{self.name}: $ {command}\nshould print:\n{shown}\nprints:\n{text}"
+
+    def _pattern(self, line: str) -> str:
+        parts = [line] if self._samples is None else self._samples.split(line)
+        found = r"[\d.,]+".join(re.escape(part).replace(r"\.\.\.", ".*") for part in parts)
+        return re.sub(r"(?<=\S)(?:\\ ){2,}", r"\\s+", found)
+
+
+def without_samples(text: str) -> str:
+    """A session as it is shown."""
+    return SAMPLES.sub("", text)
 
 
 def steps(text: str) -> list[tuple[str, list[str]]]:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
@@ -22,16 +23,13 @@ from dragoman.channel import Options
 from dragoman.cli.app import COMMANDS
 from dragoman.jsonrpc import errors
 from dragoman.jsonrpc.limits import CLIENT, KIB, MIB
-from tests import rooms
-from tests.brokers.engines import mosquitto, nats, rabbitmq, redis
+from tests import pictures, rooms
 from tests.pages import FENCE, LANGUAGES, PLAIN, Mark, anchors, links, marks, pages, refreshed
 from tests.snippets import EXAMPLES, ROOT, SNIPPETS, Session, brokers, environment, run_python
 
-FIXTURES = (mosquitto, nats, rabbitmq, redis)
-"""The brokers of snippets, started when asked for."""
 PAGES = pages()
 DOCS = ROOT / "docs"
-FILES = sorted(path for path in SNIPPETS.rglob("*") if path.suffix in LANGUAGES)
+FILES = sorted(path for path in SNIPPETS.rglob("*") if path.suffix in LANGUAGES and path.name != "ruff.toml")
 
 
 def named(path: Path) -> str:
@@ -110,6 +108,30 @@ def text_links(text: str) -> set[str]:
     return set(re.findall(r"\]\(([^)]+)\)", text))
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "zh").rglob("*.md")), ids=named)
+def test_a_chinese_page_is_in_step_with_the_english_one(page: Path) -> None:
+    """The same parts in the same order, with the same snippets, and links to the same pages."""
+    english = DOCS / page.relative_to(DOCS / "zh")
+    mine, theirs = page.read_text(), english.read_text()
+    assert [level for level, _ in headings(mine)] == [level for level, _ in headings(theirs)]
+    assert marks(mine) == marks(theirs)
+    translated = {DOCS / one.relative_to(DOCS / "zh"): one for one in (DOCS / "zh").rglob("*.md")}
+
+    def targets(path: Path) -> set[tuple[Path | None, str]]:
+        return {(place, anchor) for _, place, anchor in links(path)}
+
+    assert targets(page) == {(translated.get(place, place) if place else None, a) for place, a in targets(english)}
+
+
+def headings(text: str) -> list[tuple[str, str]]:
+    return re.findall(r"^(#+) (.+)$", FENCE.sub("", text), re.MULTILINE)
+
+
+def test_each_start_and_tutorial_has_a_chinese_page() -> None:
+    taught = [DOCS / "start.md", *(DOCS / "tutorials").glob("*.md")]
+    assert all((DOCS / "zh" / page.relative_to(DOCS)).exists() for page in taught)
+
+
 def test_the_examples_are_as_short_as_the_readme_says() -> None:
     """Ten lines for a server, six for a client."""
     for name, most in (("calculator.py", 10), ("client.py", 6), ("weather.py", 10), ("mcp_client.py", 6)):
@@ -125,6 +147,27 @@ def test_the_rooms_are_as_the_files_say() -> None:
     """`python -m tests.rooms` writes them."""
     text = rooms.PAGE.read_text(encoding="utf-8")
     assert text == rooms.written(text)
+
+
+# -- pictures -------------------------------------------------------------------------------------
+
+
+def test_the_pictures_are_as_they_are_drawn() -> None:
+    """`python -m tests.pictures` draws them."""
+    assert {path.stem for path in pictures.PLACE.iterdir()} == set(pictures.PICTURES)
+    for name, drawing in pictures.PICTURES.items():
+        assert (pictures.PLACE / f"{name}.svg").read_text() == drawing.svg(), name
+
+
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_a_picture_is_well_formed_says_what_it_shows_and_is_on_a_page(name: str) -> None:
+    root = ElementTree.fromstring(pictures.PICTURES[name].svg())
+    wide, high = (float(number) for number in root.attrib["viewBox"].split()[2:])
+    assert root.findtext("{http://www.w3.org/2000/svg}title")
+    for one in root.iter("{http://www.w3.org/2000/svg}text"):
+        assert 0 < float(one.attrib["x"]) < wide
+        assert 0 < float(one.attrib["y"]) < high
+    assert f"pictures/{name}.svg" in every_word()
 
 
 # -- links ----------------------------------------------------------------------------------------
@@ -276,9 +319,11 @@ def test_limits_are_those_of_the_code() -> None:
 
 def in_words(name: str, value: float) -> str:
     """A default as the page shows it."""
-    if name.endswith("_timeout"):
+    if name.endswith(("_timeout", "_life")):
         return f"{value:g} s"
-    if name in ("message_size", "response_size", "send_queue", "header_size", "answers_kept_size", "partial_bytes"):
+    if name in ("message_size", "response_size", "send_queue", "header_size", "answers_kept_size", "partial_bytes") or (
+        name in ("store_value_size", "store_size", "store_total")
+    ):
         return f"{value / MIB:g} MiB" if value >= MIB else f"{value / KIB:g} KiB"
     return f"{value:,}"
 

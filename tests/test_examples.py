@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.engines import mosquitto, nats, rabbitmq, redis
 from tests.snippets import EXAMPLES, brokers, run_python
 
-FIXTURES = (mosquitto, nats, rabbitmq, redis)
-"""The brokers of examples, started when asked for."""
 NEEDS = {
     "client.py": ("calculator:api", "http://127.0.0.1:8000"),
     "mcp_client.py": ("weather:app", "http://127.0.0.1:8000/mcp"),

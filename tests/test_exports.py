@@ -11,9 +11,10 @@ import dragoman
 from dragoman import jsonrpc, sync
 
 PUBLIC = [
-    *("BadAnswer", "Broken", "CallTimeout", "Caller", "ChannelError", "Closed", "Context", "Dialect", "Ended"),
+    *("BadAnswer", "Broken", "CallTimeout", "Caller", "ChannelError", "Closed", "Context", "Depends"),
+    *("Dialect", "Ended", "Identity"),
     *("InternalError", "InvalidParams", "InvalidRequest", "Limits", "LocalError", "MethodNotFound", "Options"),
-    *("ParseError", "Peer", "RpcError", "Service", "connect", "http_app", "serve"),
+    *("ParseError", "Peer", "RpcError", "Service", "connect", "http_app", "method", "serve"),
 ]
 PROTOCOL = [
     *("STRICT", "Batch", "ErrorObject", "Failure", "Leniency", "Limits", "Malformed", "Message", "Notification"),

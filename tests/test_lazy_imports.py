@@ -17,23 +17,77 @@ import dragoman
 ROOT: Final = Path(dragoman.__file__).parents[1]
 
 EXTRA: Final = "an optional extra that may not be installed: the words that name it stand beside the import"
+USERS: Final = "a library that only the user's own annotations bring: it is there where this runs"
 EVENTS: Final = "start-up: asyncio, of which a service that is only asked needs nothing"
 WIRE: Final = "start-up: a wire that most programs never open"
 TRACE: Final = "start-up: a trace that most programs never take"
-WORKERS: Final = "start-up: what only a supervisor's worker needs"
+WORKERS: Final = "start-up: what only several processes that serve together need"
+STORE: Final = "start-up: what only functions that keep something for their callers need"
 INSPECT: Final = "start-up: the standard library's inspect, which plain functions do not need"
+VERSION: Final = "start-up: `dragoman --version`, which imports nothing"
+COMMAND: Final = "start-up: what one command alone needs"
+RARE: Final = "start-up: a part of the standard library for what most programs never do"
+
+GUARDED: Final = "start-up: what only methods that are not for every caller, and servers behind a guard, need"
 
 LAZY: Final = {
+    ("dragoman.auth.client.authorizer", "dragoman.auth.dpop"): EXTRA,
+    ("dragoman.auth.client.authorizer", "dragoman.auth.jose"): EXTRA,
+    ("dragoman.auth.client.login", "dragoman.auth.jose"): EXTRA,
+    ("dragoman.auth.client.person", "webbrowser"): RARE,
+    ("dragoman.auth.client.requests", "dragoman.auth.dpop"): EXTRA,
+    ("dragoman.auth.client.requests", "dragoman.auth.jose"): EXTRA,
+    ("dragoman.auth.client.sources", "dragoman.auth.client.store.files"): EXTRA,
+    ("dragoman.auth.client.sources", "dragoman.auth.jose"): EXTRA,
+    ("dragoman.access", "getpass"): GUARDED,
+    ("dragoman.cli.serving.settings", "dragoman.auth"): EXTRA,
+    ("dragoman.protecting", "dragoman.auth.guard"): EXTRA,
+    ("dragoman.rpc.binding.identity", "dragoman.access"): GUARDED,
+    ("dragoman.rpc.method", "dragoman.access"): GUARDED,
+    ("dragoman.rpc.batch_responder", "dragoman.access"): GUARDED,
+    ("dragoman.mcp.server.listing", "dragoman.access"): GUARDED,
+    ("dragoman.auth.client.entries", "dragoman.auth.jose"): EXTRA,
+    ("dragoman.cli.auth.on_demand", "dragoman.auth.client.entries"): COMMAND,
+    ("dragoman.cli.auth.on_demand", "dragoman.auth.client.sources"): COMMAND,
+    ("dragoman.cli.auth.on_demand", "dragoman.auth.client.store"): COMMAND,
+    ("dragoman.auth.fetch", "urllib"): RARE,
+    ("dragoman.auth.fetching", "dragoman.auth.fetch"): EXTRA,
+    ("dragoman.auth.fetch", "urllib.request"): RARE,
+    ("dragoman.auth.client.store.sealing", "keyring"): EXTRA,
+    ("dragoman.auth.client.store.sealing", "keyring.errors"): EXTRA,
+    ("dragoman.channel", "json"): RARE,
+    ("dragoman.jsonrpc.options", "difflib"): RARE,
+    ("dragoman.net.reconnect", "random"): RARE,
+    ("dragoman.rpc.binding.faults", "difflib"): RARE,
+    ("dragoman.schemes", "difflib"): RARE,
+    ("dragoman.schemes", "shlex"): RARE,
     ("dragoman.cli", "dragoman.cli.app"): EXTRA,
+    ("dragoman.cli", "dragoman.jsonrpc.errors"): VERSION,
     ("dragoman.cli.serving.reload", "watchfiles"): EXTRA,
     ("dragoman.connecting", "dragoman.transports.memory"): WIRE,
+    ("dragoman.mcp.asking.request_state", "hashlib"): RARE,
     ("dragoman.mcp.asking.request_state", "itsdangerous"): EXTRA,
     ("dragoman.rpc.observing", "dragoman.rpc.tracing"): TRACE,
     ("dragoman.mcp.client.session", "dragoman.mcp.client.http.legacy_2024"): WIRE,
     ("dragoman.mcp.client.session", "dragoman.mcp.client.http.posts"): WIRE,
+    ("dragoman.mcp.server.content", "mimetypes"): RARE,
+    ("dragoman.mcp.server.context", "dragoman.mcp.session.responder"): WIRE,
     ("dragoman.mcp.server.server", "dragoman.mcp.http.endpoint"): WIRE,
+    ("dragoman.mcp.server.server", "dragoman.mcp.session.shared"): WORKERS,
+    ("dragoman.rpc.binding.by_pydantic", "pydantic"): USERS,
     ("dragoman.rpc.binding.json_schema", "jsonschema_rs"): EXTRA,
     ("dragoman.rpc.binding.signature", "inspect"): INSPECT,
+    ("dragoman.rpc.context", "dragoman.rpc.binding.results"): STORE,
+    ("dragoman.rpc.context", "dragoman.store.calls"): STORE,
+    ("dragoman.rpc.context", "dragoman.store.opening"): STORE,
+    ("dragoman.store.opening", "dragoman.store.shared"): STORE,
+    ("dragoman.store.opening", "dragoman.store.sqlite"): STORE,
+    ("dragoman.rpc.dispatch", "dragoman.rpc.background"): EVENTS,
+    ("dragoman.rpc.binding.adapters", "pathlib"): RARE,
+    ("dragoman.mcp.client.handlers", "pathlib"): RARE,
+    ("dragoman.mcp.server.content", "pathlib"): RARE,
+    ("dragoman.cli.app", "dragoman.cli.serving.settings"): COMMAND,
+    ("dragoman.rpc.registering.methods", "dragoman.rpc.lifespan"): EVENTS,
     ("dragoman.rpc.service", "dragoman.rpc.runner"): EVENTS,
     ("dragoman.rpc.service", "dragoman.rpc.background"): EVENTS,
     ("dragoman.serving", "dragoman.net.accept"): WORKERS,
@@ -46,6 +100,7 @@ LAZY: Final = {
 """(The module, what is imported within one of its functions) -> why."""
 
 BY_NAME: Final = {
+    "dragoman.auth.testing": "serving, which stands above authorization",
     "dragoman.cli.serving.serve": "uvloop, an optional extra",
     "dragoman.cli.target": "the application that the command line names",
     "dragoman.doors": "a package's public names, each when it is first asked for",

@@ -14,6 +14,7 @@ import pytest
 import dragoman
 import dragoman.sync
 from dragoman import Limits, LocalError, Options, Service
+from dragoman.auth import AuthLimits, Bearer, Introspection, MutualTls, Static
 from dragoman.jsonrpc.codec import Leniency
 from dragoman.jsonrpc.options import Rule, rules_of
 from dragoman.mcp import Client, HttpOptions, Server
@@ -49,6 +50,8 @@ async def peer(**options: Any) -> None:
     Peer(Runner(Service("x")), **options)
 
 
+HERE = "https://mcp.example/mcp"
+ASKED: dict[str, Any] = {"issuer": "https://as.example", "resource": HERE, "client_id": "a", "secret": "b"}
 OURS = {"store", "load_board"}
 """Options that only this package gives."""
 
@@ -58,6 +61,11 @@ TAKERS: dict[str, tuple[Any, Callable[..., Any]]] = {
     "Options": (Options, Options),
     "HttpOptions": (HttpOptions, HttpOptions),
     "Leniency": (Leniency, Leniency),
+    "AuthLimits": (AuthLimits, AuthLimits),
+    "Bearer": (Bearer, lambda **o: Bearer("https://as.example", **{"resource": HERE} | o)),
+    "Introspection": (Introspection, lambda **o: Introspection("https://as.example/i", **ASKED | o)),
+    "MutualTls": (MutualTls, lambda **o: MutualTls({"a": []}, **o)),
+    "Static": (Static, lambda **o: Static({"kN3xV0q2f9Wb": "ada"}, **o)),
     "Service": (Service, lambda **o: Service("x", **o)),
     "Service.method": (Service.method, lambda **o: Service("x").method(**o)(function)),
     "Service.include": (Service.include, lambda **o: Service("x").include(Service("y"), **o)),
@@ -138,7 +146,8 @@ def test_how_a_function_runs(taker: str, option: str, wrong: Any) -> None:
             "hosts is text, or a list, of which each is text, or None, not [5]".replace("[", r"\["),
         ),
         ("Options", {"framing": "lines"}, "framing is 'newline' or"),
-        ("Options", {"auth": ("user",)}, "auth is text, or a pair of user and password"),
+        ("Options", {"auth": ("user",)}, "or a pair of user and password, or a value of dragoman.auth"),
+        ("Options", {"auth": "oauth"}, "for OAuth write auth=Login"),
         ("Options", {"headers": {"a": 1}}, "headers is a dict from text to text"),
         ("Service", {"middleware": [3]}, "middleware is a list, of which each is a function"),
         ("Service", {"null_id": "none"}, "null_id is 'request' or 'notification'"),
@@ -163,10 +172,9 @@ def test_what_is_given_by_place() -> None:
         for name in (5, "", None):
             with pytest.raises(LocalError, match="name is text that is not empty"):
                 make(name)  # type: ignore[arg-type]
-    with pytest.raises(LocalError, match="other is a Service"):
-        Service("x").include(5)  # type: ignore[arg-type]
-    with pytest.raises(LocalError, match="service is a Service"):
-        Server("x").include(5)  # type: ignore[arg-type]
+    for app in (Service("x"), Server("x")):
+        with pytest.raises(LocalError, match="5 is no Service, and its class marks no function"):
+            app.include(5)
     for served in (Service("x"), Server("x")):
         with pytest.raises(LocalError, match="middleware is a function"):
             served.use(5)  # type: ignore[arg-type]

@@ -169,7 +169,7 @@ def test_errors_are_those_of_the_asynchronous_face(served: Served) -> None:
         assert peer.call("subtract", [2, 1]) == 1
 
 
-def test_nobody_there_and_no_sense() -> None:
+def test_a_missing_far_end_and_senseless_urls() -> None:
     with pytest.raises(Broken):
         connect("tcp://127.0.0.1:1")
     with pytest.raises(LocalError):
@@ -325,7 +325,7 @@ def test_ctrl_c_cancels_the_call_at_the_far_end_too(served: Served) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_peer_nobody_holds_is_closed(served: Served) -> None:
+def test_a_peer_without_references_is_closed(served: Served) -> None:
     peer = connect(served.tcp)
     with ThreadPoolExecutor(1) as pool:
         inner = peer._peer

@@ -5,7 +5,7 @@
     {"name": "an id of 1.0 stays 1.0", "rule": "the specification's section, or the bug it pins",
      "in": "the message's text", "out": the answer's JSON value, or null for no answer}
 
-- Instead of `in`: `in_hex` (bytes that are no text), or `in_runs` ([[text, times], ...], for what is long).
+- Instead of `in`: `in_hex` (bytes that are not text), or `in_runs` ([[text, times], ...], for what is long).
 - Instead of `out`: `out_runs`, likewise, the text of the answer.
 - `"exact": true`: error objects must be equal to the last member. Otherwise of an expected `error` only the
   members that stand in the case are compared (inside `data` too), so that `{"code": -32602}` is enough.

@@ -54,7 +54,7 @@ class Envelope(Struct):
 
 
 class Stamped(Result):
-    """A result that says who made it."""
+    """A result with the name of its server."""
 
     _meta: Raw = Raw(b'{"%s/serverInfo":{"name":"bench","version":"1.0.0"}}' % KEY.encode())
 

@@ -8,6 +8,7 @@ from bench.figures import Row
 from bench.referee import Referee
 from bench.rows import (
     amqp,
+    auth,
     flat,
     http,
     idle,
@@ -16,11 +17,14 @@ from bench.rows import (
     mcp_http,
     mcp_more,
     memory,
+    middleware,
     mqtt,
     nats,
     redis,
     stdio,
     stream,
+    telemetry,
+    tokens,
     websocket,
     workers,
 )
@@ -28,6 +32,10 @@ from bench.rows import (
 FAMILIES: dict[str, Callable[[Referee], list[Row]]] = {
     "dispatch": in_process.dispatch,
     "batch": in_process.batch,
+    "telemetry": telemetry.telemetry,
+    "middleware": middleware.middleware,
+    "tokens": tokens.tokens,
+    "auth-http": auth.http,
     "http32": http.native_32,
     "http256": http.native_256,
     "asgi": http.asgi,

@@ -116,7 +116,7 @@ async def in_process(app: Server) -> None:
 
 
 async def registering(count: int) -> None:
-    """A server with so many tools, made anew each time."""
+    """A server with so many tools, made again each time."""
 
     async def register() -> object:
         made = server(count)

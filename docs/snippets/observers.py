@@ -4,7 +4,7 @@ from contextvars import ContextVar, copy_context
 
 from calculator import api
 from dragoman import connect, serve
-from dragoman.observer import Additions, Observation
+from dragoman.observer import Additions, Observation, Rejection
 
 parent: ContextVar[str] = ContextVar("parent", default="")
 
@@ -22,6 +22,9 @@ class AccessLog:
 
     def started(self, seen: Observation) -> None:
         pass
+
+    def rejected(self, seen: Rejection) -> None:
+        print(seen.caller.scheme, seen.kind, seen.reason)
 
     def ended(self, seen: Observation) -> None:
         if seen.direction == "in" and seen.kind != "batch":

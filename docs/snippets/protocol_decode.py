@@ -21,6 +21,6 @@ def describe(raw: bytes) -> str:
 print(describe(b'{"jsonrpc":"2.0","method":"subtract","params":[42,23],"id":1}'))
 print(describe(b'{"jsonrpc":"2.0","method":"update"}'))  # notification update
 print(describe(b'{"jsonrpc":"2.0","result":19,"id":1}'))  # result 19 for 1
-print(describe(b"[]"))  # invalid: Invalid Request: an empty array is no batch
+print(describe(b"[]"))  # invalid: Invalid Request: an empty array is not a batch
 print(encode(Result(19, 1)).decode())  # {"jsonrpc":"2.0","result":19,"id":1}
 # [/decode]

@@ -15,6 +15,6 @@ def times_three(a: int) -> int:
 
 
 api = Service("everything")
-api.include(math, prefix="math.")
+api.include(math, namespace="math")
 print(list(api.methods))  # ['math.add', 'math.triple']
 # [/include]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .doors import door
 
 if TYPE_CHECKING:
-    from .channel import Broken, Caller, ChannelError, Closed, Ended, Options
+    from .channel import Broken, Caller, ChannelError, Closed, Ended, Identity, Options
     from .connecting import connect
     from .jsonrpc.errors import (
         BadAnswer,
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
         RpcError,
     )
     from .jsonrpc.limits import Limits
+    from .rpc.binding.dependencies import Depends
     from .rpc.context import Context
+    from .rpc.including import method
     from .rpc.peer import Peer
     from .rpc.service import Service
     from .serving import http_app, serve
@@ -35,19 +37,22 @@ else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "channel": "Broken Caller ChannelError Closed Ended Options",
+            "channel": "Broken Caller ChannelError Closed Ended Identity Options",
             "connecting": "connect",
             "jsonrpc.errors": """
                 BadAnswer CallTimeout Dialect InternalError InvalidParams InvalidRequest LocalError MethodNotFound
                 ParseError RpcError
             """,
             "jsonrpc.limits": "Limits",
+            "rpc.binding.dependencies": "Depends",
+            "rpc.including": "method",
             "rpc.context": "Context",
             "rpc.peer": "Peer",
             "rpc.service": "Service",
             "serving": "http_app serve",
         },
     )
+    del TYPE_CHECKING, annotations, door
 
 __version__ = "0.1.0"
 
@@ -59,8 +64,10 @@ __all__ = [
     "ChannelError",
     "Closed",
     "Context",
+    "Depends",
     "Dialect",
     "Ended",
+    "Identity",
     "InternalError",
     "InvalidParams",
     "InvalidRequest",
@@ -74,5 +81,6 @@ __all__ = [
     "Service",
     "connect",
     "http_app",
+    "method",
     "serve",
 ]

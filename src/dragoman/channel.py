@@ -4,8 +4,9 @@ A *channel* carries complete messages both ways for as long as it lives (TCP, st
 *exchange* is one message in and its answer out (an HTTP POST, a datagram, a broker's delivery).
 An object that can be served implements `Servable`; transports know that protocol and never a service.
 
-- A `Channel` delivers nothing before `open`, and calls its receiver only on the event loop, never
-  from inside `send` (the receiver may be in the middle of something).
+- A `Channel` delivers nothing before `open`, and calls its receiver only on the event loop, and not again while it is
+  in a call of `received`. It does so from inside `send` only within one process (`transports.memory` and `inside`): a
+  sender is ready for the answer before it sends.
 - `send` never blocks and never drops: it queues. The sender watches `writable`.
 - After `ended` nothing is delivered; `ended` comes exactly once, also after `close`.
 - An `Exchange` gets exactly one `respond`, unless the caller is `gone`; then a further one is ignored.
@@ -13,17 +14,19 @@ An object that can be served implements `Servable`; transports know that protoco
 
 from __future__ import annotations
 
-import copy
-import json
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
+import msgspec
 from msgspec import Struct, field
 
+from .credentials import AUTH, Auth
+from .doors import listed
+from .endings import Broken, ChannelError, Closed, Ended, EndedUnread, Reason, again
 from .jsonrpc.codec import decode, failure
-from .jsonrpc.errors import InternalError, Refusal
+from .jsonrpc.errors import InternalError, LocalError, Refusal
 from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import Limits
 from .jsonrpc.messages import NULL, Malformed, Notification, Request
@@ -45,39 +48,23 @@ from .jsonrpc.options import (
     whole,
 )
 
-log = logging.getLogger("dragoman.wire")
-
-# -- how a channel ends ---------------------------------------------------------------------------
-
-
-class ChannelError(ConnectionError):
-    """A channel is over, so nothing more can be sent; the text says why."""
-
-
-class Ended(ChannelError):
-    """The far end finished: end of file, a close frame, the child's exit."""
+__all__ = [
+    "Admitted", "Broken", "CallLimit", "Caller", "Channel", "ChannelError", "Closed", "Credential", "Denied", "Dial",
+    "Document", "Ended", "EndedUnread", "Exchange", "Guard", "Handshake", "Identity", "Listen", "Listener", "Options",
+    "Outgoing", "Reason", "Receiver", "Servable", "UnixCredentials", "again",
+]  # fmt: skip
+__dir__: Callable[[], list[str]] = listed(__name__)
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 
-class EndedUnread(Ended):
-    """The far end finished before it had read anything that we sent: the cause was not our message, and trying again
-    would not help."""
+class Credential(Protocol):
+    """What a caller showed, such as a token. It is a secret: its `repr` says no more than that it is one."""
 
+    def reveal(self) -> str:
+        """The secret itself."""
 
-class Closed(ChannelError):
-    """We closed it ourselves."""
-
-
-class Broken(ChannelError):
-    """The wire failed: reset, refused, a stalled write, a failed handshake."""
-
-
-def again(why: ChannelError) -> ChannelError:
-    """A copy of the ending, to be raised: one exception instance that is raised again and again collects tracebacks and
-    contexts, and everything that their frames hold."""
-    return copy.copy(why)
-
-
-# -- who is there ---------------------------------------------------------------------------------
+    async def exchange(self, *, audience: str | None, resource: str | None, scopes: Iterable[str]) -> str:
+        """Another token, for a service further on. `Identity.exchange` has the contract."""
 
 
 class Identity(Struct, frozen=True, kw_only=True):
@@ -95,18 +82,39 @@ class Identity(Struct, frozen=True, kw_only=True):
     """All other claims."""
     expires_at: float | None = None
     """Unix time in seconds; None: it does not expire."""
+    roles: frozenset[str] = frozenset()
+    """What the caller is, where its issuer says so."""
+    credential: Credential | None = None
+    """What the caller showed; None where the guard keeps it to itself."""
+
+    async def exchange(
+        self, *, audience: str | None = None, resource: str | None = None, scopes: Iterable[str] = ()
+    ) -> str:
+        """An access token for a service further on, on behalf of this caller (RFC 8693). The caller's own token is for
+        this server and may go nowhere else.
+
+        `audience`: the service's name at the issuer, `resource`: its URL; one of them or both. Raises LocalError where
+        the guard cannot exchange tokens, `auth.OAuthError` where the issuer refuses, `auth.IssuerAway` where it does
+        not answer.
+        """
+        if self.credential is None:
+            raise LocalError("Identity.exchange: this caller showed no token, or its guard does not keep it")
+        return await self.credential.exchange(audience=audience, resource=resource, scopes=scopes)
 
     @property
     def principal(self) -> str:
         """Issuer, subject and client in one text that no other three give: a JSON array of them."""
-        return _json([self.issuer, self.subject, self.client_id])
+        those = (self.issuer, self.subject, self.client_id)
+        try:
+            return msgspec.json.encode(those).decode()
+        except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 cannot hold
+            import json  # noqa: PLC0415  (start-up: it is hardly ever so)
 
-
-_json = json.JSONEncoder(separators=(",", ":")).encode  # it takes any str there is, half a surrogate pair too
+            return json.dumps(those, separators=(",", ":"))
 
 
 class UnixCredentials(Struct, frozen=True):
-    """The process at the far end of a Unix socket, as the kernel knows it."""
+    """The process at the far end of a Unix socket, as the kernel knows it: `pid`, `uid` and `gid`."""
 
     pid: int
     uid: int
@@ -115,7 +123,7 @@ class UnixCredentials(Struct, frozen=True):
 
 class Handshake(Struct, frozen=True, kw_only=True):
     """What a guard sees of a caller: what is known before a body is read, a WebSocket accepted or a delivery
-    decoded."""
+    decoded. `credentials`: those of the process at a Unix socket."""
 
     scheme: str
     """The wire: "http", "wss", "tls", "unix", ..."""
@@ -155,12 +163,12 @@ class Denied(Struct, frozen=True, kw_only=True):
 
 
 Guard: TypeAlias = Callable[[Handshake], Awaitable[Admitted | Denied]]
-"""Decides at the door, before a body is read. One that raises turns the caller away with 500; one that takes longer
+"""Decides who may call, before a body is read. One that raises turns the caller away with 500; one that takes longer
 than `limits.guard_timeout`, with 503."""
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """What a wire knows about the far end. Every member may be empty."""
+    """What a wire knows about the far end. Every member may be empty. `tls`: whether the wire itself is TLS."""
 
     scheme: str = ""
     """The wire: "tcp", "http", "ws", "stdio", "memory", "unix", "udp", ..."""
@@ -181,12 +189,9 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     @property
     def principal(self) -> str | None:
-        """To whom sessions, their streams and sealed states belong: `Identity.principal`; None where no guard
+        """The owner of sessions, their streams and sealed states: `Identity.principal`; None where no guard
         stands."""
         return None if self.identity is None else self.identity.principal
-
-
-# -- channels -------------------------------------------------------------------------------------
 
 
 class Receiver(Protocol):
@@ -227,6 +232,12 @@ class Outgoing(Protocol):
     def failed(self, why: Exception) -> None:
         """Only this call gets no answer (refused, HTTP status without JSON-RPC, late)."""
 
+    def hold(self) -> None:
+        """Its time-out stands still: a person is asked to log in."""
+
+    def resume(self) -> None:
+        """Its time-out begins anew."""
+
 
 @runtime_checkable
 class Channel(Protocol):
@@ -255,11 +266,8 @@ class Channel(Protocol):
         """Close at once and drop what is queued."""
 
 
-# -- exchanges ------------------------------------------------------------------------------------
-
-
 class Exchange(Protocol):
-    """One message in, its answer out.
+    """One message in, `request` as `caller` sent it, and its answer out.
 
     If its caller has a permanent address (a broker's mailbox, `caller.remote`) it also has `tell(message)`, which works
     like `stream` at any time, even after the answer.
@@ -272,15 +280,15 @@ class Exchange(Protocol):
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
         """End the exchange with the answer, or with None when none is owed. `refusal` says that `answer` is our own
-        refusal (HTTP turns "busy" and "draining" into 503, "too_large" into 413). A broker's delivery is acknowledged
-        once the answer is confirmed."""
+        refusal (HTTP turns "busy" and "draining" into 503, "rate_limited" into 429, "too_large" into 413). A broker's
+        delivery is acknowledged once the answer is confirmed."""
 
     def stream(self, message: bytes) -> bool:
         """Send a message ahead of the answer if the wire can (Server-Sent Events); False if it cannot."""
 
 
 class Document(Struct, frozen=True):
-    """A document for HTTP GET: a media type, and either a function that makes the bytes, or the name of a JSON-RPC
+    """A document for HTTP GET: its `media_type`, and either `make`, which makes the bytes, or `method`, the JSON-RPC
     method whose result it is. The method is called like any other, with the headers of the GET as its caller's."""
 
     media_type: str
@@ -290,11 +298,11 @@ class Document(Struct, frozen=True):
 
 @runtime_checkable
 class Servable(Protocol):
-    """An object that can be served on any wire. What a single wire or the bus needs in addition is a protocol declared
-    there: `transports.http.app.HttpEndpoints`, `bus.contract.JoinsBus`."""
+    """What can be served on any wire, by its `name`; `call_limit` counts its calls. What a wire or the bus needs beside
+    this is a protocol declared there: `transports.http.app.HttpEndpoints`, `bus.contract.JoinsBus`."""
 
     name: str
-    gate: CallLimit
+    call_limit: CallLimit
 
     @property
     def limits(self) -> Limits:
@@ -343,7 +351,7 @@ def exchanged(served: Servable, x: Exchange) -> None:
 
 
 class CallLimit:
-    """Counts the calls in flight of one served object over all wires, and knows whether it drains.
+    """Counts the calls `in_flight` of one served object over all wires, at most `limit`, and whether it is `draining`.
 
     `enter` before a call starts that takes time, `leave` when it has ended; `idle` is called on the last `leave` while
     draining.
@@ -352,25 +360,27 @@ class CallLimit:
     __slots__ = ("draining", "idle", "in_flight", "limit")
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.in_flight = 0
-        self.draining = False
+        self.limit: int = limit
+        self.in_flight: int = 0
+        self.draining: bool = False
         self.idle: Callable[[], None] | None = None
 
-    def refusal(self, taken: bool = False) -> Refusal | None:
-        """The reason to refuse a call now, or None. `taken`: the call is part of a batch that was already accepted."""
-        if self.draining and not taken:
+    def refusal(self, already_accepted: bool = False) -> Refusal | None:
+        """The reason to refuse a call now, or None. `already_accepted`: the call is part of a batch that was accepted
+        before draining began."""
+        if self.draining and not already_accepted:
             return Refusal("draining", "Draining: this server is closing and takes no new calls", {"retry_after": 1})
         return busy("calls", self.limit) if self.in_flight >= self.limit else None
 
-    def enter(self, taken: bool = False) -> Refusal | None:
+    def enter(self, already_accepted: bool = False) -> Refusal | None:
         """Count a call and return None; if it cannot run now, return the reason, as `refusal`."""
-        if self.in_flight < self.limit and (taken or not self.draining):
+        if self.in_flight < self.limit and (already_accepted or not self.draining):
             self.in_flight += 1
             return None
-        return self.refusal(taken)
+        return self.refusal(already_accepted)
 
     def leave(self) -> None:
+        """Count a call no longer."""
         self.in_flight -= 1
         if not self.in_flight and self.idle is not None:
             self.idle()
@@ -378,20 +388,12 @@ class CallLimit:
 
 def busy(limit: str, allowed: int) -> Refusal:
     """The refusal of a call above a limit of concurrency; `retry_after` in seconds."""
-    return Refusal(
-        "busy", f"Busy: {limit} allows {allowed} at once", {"limit": limit, "allowed": allowed, "retry_after": 1}
-    )
-
-
-# -- dialling and listening -----------------------------------------------------------------------
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(one, str) for one in value)
+    data = {"limit": limit, "allowed": allowed, "retry_after": 1}
+    return Refusal("busy", f"Busy: {limit} allows {allowed} at once", data)
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """The options of wires that are not in the URL: one object for all wires; each wire reads its own."""
+    """The options of wires that are not in the URL: one object for all; each wire reads its own. `limits`: bounds."""
 
     limits: Limits = Limits()
     framing: FramingName | None = None
@@ -403,8 +405,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """An `ssl.SSLContext` with our certificate, for listening; https, wss and tls need one."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """HTTP and WebSocket clients: further headers."""
-    auth: tuple[str, str] | str | None = None
-    """HTTP and WebSocket clients: (user, password) for basic, a string for bearer."""
+    auth: Auth = None
+    """HTTP and WebSocket clients: (user, password), a token, or (HTTP) a value of `dragoman.auth` as `Login()`."""
     subprotocol: str | None = None
     """WebSocket; None: a server offers that of the served object, a client none."""
     hosts: Iterable[str] | None = None
@@ -416,6 +418,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """HTTP server: origins that get CORS headers; by default none."""
     guard: Guard | None = None
     """Serving: decides about each caller before its message is read; None: all may call."""
+    public: bool = False
+    """Serving: no one is asked who they are, not even where what is served has a guard of its own."""
     empty_status: Literal[200, 204] = 204
     """HTTP server: the status where no answer is owed; 200 with an empty body for callers that do not accept 204."""
     mode: int = 0o600
@@ -437,6 +441,8 @@ class Options(Struct, frozen=True, kw_only=True):
     load_board: Any = None
     """Serving on such sockets: a `net.accept.LoadBoard`, which shows each process how many channels the others
     carry."""
+    rejected: Callable[[Any], object] | None = None
+    """Serving: told of what the wire turns away before there is a message, an `observer.Rejection`."""
     unready: Callable[[], str] | None = None
     """HTTP server: the reason why new work should go elsewhere, for `/ready`; empty if it should not."""
 
@@ -452,7 +458,7 @@ _RULES: Final = {
     "client_tls": TLS | NONE,
     "server_tls": TLS | NONE,
     "headers": PAIRS,
-    "auth": TEXT | Rule(_is_pair, "a pair of user and password") | NONE,
+    "auth": AUTH,
     "subprotocol": NAME | NONE,
     "hosts": TEXT | TEXTS | NONE,
     "origins": TEXT | TEXTS | NONE,
@@ -466,13 +472,15 @@ _RULES: Final = {
     "store": ANYTHING,  # a bus.Store, which is made here alone
     "sockets": mapping(many(whole(0))),
     "load_board": ANYTHING,  # made by workers alone
+    "rejected": CALLABLE | NONE,
     "unready": CALLABLE | NONE,
     "guard": CALLABLE | NONE,
+    "public": FLAG,
 }
 
 
 class Listener(Protocol):
-    """An open door: accepts channels or exchanges and hands them to what is served."""
+    """What listens at an address: accepts channels or exchanges and hands them to what is served."""
 
     url: str
     """Where it really listens (port 0 replaced by the port)."""

@@ -9,11 +9,27 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec import UNSET, Struct
 
 from .channel import LIMITS, TLS, Broken, Channel, ChannelError, Options
+from .credentials import Auth
 from .jsonrpc.codec import Leniency
 from .jsonrpc.errors import DIALECTS, Dialect, LocalError, RpcError
 from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import CLIENT, Limits
-from .jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, NOT_GIVEN, PAIRS, TEXTS, among, check, instance, many
+from .jsonrpc.options import (
+    CALL_TIME,
+    CALLABLE,
+    FLAG,
+    NONE,
+    NOT_GIVEN,
+    PAIRS,
+    TEXTS,
+    Rule,
+    among,
+    check,
+    instance,
+    many,
+    only_async,
+    strict,
+)
 from .net.reconnect import reconnect
 from .observer import OBSERVERS, Observer
 from .rpc.method import ERROR
@@ -32,6 +48,10 @@ PAUSES = (0.1, 30.0)
 
 
 CONNECT: Final = {
+    "target": Rule(
+        lambda target: isinstance(target, str) or (TEXTS.fits(target) and not isinstance(target, Mapping)),
+        "a URL, or a command as text or a list of texts",
+    ),
     "service": instance(Service, "a Service") | NONE,
     "timeout": CALL_TIME | NOT_GIVEN,
     "reconnect": FLAG,
@@ -51,6 +71,7 @@ CONNECT: Final = {
 """What the options may be; `Options` and `Leniency` check their own."""
 
 
+@strict("connect")
 def connect(
     target: str | Sequence[str],
     *,
@@ -72,7 +93,7 @@ def connect(
     framing: FramingName | None = None,
     tls: Any = None,
     headers: Mapping[str, str] | None = None,
-    auth: tuple[str, str] | str | None = None,
+    auth: Auth = None,
     subprotocol: str | None = None,
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
@@ -142,6 +163,15 @@ class Connecting:
 
     def __await__(self) -> Generator[Any, None, Peer]:
         return self._open().__await__()
+
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = only_async("connect(...)", "; dragoman.sync.connect(...) blocks")
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"connect(...) is not a Peer yet, and has no {name!r}: write `async with connect(...) as peer` or "
+                "`peer = await connect(...)`; outside a loop it is dragoman.sync.connect(...)"
+            )
 
     async def __aenter__(self) -> Peer:
         self._peer = await self._open()

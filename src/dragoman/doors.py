@@ -10,7 +10,38 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
+
+
+def run_app(
+    self: Any, *urls: str, transport: str | None = None, host: str | None = None, port: int | None = None
+) -> None:
+    """Serve at these URLs until the end of standard input (where that is the only wire), Ctrl-C or SIGTERM, then drain.
+
+    Without URLs a Service is served at http://127.0.0.1:8000, an MCP server on standard input and output.
+    `transport`: "stdio", "http" (or "streamable-http"), "tcp", "ws", ...; `host` and `port`: of that, by default http,
+    127.0.0.1 and 8000. An MCP server's path is /mcp. More than that: `asyncio.run(serve(app, urls=...))`.
+    Raises LocalError for both URLs and these, and for what `serve` refuses.
+    """
+    # by its name, as every door: serving stands above the services that it serves
+    import_module("dragoman.serving").run(self, urls, transport=transport, host=host, port=port)
+
+
+def listed(name: str) -> Callable[[], list[str]]:
+    """The `__dir__` of a package or module: what its `__all__` has, the packages and modules below it that are loaded
+    and have an `__all__`, and the names with two underscores. `name`: its `__name__`."""
+
+    def names() -> list[str]:
+        module = sys.modules[name]
+        below = (one for one, value in vars(module).items() if _public(name, one, value))
+        return sorted({*module.__all__, *below, *(one for one in vars(module) if one.startswith("__"))})
+
+    return names
+
+
+def _public(package: str, name: str, value: Any) -> bool:
+    return isinstance(value, ModuleType) and value.__name__ == f"{package}.{name}" and "__all__" in vars(value)
 
 
 def door(package: str, gives: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -25,7 +56,4 @@ def door(package: str, gives: Mapping[str, str]) -> tuple[Callable[[str], Any], 
         setattr(sys.modules[package], name, value)
         return value
 
-    def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *places})
-
-    return take, names
+    return take, listed(package)

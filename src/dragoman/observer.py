@@ -5,6 +5,8 @@ Rules:
 - An observer is told on the way of the call itself, so it must be quick; of a script's `Service.answer`, in the thread
   that calls it.
 - One that raises is logged once and goes on being told: it fails no call.
+- What is turned away before there is a message for a service is a `Rejection`, told once. An observer that was given to
+  `serve` or `http_app` is told of all of them; one of `observe()` of those of its service alone.
 - Every `Observation` has one beginning (`came_in` or `outbound`), at most one `started` and exactly one `ended`, which
   is told before the answer leaves, or before its caller is given it.
 - Where there are no observers nothing of this runs.
@@ -12,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context
 from time import monotonic
 from time import time as now
@@ -22,12 +24,33 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from .channel import Caller
+from .doors import listed
+from .jsonrpc.errors import Refusal
 from .jsonrpc.options import Rule, many
+
+__all__ = [
+    "Additions",
+    "Direction",
+    "Kind",
+    "Measured",
+    "Observable",
+    "Observation",
+    "Observer",
+    "Outcome",
+    "ReadsMeasures",
+    "Rejection",
+    "RejectionKind",
+]
+__dir__: Callable[[], list[str]] = listed(__name__)
 
 Direction: TypeAlias = Literal["in", "out"]
 Kind: TypeAlias = Literal["request", "notification", "batch", "response", "malformed"]
 Outcome: TypeAlias = Literal[
     "result", "error", "refused", "notified", "cancelled", "timed_out", "lost", "failed", "ignored", "dropped"
+]
+
+RejectionKind: TypeAlias = Literal[
+    "too_large", "timed_out", "busy", "denied", "not_found", "unsupported", "malformed", "failed"
 ]
 
 
@@ -37,7 +60,7 @@ class Observation(Struct, eq=False, kw_only=True):
     direction: Direction
     """"in": the far end sent it; "out": this end did."""
     kind: Kind
-    """A request, a notification, or, on the way in only: a "response" that no call waits for, and what is no message
+    """A request, a notification, or, on the way in only: a "response" that no call waits for, and what is not a message
     ("malformed"). A "batch" is told besides its elements, before the first and after the last of them."""
     service: str
     """The name of what serves it, or of what the calling end serves."""
@@ -48,7 +71,10 @@ class Observation(Struct, eq=False, kw_only=True):
     channel: int
     """The number of its channel, or of its exchange, in this process."""
     method: str = ""
-    """Empty for a batch, a response, and what is no message."""
+    """Empty for a batch, a response, and what is not a message."""
+    target: str = ""
+    """Of what came in: the name, as registered, of the entry that the method found by its params (of MCP: a tool, a
+    prompt, a resource), once that is known; empty where the method itself does the work, and where there is none."""
     id: Any = UNSET
     """The request's id: int, str, or Raw for others; UNSET where there is none."""
     params: Any = UNSET
@@ -86,6 +112,9 @@ class Observation(Struct, eq=False, kw_only=True):
     """What its handler raised, or what its caller is raised."""
     answer: bytes | None = None
     """What answered it, as it passes. On the way out, of an element of a batch: the whole batch's."""
+    stop: Callable[[Refusal], None] | None = None
+    """Of what came in and runs as a task or in a thread: ends it with this refusal, on the loop that serves it. None:
+    it has not begun, or is over."""
 
     @property
     def wait(self) -> float | None:
@@ -125,6 +154,25 @@ class Additions(Struct, frozen=True, kw_only=True):
     has already stays as it is."""
 
 
+class Rejection(Struct, frozen=True, kw_only=True):
+    """Something was turned away before there was a message for a service: by HTTP, a guard, a limit of the wire."""
+
+    kind: RejectionKind
+    """"too_large"; "timed_out": it came too slowly; "busy": there is no room, or the server is draining; "denied": by a
+    guard, or by the rules for hosts and origins; "not_found": no such path or session; "unsupported": a method, media
+    type or version that is not spoken there; "malformed"; "failed": our own code raised."""
+    reason: str
+    """In words, for a log; it may quote the caller."""
+    place: str
+    """Where: the listener's URL; of HTTP the path, empty if it was not read."""
+    caller: Caller
+    """The far end; without an identity, and of HTTP without header fields."""
+    size: int = 0
+    """Its bytes, or those that it announced, as far as that is known."""
+    status: int | None = None
+    """The HTTP status that answered it."""
+
+
 class Observer(Protocol):
     """Told what becomes of every message. All of it is synchronous; see the module's rules."""
 
@@ -141,6 +189,9 @@ class Observer(Protocol):
     def ended(self, seen: Observation) -> None:
         """It is over, as `seen.outcome` says."""
 
+    def rejected(self, seen: Rejection) -> None:
+        """Something was turned away that no service has seen."""
+
 
 @runtime_checkable
 class Observable(Protocol):
@@ -150,7 +201,44 @@ class Observable(Protocol):
         """Tell an observer of all that comes in and goes out from now on; gives the function that ends it."""
 
 
-_POINTS: Final = ("came_in", "outbound", "started", "ended")
+@runtime_checkable
+class Measured(Protocol):
+    """What has numbers for metrics: a served object, a listener, a bus."""
+
+    def measures(self) -> Mapping[str, float]:
+        """Numbers by name, as they are now, read when they are asked for. A name that ends in "_total" is a counter,
+        which never falls; any other is a gauge, whose sum over several processes makes sense."""
+
+
+@runtime_checkable
+class ReadsMeasures(Protocol):
+    """An observer that also reads such numbers: `telemetry.Metrics`. `serve` and `http_app` give it those of what is
+    served, of brokers' listeners and of the bus."""
+
+    def read_measures(self, measures: Callable[[], Mapping[str, float]], **labels: str) -> Callable[[], None]:
+        """Read these numbers, under these labels, from now on; gives the function that ends it."""
+
+
+def read_measures(
+    observers: Sequence[Observer], sources: Iterable[tuple[object, Mapping[str, str]]]
+) -> Callable[[], None]:
+    """Give the observers that read numbers all sources that have some, with their labels; gives what ends that."""
+    readers = [one for one in observers if isinstance(one, ReadsMeasures)]
+    ends = [
+        reader.read_measures(source.measures, **labels)
+        for source, labels in (sources if readers else ())
+        if isinstance(source, Measured)
+        for reader in readers
+    ]
+
+    def over() -> None:
+        while ends:
+            ends.pop()()
+
+    return over
+
+
+_POINTS: Final = ("came_in", "outbound", "started", "ended", "rejected")
 OBSERVER: Final = Rule(lambda value: all(callable(getattr(value, name, None)) for name in _POINTS), "an Observer")
 OBSERVERS: Final = many(OBSERVER)
 """What the option `observers` may be."""

@@ -9,8 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-import difflib
-import shlex
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,12 +19,16 @@ from .jsonrpc.errors import LocalError
 from .net.scheme import SCHEMES, lacking, load
 from .net.urls import masked, printable, scheme_of
 
+_PLACE = re.compile(r"(?:[a-z]+//)?(?P<at>(?:\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*):\d+(?:/\S*)?|(?<=//)\S+)")
+"""A host and port without a scheme, or with one that lacks its colon."""
+
 
 async def dial(target: str | Sequence[str], options: Options) -> Channel:
     """A channel to a URL, or to a child process: a command as a list, or as a string without a scheme, split as the
     shell would. Raises Broken when nothing answers, LocalError when `target` is invalid."""
     if not isinstance(target, str) or not scheme_of(target):
         started: Any = load("stdio", "transports.stream.stdio.start")
+        _no_place(target)
         channel: Channel = await started(_command(target), options)
         return channel
     scheme = _known(target)
@@ -46,6 +49,14 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
         return await start(url, served, options)
 
 
+def _no_place(target: str | Sequence[str]) -> None:
+    """Raise LocalError for a URL whose scheme or its colon is missing, which would be taken for a command."""
+    if isinstance(target, str) and (place := _PLACE.fullmatch(target)):
+        raise LocalError(
+            f"{masked(target)} lacks its scheme: write tcp://{place['at']}, http://{place['at']} or ws://..."
+        )
+
+
 def _known(url: str) -> str:
     scheme = scheme_of(url)
     if scheme not in SCHEMES:
@@ -55,7 +66,9 @@ def _known(url: str) -> str:
 
 def _unknown(url: str, scheme: str) -> str:
     text = f"{masked(url)}: unknown scheme {printable(scheme)!r}; the schemes are {', '.join(SCHEMES)}"
-    near = difflib.get_close_matches(scheme, SCHEMES, n=1, cutoff=0.5)
+    from difflib import get_close_matches  # noqa: PLC0415  (start-up: for a fault)
+
+    near = get_close_matches(scheme, SCHEMES, n=1, cutoff=0.5)
     port = url.partition(":")[2]
     if port.isascii() and port.isdigit():  # "localhost:9000"
         return f"{text}. Did you mean tcp://{masked(url)}?"
@@ -64,9 +77,11 @@ def _unknown(url: str, scheme: str) -> str:
 
 def _command(target: str | Sequence[str]) -> list[str]:
     if isinstance(target, str):
+        from shlex import split  # noqa: PLC0415  (start-up: for a command)
+
         text = target
         try:
-            target = shlex.split(text)
+            target = split(text)
         except ValueError as fault:
             raise LocalError(f"{printable(text)!r} is neither a URL nor a command: {fault}") from None
     if not target or not all(isinstance(word, str) for word in target):

@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+import signal
+import sys
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from .bus.contract import Bus, JoinsBus, open_bus
+from .bus.contract import Bus
 from .channel import LIMITS, TLS, Guard, Listener, Options, Servable
 from .jsonrpc.errors import LocalError
 from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import SERVER, Limits
-from .jsonrpc.options import CALLABLE, NONE, TEXT, TEXTS, Rule, among, check
-from .observer import OBSERVERS, Observable, Observer
-from .rpc.observing import with_trace
+from .jsonrpc.options import CALLABLE, NONE, TEXT, TEXTS, Rule, among, check, one_of, only_async, strict, whole
+from .net.urls import scheme_of
+from .observer import OBSERVERS, Observer, read_measures
+from .protecting import options_at, protect
+from .routes import HasRoutes
+from .rpc.method import AUTH
+from .rpc.observing import rejecting, with_trace
 from .rpc.servable import ServableService
-from .rpc.service import Service
+from .rpc.service import Service, inside_a_loop
 from .schemes import listen
+from .serving_observers import ServingObservers, observed
+from .sharing import Shared
+from .store.contract import Engine
 
 if TYPE_CHECKING:
     from .rpc.tracing import Hook
     from .workers.worker import ControlPipe, WorkerSpec
 
+log: logging.Logger = logging.getLogger("dragoman")
+
+STORE: Final = TEXT | Rule(lambda value: isinstance(value, Engine), "an Engine") | NONE
 BUS: Final = TEXT | Rule(lambda value: hasattr(value, "publish"), "a Bus") | NONE
 HTTP_APP: Final = {
     "client_tls": TLS | NONE,
@@ -33,12 +46,15 @@ HTTP_APP: Final = {
     "observers": OBSERVERS,
     "limits": LIMITS | NONE,
     "guard": CALLABLE | NONE,
+    "auth": AUTH,
     "bus": BUS,
+    "store": STORE,
 }
-SERVE: Final = HTTP_APP | {"tls": TLS | NONE, "urls": TEXT | TEXTS}
+SERVE: Final = HTTP_APP | {"tls": TLS | NONE, "urls": TEXT | TEXTS, "public": TEXT | TEXTS}
 """What the options may be; `Options` checks its own."""
 
 
+@strict("serve")
 def serve(
     *served: Service | Servable | Mapping[str, Service | Servable],
     urls: Sequence[str] | str,
@@ -53,10 +69,13 @@ def serve(
     origins: Iterable[str] | None = None,
     cors: Iterable[str] = (),
     guard: Guard | None = None,
+    auth: Any = None,
+    public: Collection[str] = (),
     empty_status: Literal[200, 204] = 204,
     mode: int = 0o600,
     amplify: bool = False,
     bus: str | Bus | None = None,
+    store: str | Engine | None = None,
     sockets: Mapping[str, Sequence[int]] | None = None,
 ) -> Serving:
     """Serve one or more objects at one or more URLs: `await serve(api, urls=[...])` serves until it is cancelled,
@@ -68,19 +87,78 @@ def serve(
     `bus`: what several processes that serve the same share (see `dragoman.bus`), as a URL, which is opened and closed
     here, or as a Bus; None: the URL in the environment variable DRAGOMAN_BUS, if set. A served object with a coroutine
     `join(bus)` gets the bus before it starts. `tls`: the certificate for https, wss and tls URLs, an `ssl.SSLContext`.
-    `client_tls`: the context with which brokers and the bus are verified; None: the system's defaults. `sockets`: see
-    `channel.Options`. `observers`: see `dragoman.observer`. `guard`: decides about each caller before its message is
-    read, see `channel.Guard`; LocalError for a URL of a wire that cannot ask a guard.
+    `client_tls`: the context with which brokers and the bus are verified; None: the system's defaults. `store`: what
+    keeps `ctx.store`: "memory:" (this process), "sqlite:PATH" (a file, which workers may share) or "bus" (the store of
+    the bus); None: each app in memory. `sockets`: see `channel.Options`. `observers`: see `dragoman.observer`. `guard`:
+    decides about each caller before its message is read, see `channel.Guard`; LocalError for a URL of a wire that
+    cannot ask a guard. `auth`: a verifier of tokens (`dragoman.auth.Bearer`) that guards all that is served here;
+    `public`: those of the URLs where no one is asked for one.
 
-    Starting raises LocalError, in one sentence, for a URL that cannot be listened on, and BusLost when nothing answers
-    at the bus's URL.
+    Starting raises LocalError for a URL that cannot be listened on, BusLost when nothing answers at the bus's URL.
     """
     check("serve", SERVE, given := locals())
-    options = among(Options, given, limits=limits or _limits(served), server_tls=tls, sockets=sockets or {})
+    mine = {"server_tls": tls, "sockets": sockets or {}, "store": None, "auth": None, "public": False}
+    options = among(Options, given, limits=limits or _limits(served), **mine)
     places = [urls] if isinstance(urls, str) else list(urls)
+    chosen = [public] if isinstance(public, str) else list(public)
+    if unknown := [one for one in chosen if one not in places]:
+        raise LocalError(f"public= names some of the URLs that are served, as they stand there; not {unknown[0]!r}")
     if not places:
         raise LocalError("serve needs at least one URL, e.g. urls=['http://127.0.0.1:8000']")
-    return Serving(served, places, options, with_trace(trace, observers), limits, bus)
+    return Serving(served, places, options, with_trace(trace, observers), limits, bus, store, auth, chosen)
+
+
+RUN: Final = {
+    "urls": TEXTS,
+    "transport": one_of("stdio", "http", "streamable-http", "https", "ws", "wss", "tcp", "unix") | NONE,
+    "host": TEXT | NONE,
+    "port": whole(0) | NONE,
+}
+_PATHS: Final = frozenset({"http", "https"})
+
+
+def run(
+    served: Service | Servable, urls: Sequence[str], *, transport: str | None, host: str | None, port: int | None
+) -> None:
+    """`Service.run` and `mcp.Server.run`, which describe it."""
+    check(f"{served.name}.run", RUN, locals())
+    given = transport is not None or host is not None or port is not None
+    if urls and given:
+        raise LocalError(f"{served.name}.run: give URLs, or transport, host and port; a URL says all of them")
+    mcp = not isinstance(served, Service)
+    if not urls and (transport == "stdio" or (mcp and not given)):
+        urls = ["stdio:"]
+    elif not urls:
+        scheme = "http" if transport in (None, "streamable-http") else transport
+        path = "/mcp" if mcp and scheme in _PATHS else ""
+        name = host or "127.0.0.1"
+        urls = [f"{scheme}://{f'[{name}]' if ':' in name else name}:{8000 if port is None else port}{path}"]
+    if inside_a_loop():
+        raise LocalError(
+            f"{served.name}.run starts an event loop, and one runs here: await serve({served.name}, urls=...)"
+        )
+    try:
+        asyncio.run(_until_told(serve(served, urls=urls), served.name))
+    except KeyboardInterrupt:
+        pass  # Ctrl-C is how it is ended; it has drained
+
+
+async def _until_told(serving: Serving, name: str) -> None:
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        loop.add_signal_handler(signal.SIGTERM, told.set)
+    except (NotImplementedError, RuntimeError):  # Windows; a thread that is not the main one
+        pass
+    async with serving:
+        for url in serving.urls:
+            if not url.startswith("stdio:"):  # whose standard output is the wire
+                sys.stderr.write(f"{name} is served at {url}\n")
+        ends = [loop.create_task(serving.ended()), loop.create_task(told.wait())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
 
 
 class Serving:
@@ -94,22 +172,35 @@ class Serving:
         observers: Sequence[Observer],
         limits: Limits | None,
         bus: str | Bus | None = None,
+        store: str | Engine | None = None,
+        auth: Any = None,
+        public: Collection[str] = (),
     ) -> None:
         self._limits = limits
-        self._shared = _Shared(bus, tls=options.client_tls)
+        self._auth, self._public = auth, public
+        self._shared = Shared(bus, store, options.limits, tls=options.client_tls)
         self._line: ControlPipe | None = None
         self._over: asyncio.Future[None] | None = None
         self.employment: WorkerSpec | None = None
         """What the supervisor passed to this process, if it is one of several workers."""
+        self.report: Callable[[], bytes] | None = None
+        """Makes what a supervisor gets that asks this process, one of its workers, for a report: one line."""
+        self.answer: Callable[[bytes], bytes | None] | None = None
+        """Answers the JSON-RPC messages of a supervisor, on the loop."""
         self._given = served
         self._places = places
         self._let_go: Callable[[], object] = lambda: None
         self._options = options
         self._observers = observers
-        self._unobserve: Callable[[], None] = lambda: None
+        self._watching = ServingObservers(observers)
+        self._unread: Callable[[], None] = lambda: None
         self._listeners: list[Listener] = []
         self._served: dict[str, Servable] = {}
         self._closed: asyncio.Future[None] | None = None
+        self._running: Coroutine[Any, Any, None] | None = None
+
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = only_async("serve(...)", "")
 
     @property
     def urls(self) -> list[str]:
@@ -126,8 +217,26 @@ class Serving:
         """The bus that it shares with others, once it serves."""
         return self._shared.bus
 
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Tell one more observer from now on, as those of `observers`, but for numbers; gives the function that ends
+        it."""
+        return self._watching.add(observer)
+
     def __await__(self) -> Generator[Any, None, None]:
         return self._serve().__await__()
+
+    def send(self, value: Any) -> Any:
+        """As a coroutine's, together with `throw` and `close`: `asyncio.run(serve(...))` takes coroutines alone before
+        Python 3.14."""
+        if self._running is None:
+            self._running = self._serve()
+        return self._running.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """As a coroutine's."""
+        if self._running is None:
+            self._running = self._serve()
+        return self._running.throw(*error)
 
     async def _serve(self) -> None:
         if self._closed is not None:
@@ -150,7 +259,8 @@ class Serving:
 
     async def __aenter__(self) -> Serving:
         self._served = found = hosted(self._given, self._limits)
-        self._unobserve = _observed(found, self._observers)
+        protect(found, self._auth, self._options.guard)
+        self._watching.begin(found)
         self._closed = asyncio.get_running_loop().create_future()
         self._let_go = _stdio_kept(self._places)
         try:
@@ -160,18 +270,28 @@ class Serving:
                 self._options,
                 store=store,
                 unready=self._shared.unready,
+                rejected=self._watching.turned_away,
                 **self._employ(),
             )
             for served in self._served.values():
                 await served.start()
             for place in self._places:
-                self._listeners.append(await listen(place, self._served, options))
+                at = options_at(place, found, options, self._public)
+                self._listeners.append(await listen(place, self._served, at))
+            _tell_of_routes(self._places, self._served.values())
         except BaseException:
             await self.close(0)
             raise
+        self._unread = read_measures(self._observers, self._sources())
         if self._line is not None:
             asyncio.get_running_loop().call_soon(self._line.ready)  # the served object may print something first
         return self
+
+    def _sources(self) -> list[tuple[object, Mapping[str, str]]]:
+        """What metrics may read of it, with its labels."""
+        first = next(iter(self._served.values())).name  # of wires without paths, the only one
+        wires = [(one, {"service": first, "wire": scheme_of(one.url)}) for one in self._listeners]
+        return [*_of_served(self._served.values()), *wires, (self._shared, {"bus": self._shared.scheme})]
 
     def _employ(self) -> dict[str, Any]:
         """If this process is a supervisor's worker, take what was passed to it; returns the options that come with
@@ -187,7 +307,8 @@ class Serving:
             return {}
         closing: list[asyncio.Task[None]] = []
         seconds = self._options.limits.drain_timeout
-        self._line = ControlPipe(self.employment, lambda: closing.append(loop.create_task(self.close())), seconds)
+        drain = lambda: closing.append(loop.create_task(self.close()))  # noqa: E731
+        self._line = ControlPipe(self.employment, drain, seconds, self.report, self.answer)
         load_board = LoadBoard(self.employment.load_board, self.employment.number - 1)
         os.close(self.employment.load_board)
         return {"sockets": self.employment.sockets, "load_board": load_board}
@@ -216,13 +337,15 @@ class Serving:
             await asyncio.gather(*(listener.closed() for listener in self._listeners))
             await self._shared.stop()
         finally:
-            self._unobserve()
+            self._watching.end()
+            self._unread()
             self._let_go()
             self._over.set_result(None)
             if self._line is not None:
                 self._line.close()
 
 
+@strict("http_app")
 def http_app(
     *served: Service | Servable | Mapping[str, Service | Servable],
     trace: Hook | None = None,
@@ -232,55 +355,29 @@ def http_app(
     origins: Iterable[str] | None = None,
     cors: Iterable[str] = (),
     guard: Guard | None = None,
+    auth: Any = None,
     empty_status: Literal[200, 204] = 204,
     bus: str | Bus | None = None,
+    store: str | Engine | None = None,
     client_tls: Any = None,
 ) -> Any:
     """The ASGI application (HTTP and WebSocket) of one or more served objects, for uvicorn, granian, hypercorn, or to
-    mount in Starlette, FastAPI or Django. Paths, `bus` and `client_tls` as in `serve`; the bus is opened at the
-    lifespan's startup."""
+    mount in Starlette, FastAPI or Django. Paths, `bus`, `store` and `client_tls` as in `serve`; the bus and the store
+    are opened at the lifespan's startup."""
     from .transports.http.app import App  # noqa: PLC0415  (a wire, imported when used)
 
     check("http_app", HTTP_APP, given := locals())
     found = hosted(served, limits)
-    shared = _Shared(bus, found.values(), tls=client_tls)
-    options = among(Options, given, limits=limits or _limits(served), unready=shared.unready)
-    _observed(found, with_trace(trace, observers))
+    protect(found, auth, guard)
+    allowed = limits or _limits(served)
+    shared = Shared(bus, store, allowed, found.values(), tls=client_tls)
+    told = with_trace(trace, observers)
+    observed(found, told)
+    read_measures(told, [*_of_served(found.values()), (shared, {"bus": shared.scheme})])
+    mine = {"store": None, "auth": None, "unready": shared.unready, "rejected": rejecting(told)}
+    options = among(Options, given, limits=allowed, **mine)
+    options_at("http:", found, options, ())
     return App(found, options, before=shared)
-
-
-class _Shared:
-    """The bus of the served objects: opened and joined before they start; closed after they end, if it was opened
-    here."""
-
-    def __init__(self, given: str | Bus | None, served: Iterable[Servable] = (), *, tls: Any = None) -> None:
-        self._tls = tls
-        self._given = os.environ.get("DRAGOMAN_BUS") or None if given is None else given
-        self._served = served
-        self.bus: Bus | None = None
-        self.closing = False
-
-    async def start(self, served: Iterable[Servable] = ()) -> None:
-        given = self._given
-        if given is None:
-            return
-        if isinstance(given, str):
-            self.bus = await open_bus(given, tls=self._tls)
-        else:
-            self.bus = given
-        for one in {id(one): one for one in (*self._served, *served)}.values():
-            if isinstance(one, JoinsBus):
-                await one.join(self.bus)
-
-    async def stop(self) -> None:
-        if self.bus is not None and isinstance(self._given, str):
-            await self.bus.close()
-
-    def unready(self) -> str:
-        """Why new work should go elsewhere; empty if it should not."""
-        if self.closing:
-            return "draining"
-        return "the bus is gone" if self.bus is not None and not self.bus.alive else ""
 
 
 def _stdio_kept(places: Iterable[str]) -> Callable[[], object]:
@@ -292,19 +389,25 @@ def _stdio_kept(places: Iterable[str]) -> Callable[[], object]:
     return keep()
 
 
-def _observed(served: Mapping[str, Servable], observers: Sequence[Observer]) -> Callable[[], None]:
-    """Tell these observers of what is served; gives what ends that. LocalError where something has none."""
-    ends: list[Callable[[], None]] = []
-    for one in {id(one): one for one in served.values()}.values() if observers else ():
-        if not isinstance(one, Observable):
-            raise LocalError(f"{one!r} has no `observe`: trace= and observers= are for a Service or a Server")
-        ends += [one.observe(observer) for observer in observers]
+_HTTP: Final = frozenset({"http", "https"})
 
-    def over() -> None:
-        for end in ends:
-            end()
 
-    return over
+def _tell_of_routes(places: Iterable[str], served: Iterable[Servable]) -> None:
+    """Say in the log where routes are not there, because the wire has no HTTP."""
+    schemes = dict.fromkeys(place.partition(":")[0] for place in places)
+    others = [f"{scheme}:" for scheme in schemes if scheme not in _HTTP]
+    for one in {id(one): one for one in served}.values() if others else ():
+        if isinstance(one, HasRoutes) and (found := one.http_routes()):
+            level = logging.INFO if _HTTP & schemes.keys() else logging.WARNING
+            paths = ", ".join(dict.fromkeys(route.path for route in found))
+            log.log(
+                level, "%s: the routes %s are HTTP's; they are not served on %s", one.name, paths, ", ".join(others)
+            )
+
+
+def _of_served(served: Iterable[Servable]) -> list[tuple[object, Mapping[str, str]]]:
+    """Served objects with the labels of their measures."""
+    return [(one, {"service": one.name}) for one in {id(one): one for one in served}.values()]
 
 
 def hosted(

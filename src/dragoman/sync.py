@@ -26,6 +26,7 @@ from msgspec import UNSET
 
 from . import connecting as wires
 from .channel import Caller
+from .doors import listed
 from .jsonrpc.errors import LocalError
 from .jsonrpc.messages import Notification
 from .rpc.background import Portal, blocking, run
@@ -35,6 +36,7 @@ from .rpc.peer import Peer
 from .rpc.proxy import Proxy, proxy
 
 __all__ = ["Answer", "SyncBatch", "SyncNotifications", "SyncPeer", "connect"]
+__dir__: Callable[[], list[str]] = listed(__name__)
 
 T = TypeVar("T")
 
@@ -155,7 +157,7 @@ class Answer(Generic[T]):
 
     def __init__(self, method: str) -> None:
         self._method = method
-        self._future: BatchResult | None = None
+        self._future: BatchResult[Any] | None = None
 
     def done(self) -> bool:
         """True after the batch's block."""
@@ -170,7 +172,7 @@ class Answer(Generic[T]):
         """The call's error, or None."""
         return self._settled().exception()
 
-    def _settled(self) -> BatchResult:
+    def _settled(self) -> BatchResult[Any]:
         if self._future is None:
             raise LocalError(f"{self._method}: the batch is sent, and answered, at the end of its block")
         return self._future
@@ -208,7 +210,7 @@ class SyncBatch:
             self._owner._portal.run(self._send)
 
     async def _send(self) -> None:
-        futures: list[tuple[Answer[Any], BatchResult]] = []
+        futures: list[tuple[Answer[Any], BatchResult[Any]]] = []
         async with self._owner._peer.batch(timeout=self._timeout) as batch:
             for method, params, result, answer in self._added:
                 if answer is None:

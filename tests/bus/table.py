@@ -19,7 +19,8 @@ from typing import TypeAlias
 import pytest
 
 from dragoman.bus import Bus, BusLost, Store
-from tests.brokers.engines import Engine
+from dragoman.bus.contract import published_in, traced
+from tests.engines.brokers import Engine
 
 Open: TypeAlias = Callable[[], Awaitable[Bus]]
 Case: TypeAlias = Callable[[Open], Awaitable[None]]
@@ -74,6 +75,15 @@ async def take(heard: asyncio.Queue[bytes], count: int) -> list[bytes]:
 
 
 # -- the bus --------------------------------------------------------------------------------------
+
+
+async def the_context_of_a_message_stands_beside_it(open: Open) -> None:
+    async with ends(open, 2) as (publisher, other):
+        topic, heard = fresh("topic"), asyncio.Queue[bytes]()
+        await other.subscribe(topic, lambda message: heard.put_nowait(message + b" in " + published_in.get().encode()))
+        for message in (traced(b"one", "00-1"), b"two"):
+            await publisher.publish(topic, message)
+        assert await take(heard, 2) == [b"one in 00-1", b"two in "]
 
 
 async def every_subscriber_hears_it_the_publisher_too(open: Open) -> None:
@@ -178,6 +188,7 @@ async def a_closed_end_says_so(open: Open) -> None:
 
 BUS: list[Case] = [
     every_subscriber_hears_it_the_publisher_too,
+    the_context_of_a_message_stands_beside_it,
     messages_come_in_the_order_of_their_publisher,
     publishing_at_once_loses_nothing,
     who_comes_later_has_missed_it,

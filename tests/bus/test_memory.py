@@ -45,10 +45,10 @@ async def test_an_engine_that_is_away() -> None:
     bus = MemoryBus("away")
     states: list[bool] = []
     bus.on_state = states.append
-    bus.away()
-    with pytest.raises(BusLost, match="memory:away: away"):
+    bus.disconnect()
+    with pytest.raises(BusLost, match="memory:away: disconnected"):
         await bus.publish("topic", b"")
-    bus.back()
+    bus.connect_again()
     await bus.publish("topic", b"")
     assert states == [False, True]
     await bus.close()

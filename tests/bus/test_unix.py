@@ -66,7 +66,7 @@ async def test_what_it_is(held: Hub) -> None:
     await bus.close()
 
 
-async def test_nobody_there(tmp_path: Path) -> None:
+async def test_a_missing_far_end(tmp_path: Path) -> None:
     with pytest.raises(BusLost, match="no process holds it: no such file"):
         await open_bus(f"unix:{tmp_path}/none.sock")
 
@@ -188,7 +188,7 @@ async def test_what_is_in_flight_when_the_hub_goes_is_lost_by_name(held: Hub) ->
 
 
 @pytest.mark.parametrize("bytes_", [b"\x00\x00\x00\x01\xc1", b"\x7f\xff\xff\xff", b"\x00\x00\x00\x03\x92\x01\xa0"])
-async def test_whoever_does_not_speak_it_is_cut_off(held: Hub, bytes_: bytes) -> None:
+async def test_a_caller_that_does_not_speak_it_is_cut_off(held: Hub, bytes_: bytes) -> None:
     bus = await open_bus(held.url)
     reader, writer = await asyncio.open_unix_connection(held.path)
     writer.write(bytes_)

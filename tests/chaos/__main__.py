@@ -15,8 +15,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.brokers import engines
-from tests.brokers.engines import Engine
+from tests.engines import brokers
+from tests.engines.brokers import Engine
 
 from .scenarios import kill_workers, restart_broker, take_over
 from .test_broken import taken_over
@@ -62,7 +62,7 @@ def run(what: str, wire: str, times: int, seed: int) -> bool:
     """One scenario; False when what must hold did not."""
     print(f"{what} over {wire}, {times} times", flush=True)
     with (
-        engines.started(WIRES[wire].fixture) as engine,
+        brokers.started(WIRES[wire].fixture) as engine,
         tempfile.TemporaryDirectory(prefix="dragoman-chaos-") as folder,
     ):
         try:
@@ -86,7 +86,7 @@ def main() -> int:
     parser.add_argument("--times", type=int)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
-    logging.basicConfig(level=logging.ERROR)  # that brokers go and come is no news here
+    logging.basicConfig(level=logging.ERROR)  # that brokers go and come is not news here
     held = [
         run(what, wire, chosen.times or times, chosen.seed)
         for what, (_, wires, times) in PLAN.items()

@@ -1,8 +1,7 @@
-"""The brokers, as `tests.brokers.engines` has them, and supervisors, as the tests of workers do."""
+"""The supervisors that the tests of workers use."""
 
 from __future__ import annotations
 
-from tests.brokers.engines import mosquitto, nats, rabbitmq, redis
 from tests.workers.conftest import starter
 
-__all__ = ["mosquitto", "nats", "rabbitmq", "redis", "starter"]
+__all__ = ["starter"]

@@ -1,8 +1,8 @@
 """The caller: so many calls a second, come what may, and how each of them ended.
 
-Two thirds of what it sends are calls of `charge`, which must not be run twice by somebody who does not know it, a
-quarter calls of `look`, which may, the rest notifications (`note`). A notification counts as accepted once `notify` has
-returned.
+Two thirds of what it sends are calls of `charge`, which must not be run twice by a worker that is not told of the
+first time, a quarter calls of `look`, which may, the rest notifications (`note`). A notification counts as accepted
+once `notify` has returned.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import random
 import time
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from msgspec import Struct
@@ -23,8 +24,14 @@ WORK = 0.1
 """Seconds that a run takes at most; half of it on average."""
 DEADLINE = 30.0
 MOST = 1_000
-"""Calls that are out at once. Beyond that none are made, lest a machine that is slower than the load be buried under
-it."""
+"""Calls in flight at one time. Beyond that none are made, or a machine that is slower than the load would be buried
+under it."""
+
+
+GRACE = 5.0
+"""Seconds that calls have, once the others have ended, of which the broker may know nothing any more."""
+FORGOTTEN = "forgotten"
+"""The outcome of a call that was given up because the broker was killed before it had saved it."""
 
 
 class Call(Struct):
@@ -35,7 +42,7 @@ class Call(Struct):
     start: float
     end: float = 0.0
     outcome: str = ""
-    """"answered", or the kind of its error; empty while it is out."""
+    """"answered", `FORGOTTEN`, or the kind of its error; empty while it is out."""
 
 
 class Load:
@@ -50,7 +57,7 @@ class Load:
         self._random = random.Random(seed)
         self._rate = rate
         self._stopped = asyncio.Event()
-        self._out: set[asyncio.Task[None]] = set()
+        self._out: dict[asyncio.Task[None], Call] = {}
         self._changed = asyncio.Condition()
         self._clock = asyncio.create_task(self._tick())
 
@@ -69,8 +76,8 @@ class Load:
         call = Call(method, str(len(self.calls)), time.monotonic())
         self.calls.append(call)
         task = asyncio.create_task(self._one(call, self._random.uniform(0, WORK)))
-        self._out.add(task)
-        task.add_done_callback(self._out.discard)
+        self._out[task] = call
+        task.add_done_callback(self._out.pop)
 
     async def _one(self, call: Call, seconds: float) -> None:
         try:
@@ -80,6 +87,8 @@ class Load:
                 await self._peer.call(call.method, [call.key, seconds], timeout=self.deadline)
             call.outcome = "answered"
             self.answered += 1
+        except asyncio.CancelledError:
+            call.outcome = FORGOTTEN
         except Exception as fault:  # whatever it is, it is how this call ended
             call.outcome = _kind(fault)
             self.errors[call.outcome] += 1
@@ -112,12 +121,21 @@ class Load:
             await self._changed.wait_for(ends)
         return min(ends())
 
-    async def stop(self) -> None:
-        """Make no more calls and wait until every call has ended; what has no end long after its deadline is left."""
+    async def stop(self, forgotten: Collection[str] = ()) -> None:
+        """Make no more calls and wait until every call has ended; what has no end long after its deadline is left. The
+        `forgotten` may have been lost without a fault of ours: they are given up a little after the last of the others
+        has ended."""
         self._stopped.set()
         await self._clock
-        if self._out:
-            await asyncio.wait(self._out, timeout=self.deadline + 30)
+        others = [task for task, call in self._out.items() if call.key not in forgotten]
+        if others:
+            await asyncio.wait(others, timeout=self.deadline + 30)
+        rest = [task for task, call in self._out.items() if call.key in forgotten]
+        if rest:
+            _, late = await asyncio.wait(rest, timeout=GRACE)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late)
 
     async def abandon(self) -> None:
         """End it where a test has failed."""

@@ -1,4 +1,4 @@
-"""The holder of workers: makes them, kills them, and knows who lives."""
+"""The holder of workers: makes them, kills them, and knows which are alive."""
 
 from __future__ import annotations
 

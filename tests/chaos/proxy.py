@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.brokers.engines import Engine
+from tests.engines.brokers import Engine
 
 SIZE = 64 * 1024
 

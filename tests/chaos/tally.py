@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct, field
 
 from .ledger import Runs
-from .load import Call, Load
+from .load import FORGOTTEN, Call, Load
 
 SLACK = 2.0
 """Seconds after its deadline within which a call must have ended: two cores are shared with the broker and its
@@ -27,6 +27,8 @@ class Tally(Struct, kw_only=True):
     accepted: int
     """Notifications that the broker had confirmed."""
     errors: dict[str, int]
+    forgotten: int
+    """Calls that were given up because the broker was killed before it had saved them."""
     pending: int
     """Calls that never ended."""
     late: int
@@ -38,7 +40,7 @@ class Tally(Struct, kw_only=True):
     twice: int
     """Keys that were run more than once."""
     unmarked: list[str]
-    """Calls that must not be run twice, and were, by two who could not know."""
+    """Calls that must not be run twice, and were, by two workers that were not told."""
     overtaken: list[str]
     """The same, of which the one that knew began first."""
     lost: list[str]
@@ -52,7 +54,7 @@ class Tally(Struct, kw_only=True):
     """Seconds that the longest call took of the time in which the broker was there."""
 
     def __str__(self) -> str:
-        ended = f"errors {self.errors or 'none'}, never ended {self.pending}, ended after the deadline {self.late}"
+        ended = f"errors {self.errors or 'none'}, forgotten {self.forgotten}, never ended {self.pending}, ended after the deadline {self.late}"
         charged = f"of `charge` twice unmarked {len(self.unmarked)}, marked before unmarked {len(self.overtaken)}"
         lines = [
             f"{self.title}: {self.blows} in {self.seconds:.0f} s",
@@ -79,7 +81,8 @@ def tally(
     reconnections: Sequence[float] = (),
     aside: Collection[str] = (),
 ) -> Tally:
-    """Count. `aside`: the keys of notifications that were found where the wire puts what no worker survived."""
+    """Count. `aside`: the keys of notifications that were found where the wire puts what no worker survived, or that
+    the broker had not saved when it was killed."""
     notes = [call for call in load.calls if call.method == "note"]
     calls = [call for call in load.calls if call.method != "note"]
     ended = [call for call in calls if call.outcome]
@@ -92,7 +95,8 @@ def tally(
         calls=len(calls),
         answered=sum(call.outcome == "answered" for call in calls),
         accepted=len(accepted),
-        errors=dict(Counter(call.outcome for call in load.calls if call.outcome not in ("", "answered"))),
+        errors=dict(Counter(call.outcome for call in load.calls if call.outcome not in ("", "answered", FORGOTTEN))),
+        forgotten=sum(call.outcome == FORGOTTEN for call in load.calls),
         pending=sum(not call.outcome for call in load.calls),
         late=sum(call.end - call.start > load.deadline + SLACK for call in ended),
         longest=max((call.end - call.start for call in ended), default=0.0),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import Context, RpcError, Service, connect, serve
-from tests.brokers.engines import Engine
+from tests.engines.brokers import Engine
 
 from .ledger import read
 from .nursery import nursery
@@ -17,7 +17,7 @@ from .proxy import proxy
 from .scenarios import scene, settled, take_over
 from .tally import Tally, tally
 from .test_kills import nothing_is_lost
-from .wires import KEEPING, WIRES
+from .wires import KEEPING, WIRES, over
 
 RATE = 100.0
 DEAD_FOR = 5.0
@@ -31,7 +31,7 @@ def engine(wire: str, request: pytest.FixtureRequest) -> Engine:
     return found
 
 
-@pytest.mark.parametrize("wire", KEEPING)
+@over(KEEPING)
 async def test_a_worker_s_wire_goes_dead(wire: str, engine: Engine, tmp_path: Path) -> None:
     """What it has goes to another when the broker notices, and it works again when its wire does."""
     path = WIRES[wire].path(WIRES[wire].brisk)
@@ -53,7 +53,7 @@ async def test_a_worker_s_wire_goes_dead(wire: str, engine: Engine, tmp_path: Pa
     nothing_is_lost(found)
 
 
-@pytest.mark.parametrize("wire", KEEPING)
+@over(KEEPING)
 async def test_a_dead_wire_costs_one_delivery(wire: str, engine: Engine) -> None:
     """However long it is dead: what the broker sent into it reached no worker, and is not given up for that."""
     api = Service("patient")
@@ -74,7 +74,7 @@ async def test_a_dead_wire_costs_one_delivery(wire: str, engine: Engine) -> None
         assert await call <= 1
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@over(WIRES)
 async def test_the_caller_s_wire_goes_dead(wire: str, engine: Engine, tmp_path: Path) -> None:
     """Every call ends in its deadline, and those that are made when the wire is back are answered."""
     path = WIRES[wire].path(WIRES[wire].brisk)
@@ -103,7 +103,7 @@ async def test_the_caller_s_wire_goes_dead(wire: str, engine: Engine, tmp_path: 
     assert len(found.reconnections) == found.blows
 
 
-@pytest.mark.parametrize("wire", KEEPING)
+@over(KEEPING)
 async def test_poison(wire: str, engine: Engine, tmp_path: Path) -> None:
     """A request that kills the workers that take it kills three, is answered with an error, and harms no other."""
     url = engine.url + WIRES[wire].path(WIRES[wire].brisk.replace("deliveries=4", "deliveries=3"))
@@ -126,6 +126,7 @@ async def test_poison(wire: str, engine: Engine, tmp_path: Path) -> None:
     assert all("given up after 3 deliveries" in kind for kind in found.errors)
 
 
+@pytest.mark.xdist_group("mosquitto")
 @pytest.mark.parametrize("seed", [8, 9, 10])
 async def test_who_takes_over_dies_of_it(seed: int, mosquitto: Engine, tmp_path: Path) -> None:
     """On MQTT the rest of a dead worker's requests is fetched by another. Here that is the only one left, and it dies
@@ -136,16 +137,16 @@ async def test_who_takes_over_dies_of_it(seed: int, mosquitto: Engine, tmp_path:
 
 
 def taken_over(found: Tally, poisoned: list[int]) -> None:
-    """What holds after a takeover whose heir died: a call may be suspected that was with all three of the dead."""
+    """After a takeover by a worker that died, too: a call that all three dead workers had may be suspected."""
     print(f"\n{found}")
     assert poisoned == [0, 1, 2]
     assert (found.pending, found.unmarked, found.lost, found.unanswered) == (0, [], [], [])
     assert all("given up after 3 deliveries" in kind for kind in found.errors)
 
 
-@pytest.mark.parametrize("wire", [name for name in KEEPING if WIRES[name].bound])
+@over(name for name in KEEPING if WIRES[name].bound)
 async def test_a_full_queue(wire: str, engine: Engine, tmp_path: Path) -> None:
-    """What is too much is refused at once and by name; what was taken is answered when somebody comes to do it."""
+    """What is too much is refused immediately and by name; what was taken is answered when a worker comes."""
     url = engine.url + WIRES[wire].path(WIRES[wire].brisk, f"{WIRES[wire].bound}=20")
     start = time.monotonic()
     async with scene(url, tmp_path, workers=1, seed=6, rate=RATE) as (nest, load):
@@ -163,7 +164,7 @@ async def test_a_full_queue(wire: str, engine: Engine, tmp_path: Path) -> None:
     assert all(kind.startswith("Refused: ") for kind in found.errors)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@over(WIRES)
 @pytest.mark.parametrize("skew", [-3600.0, -5.0, 5.0, 3600.0])
 async def test_a_worker_s_clock_is_off(wire: str, skew: float, engine: Engine, tmp_path: Path) -> None:
     """Deadlines travel as times of day. A clock that is behind runs what it need not; one that is ahead by less than a

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.brokers.engines import Engine
+import pytest
+
+from tests.engines.brokers import Engine
 
 from .scenarios import kill_workers
 from .tally import Tally
@@ -22,6 +24,7 @@ def nothing_is_lost(found: Tally) -> None:
     assert found.unanswered == []
 
 
+@pytest.mark.xdist_group("rabbitmq")
 async def test_workers_of_rabbitmq_are_killed(rabbitmq: Engine, tmp_path: Path) -> None:
     url = rabbitmq.url + WIRES["rabbitmq"].path(INNOCENT)
     found = await kill_workers(url, tmp_path, kills=50, seed=1)

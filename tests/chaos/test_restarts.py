@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.engines import Engine
+from tests.engines.brokers import Engine
 
 from .scenarios import restart_broker
 from .tally import Tally
 from .test_kills import nothing_is_lost
-from .wires import WIRES
+from .wires import WIRES, over
 
 
 def as_promised(found: Tally, keeps: bool) -> None:
@@ -27,7 +27,7 @@ def as_promised(found: Tally, keeps: bool) -> None:
     assert len(found.reconnections) == found.blows  # after each restart a call that had waited was answered
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@over(WIRES)
 async def test_restarts(wire: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     one = WIRES[wire]
     engine: Engine = request.getfixturevalue(one.fixture)

@@ -34,7 +34,7 @@ async def nap(seconds: float) -> int:
 
 
 class Caller(Struct):
-    """One channel that comes back, and who is at its other end."""
+    """One channel that comes back, and the worker at its other end."""
 
     peer: Peer
     worker: int = 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pytest
 from msgspec import Struct
 
-from tests.brokers.engines import name
+from tests.engines.brokers import name
 
 
 class Wire(Struct, frozen=True, kw_only=True):
@@ -39,7 +42,15 @@ WIRES = {
     "jetstream": Wire(fixture="nats", query="stream={name}", brisk="wait=2&deliveries=4", bound="max", mailbox=False),
     "nats": Wire(fixture="nats", keeps=False, mailbox=False),
 }
-"""Core NATS promises at most once: calls that are out when it goes fail at once, notifications may be lost."""
+"""Core NATS promises at most once: calls in flight when it goes fail immediately, notifications may be lost."""
 KEEPING = [name for name, wire in WIRES.items() if wire.keeps]
+
+
+def over(names: Iterable[str]) -> pytest.MarkDecorator:
+    """The scene is for these: `wire` is the name of one of them. Those of one broker run in one process."""
+    rows = [pytest.param(name, marks=pytest.mark.xdist_group(WIRES[name].fixture)) for name in names]
+    return pytest.mark.parametrize("wire", rows)
+
+
 INNOCENT = "deliveries=20"
 """Where workers die all the time, a request that has done nothing may be given to more of them than five."""

@@ -56,7 +56,7 @@ def service(ledger: Ledger) -> Service:
 
     @api.method
     async def charge(key: str, seconds: float, ctx: Context) -> int:
-        "Not to be done twice by somebody who does not know it."
+        "Not to be done twice by a worker that is not told of the first time."
         return await run("charge", key, seconds, ctx)
 
     @api.method(idempotent=True)

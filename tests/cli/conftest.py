@@ -97,6 +97,13 @@ class Command:
         self.started: list[subprocess.Popen[str]] = []
         self.guards: list[threading.Timer] = []
 
+    def home(self) -> dict[str, str]:
+        """The environment in which logins are kept beside the test and not in the user's home and keyring."""
+        return {
+            "XDG_STATE_HOME": str(self.folder / ".state"),
+            "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
+        }
+
     def run(self, *words: str, input: str | bytes = "", env: Mapping[str, str] | None = None) -> Done:
         """Run to the end."""
         given = input.encode() if isinstance(input, str) else input
@@ -105,7 +112,7 @@ class Command:
             input=given,
             capture_output=True,
             cwd=self.folder,
-            env=environment(env),
+            env=environment(self.home() | dict(env or {})),
             timeout=60,
             check=False,
         )
@@ -113,13 +120,17 @@ class Command:
 
     def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Start, to be ended by the fixture at the latest."""
+        return self.start_python("-m", "dragoman", *words, env=env)
+
+    def start_python(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """As `start`, for any program in Python."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "dragoman", *words],
+            [sys.executable, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=self.folder,
-            env=environment(env),
+            env=environment(self.home() | dict(env or {})),
             text=True,
         )
         self.started.append(process)
@@ -131,7 +142,11 @@ class Command:
 
     def serve(self, *urls: str, options: tuple[str, ...] = ()) -> tuple[subprocess.Popen[str], list[str]]:
         """Serve the calculator; the process, and the URLs where it really listens."""
-        process = self.start("serve", "calculator:api", *urls, "--json", *options)
+        return self.serve_of("calculator:api", *urls, *options)
+
+    def serve_of(self, target: str, *words: str) -> tuple[subprocess.Popen[str], list[str]]:
+        """Serve a target; the process, and the URLs where it really listens."""
+        process = self.start("serve", target, *words, "--json")
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:

@@ -40,7 +40,7 @@ def test_words_are_params(words: list[str], params: str) -> None:
     assert bytes(found).decode() == params
 
 
-def test_no_words_are_no_params() -> None:
+def test_without_words_there_are_no_params() -> None:
     assert params_of([], None) is UNSET
 
 

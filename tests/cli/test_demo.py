@@ -15,11 +15,10 @@ import pytest
 from dragoman import connect
 from dragoman.cli.demo.brokers import BROKERS, broker_rounds, play_over
 from dragoman.cli.demo.rounds import Exchanged, Round, mistakes, play, rounds
-from tests.brokers.engines import Engine, free_port, redis
+from tests.engines.brokers import Engine
+from tests.ports import free_port
 
 from .conftest import Command
-
-__all__ = ["redis"]
 
 
 def test_demo_as_json(command: Command) -> None:
@@ -120,7 +119,7 @@ async def test_a_broker_that_is_missing_is_named_with_how_to_get_it(tmp_path: Pa
         assert row.note == f"no broker answers at 127.0.0.1:{absent.port}; {broker.get}"
 
 
-async def test_something_else_at_the_port_is_no_broker(tmp_path: Path) -> None:
+async def test_something_else_at_the_port_is_not_a_broker(tmp_path: Path) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"-NOAUTH Authentication required.\r\n")
         await reader.read()

@@ -96,7 +96,10 @@ def test_without_the_extra(command: Command) -> None:
     code = "import sys; sys.modules['cyclopts'] = None; sys.argv = ['dragoman', 'demo']; from dragoman.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "dragoman: the command needs cyclopts: pip install 'dragoman[cli]'\n"
+    assert done.stderr == (
+        "dragoman: the command needs cyclopts: pip install 'dragoman[cli]', "
+        "or in a clone of the source pip install -e '.[cli]'\n"
+    )
 
 
 def test_python_dash_m_is_the_command(command: Command) -> None:

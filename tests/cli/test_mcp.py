@@ -380,7 +380,7 @@ def test_ctrl_c_ends_a_question(command: Command, url: str) -> None:
         (f"{sys.executable} -c pass", 3),
     ],
 )
-def test_nobody_there(command: Command, target: str, status: int) -> None:
+def test_a_missing_far_end(command: Command, target: str, status: int) -> None:
     done = command.run("tools", target, "--timeout", "20", "--json")
     assert (done.status, done.err) == (status, "")
     assert done.json["error"]["kind"] == ("usage" if status == 2 else "no_answer")

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from dragoman.cli.asking import Asker
 from dragoman.cli.ends import Usage
 from dragoman.cli.fields import Misfit, arguments_of, choices_of, value_of
+from dragoman.cli.mcp.asking import Asker
 from dragoman.cli.serving.hosts import Host, find
 from dragoman.mcp.protocol.params import ElicitRequestParams
 
@@ -32,9 +32,10 @@ SCHEMA: dict[str, Any] = {
         "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
         "name": {"anyOf": [{"type": "string"}, {"type": "null"}]},
         "any": {},
+        "lines": {"type": "array", "items": {"$ref": "#/$defs/Line"}},
     },
     "required": ["city"],
-    "$defs": {"Level": {"enum": [1, 2, 3]}},
+    "$defs": {"Level": {"enum": [1, 2, 3]}, "Line": {"type": "object"}},
 }
 
 
@@ -88,6 +89,7 @@ def test_words_are_typed_by_the_schema(word: str, value: Any) -> None:
         (["maybe=text"], "maybe: it must be an integer or null, not 'text'"),
         (["data=[1]"], "data: it must be an object, not '[1]'"),
         (["pair=1,x"], "pair: it must be an integer, not '1,x'"),
+        (["lines=tea"], "lines: it must be an array, not 'tea'"),
     ],
 )
 def test_mistakes_in_words(words: list[str], sentence: str) -> None:
@@ -208,7 +210,7 @@ FORM: dict[str, Any] = {
 
 
 def typing(*lines: str | None) -> Callable[[str], Awaitable[str | None]]:
-    """Somebody who types these lines; then the input ends."""
+    """A user who types these lines; then the input ends."""
     rest = iter(lines)
 
     async def ask(prompt: str) -> str | None:
@@ -276,7 +278,7 @@ async def test_a_form_without_fields_is_a_yes_or_no() -> None:
     assert await filled("e", "d", schema={}) == ("decline", None)
 
 
-async def test_nobody_there_to_ask(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_without_a_terminal_a_question_is_declined(capfd: pytest.CaptureFixture[str]) -> None:
     async def told(*given: str) -> tuple[str, Any]:
         asker = Asker("restaurant", given, lambda: None, None)
         reply = await asker.reply(ElicitRequestParams(message="A table?", requested_schema=FORM))

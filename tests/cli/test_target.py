@@ -18,6 +18,9 @@ from .conftest import SERVICE, Command
 FILES = {
     "calculator.py": SERVICE,
     "two.py": "from dragoman import Service\na = Service('a')\nb = Service('b')\nclass Inner:\n    api = a\n",
+    "parts.py": "from dragoman import Service\na = Service('a')\nb = Service('b')\nc = Service('c')\n"
+    "b.include(a)\nc.include(b)\n",
+    "mcp_parts.py": "from dragoman.mcp import Server\na = Server('a')\nb = Server('b')\nb.include(a)\n",
     "alias.py": "from dragoman import Service\napi = app = Service('a')\n",
     "none.py": "def f(): pass\n",
     "broken.py": "x = 1\ny = x / 0\n",
@@ -55,6 +58,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("two:b", "b"),
         ("two:Inner.api", "a"),
         ("alias", "a"),
+        ("parts", "c"),
+        ("parts:a", "a"),
+        ("mcp_parts", "b"),
         ("deep/inside.py", "inside"),
         ("deep.inside:api", "inside"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pty
 import re
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.cli.methods import Method, Outcome, Param, kind, signature, summary
+from dragoman.cli.calls.methods import Method, Outcome, Param, kind, signature, summary
 
 from .conftest import Command, environment
 
@@ -70,6 +71,33 @@ def test_progress_is_shown_while_it_lasts(command: Command) -> None:
     assert status == 0
     assert "half" in plain(seen)
     assert plain(seen).rstrip().endswith('"done"')
+
+
+def test_a_call_that_takes_long_is_shown_to_be_running(command: Command) -> None:
+    """Without progress from the far end the line appears by itself; the call ends after it was seen."""
+    _, (url,) = command.serve("tcp://127.0.0.1:0")
+    gate = command.folder / "gate"
+    ours, theirs = pty.openpty()
+    with gate.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dragoman", "call", url, "hold", str(gate)],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=command.folder,
+            env=environment({"TERM": "xterm-256color", "COLUMNS": "80"}),
+        )
+        os.close(theirs)
+        seen = b""
+        while b"hold" not in seen:
+            seen += os.read(ours, 65536)
+    with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+        while data := os.read(ours, 65536):
+            seen += data
+    os.close(ours)
+    assert process.wait(60) == 0
+    assert plain(seen.decode()).rstrip().endswith('"held"')
 
 
 def test_bench_shows_how_far_it_is(command: Command) -> None:

@@ -8,12 +8,15 @@ that the scenario was played to its end.
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
+from dragoman.auth import ClientCredentials, Enterprise, Login, MemoryStore, Workload
 from dragoman.mcp import (
     Client,
     CreateMessageRequestParams,
@@ -127,15 +130,77 @@ async def preserved(client: Client) -> None:
     await client.call_tool("json_schema_echo", {"schema": schemas["json_schema_2020_12_tool"]})
 
 
+# -- authorization
+
+
+CIMD = "https://conformance-test.local/client-metadata.json"
+"""The client id metadata document that the suite expects."""
+
+
+def browse(url: str) -> str | None:
+    """The browser of a user who says yes: where the authorization server sends it, which is not visited."""
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.netloc, timeout=10)
+    try:
+        connection.request("GET", f"{place.path}?{place.query}")
+        return connection.getresponse().getheader("location")
+    finally:
+        connection.close()
+
+
+def authorization(name: str) -> Any:
+    """What the client is given as `auth`, by scenario."""
+    given = context()
+    match name:
+        case "auth/client-credentials-jwt":
+            return ClientCredentials(given["client_id"], key=given["private_key_pem"])
+        case "auth/client-credentials-basic":
+            return ClientCredentials(given["client_id"], secret=given["client_secret"])
+        case "auth/enterprise-managed-authorization":
+            return Enterprise(
+                idp=given["idp_issuer"],
+                idp_token_endpoint=given["idp_token_endpoint"],
+                idp_client_id=given["idp_client_id"],
+                id_token=given["idp_id_token"],
+                client_id=given["client_id"],
+                client_secret=given["client_secret"],
+            )
+        case "auth/wif-jwt-bearer":
+            return Workload(lambda: str(given["valid_jwt"]), client_id=given["client_id"])
+        case _:
+            return Login(
+                store=MemoryStore(),
+                on_url=lambda url: asyncio.to_thread(browse, url),
+                client_id=given.get("client_id"),
+                client_secret=given.get("client_secret"),
+                client_metadata_url=None if "client_id" in given else CIMD,
+                dpop="dpop" in name,
+            )
+
+
+async def authorized(client: Client) -> None:
+    """List, and call the first tool."""
+    tools = await client.list_tools()
+    if tools:
+        await client.call_tool(tools[0].name)
+
+
 async def main(url: str) -> int:
     """Play the scenario."""
     name = os.environ.get("MCP_CONFORMANCE_SCENARIO", "initialize")
-    play = SCENARIOS.get(name)
+    protected = name.startswith("auth/")
+    play = authorized if protected else SCENARIOS.get(name)
     if play is None:
         print(f"{name} is not played here", file=sys.stderr)
         return 2
     async with Client(
-        url, name="conformance", version="1.0.0", on_elicit=accept, on_sample=sample, roots=["file:///work"]
+        url,
+        name="conformance",
+        version="1.0.0",
+        on_elicit=accept,
+        on_sample=sample,
+        roots=["file:///work"],
+        auth=authorization(name) if protected else None,
     ) as client:
         await play(client)
     return 0

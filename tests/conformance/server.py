@@ -99,7 +99,7 @@ def working(app: Server) -> None:
 
 
 def changing(app: Server) -> None:
-    """Tools that change a list, so that those who listen are told."""
+    """Tools that change a list, so that subscribers are told."""
 
     def nothing() -> str:
         """Comes and goes."""

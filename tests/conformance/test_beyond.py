@@ -236,7 +236,7 @@ async def test_arguments_in_headers(
 
 
 @pytest.mark.parametrize("id", [None, 1.5, True, [1], {}])
-async def test_such_an_id_is_no_notification(id: Any, wire: Wire) -> None:
+async def test_such_an_id_is_not_a_notification(id: Any, wire: Wire) -> None:
     """basic: "the ID MUST NOT be null", a string or an integer."""
     answered = await wire.call("tools/list", id=id)
     assert (answered.status, answered.error["code"]) == (400, -32600)
@@ -303,7 +303,7 @@ async def test_a_session_asks_only_what_its_client_declared(revision: str, wire:
 
 
 @pytest.mark.parametrize("id", [None, 1.5])
-async def test_such_an_id_is_no_notification_in_a_session_either(id: Any, wire: Wire) -> None:
+async def test_such_an_id_is_not_a_notification_in_a_session_either(id: Any, wire: Wire) -> None:
     headers = await wire.session()
     answered = await wire.post({"jsonrpc": "2.0", "id": id, "method": "tools/list"}, headers)
     assert (answered.status, answered.error["code"]) == (400, -32600)

@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from tests.skips import SUITE, missing
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +45,17 @@ CLIENT = {
     ],
 }
 CLIENT_BESIDES = ["json-schema-2020-12-preservation"]
+AUTH = {"2025-11-25": 14, "2026-07-28": 25}
+"""How many scenarios of authorization are required."""
+AUTH_BESIDES = [
+    "auth/client-credentials-jwt",
+    "auth/client-credentials-basic",
+    "auth/enterprise-managed-authorization",
+    "auth/dpop",
+    "auth/dpop-nonce",
+    "auth/wif-jwt-bearer",
+]
+AUTH_OLD = ["auth/2025-03-26-oauth-metadata-backcompat", "auth/2025-03-26-oauth-endpoint-fallback"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(4 * PATIENCE)]
 
@@ -58,7 +69,7 @@ def measured(out: Path, *options: str) -> dict[str, Any]:
     with (Path(tempfile.gettempdir()) / "mcp-conformance.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the script keeps its parts in one folder
         done = subprocess.run(
-            [str(SUITE), "--out", str(out), "--no-extra", *options],
+            [str(SUITE), "--out", str(out), *options],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
@@ -87,20 +98,12 @@ def faults(row: dict[str, Any]) -> list[str]:
     return [] if row["state"] == "pass" and not said and not notes else [row["state"], *notes, *said]
 
 
-def free_port() -> int:
-    """A port on which no process listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.mark.parametrize("revision", SERVER_SCORE)
 def test_our_server(revision: str, tmp_path: Path) -> None:
     port = free_port()
     command = f"{sys.executable} -m tests.conformance.server --port {port}"
     url = f"http://127.0.0.1:{port}/mcp"
-    found = measured(tmp_path, "--revisions", revision, "--url", url, "--server-cmd", command)
+    found = measured(tmp_path, "--no-extra", "--revisions", revision, "--url", url, "--server-cmd", command)
     ran = rows(found, revision)
     required = [name for name, row in ran.items() if row["required"]]
     assert len(required) == SERVER_SCORE[revision]
@@ -114,8 +117,22 @@ def test_our_client(revision: str, tmp_path: Path) -> None:
     wanted = [*CLIENT[revision], *CLIENT_BESIDES]
     only = f"^({'|'.join(wanted)})$"
     command = f"{sys.executable} -m tests.conformance.client"
-    found = measured(tmp_path, "--revisions", revision, "--only", only, "--client", command)
+    found = measured(tmp_path, "--no-extra", "--revisions", revision, "--only", only, "--client", command)
     ran = rows(found, revision)
     assert set(wanted) == set(ran)
     assert {name: faults(row) for name, row in ran.items() if faults(row)} == {}
     assert f"strict {len(CLIENT[revision])}/{len(CLIENT[revision])}" in found["summary"][0]
+
+
+@pytest.mark.parametrize("revision", AUTH)
+def test_our_client_logs_in(revision: str, tmp_path: Path) -> None:
+    command = f"{sys.executable} -m tests.conformance.client"
+    found = measured(tmp_path, "--revisions", revision, "--only", "^auth/", "--client", command)
+    ran = rows(found, revision)
+    required = [name for name, row in ran.items() if row["required"]]
+    assert len(required) == AUTH[revision]
+    assert set(AUTH_BESIDES) <= set(ran)
+    assert {name: faults(row) for name, row in ran.items() if faults(row)} == {}
+    assert f"strict {len(required)}/{len(required)}" in found["summary"][0]
+    old = {row["scenario"]: faults(row) for row in found["rows"] if row["scenario"] in AUTH_OLD}
+    assert old == {name: [] for name in AUTH_OLD}

@@ -1,4 +1,4 @@
-"""How the engines write a letter down: what goes in comes out."""
+"""How the engines write a message down: what goes in comes out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paho.mqtt.properties import Properties
 
 from dragoman.engines.mqtt.messages import Packed, Published
 from dragoman.engines.mqtt.topics import in_topic
-from dragoman.engines.mqtt.topics import message_of as mqtt_letter
+from dragoman.engines.mqtt.topics import message_of as mqtt_message
 from dragoman.engines.redis.messages import head_of, message_of
 from dragoman.transports.broker.contract import BrokerMessage
 
@@ -27,13 +27,13 @@ MQTT_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=
     st.integers(0, 99),
     st.booleans(),
 )
-def test_redis(letter: BrokerMessage, sent: int, delivered: int, turned: bool) -> None:
+def test_redis(message: BrokerMessage, sent: int, delivered: int, turned: bool) -> None:
     """In either order of its fields; deliveries are counted together."""
-    fields = [b"head", head_of(letter, sent), b"body", letter.body]
+    fields = [b"head", head_of(message, sent), b"body", message.body]
     found = message_of(fields[2:] + fields[:2] if turned else fields, count=delivered)
     assert found is not None
-    assert (found.body, found.reply_to, found.correlation) == (letter.body, letter.reply_to, letter.correlation)
-    assert (dict(found.headers), found.count) == (dict(letter.headers), sent + delivered)
+    assert (found.body, found.reply_to, found.correlation) == (message.body, message.reply_to, message.correlation)
+    assert (dict(found.headers), found.count) == (dict(message.headers), sent + delivered)
 
 
 @given(
@@ -64,6 +64,6 @@ def test_mqtt_what_a_topic_says(correlation: str, headers: dict[str, str], body:
     said = in_topic(headers)
     assert not set(said) & set("+#/")
     topic = f"answers/{quote(correlation, safe='')}/{said}"
-    found = mqtt_letter(Published(topic=topic, body=body), "answers", answer=True)
+    found = mqtt_message(Published(topic=topic, body=body), "answers", answer=True)
     assert (found.body, found.correlation) == (body, correlation)
     assert dict(found.headers) == headers

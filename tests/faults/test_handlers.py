@@ -35,11 +35,11 @@ async def test_a_handler_that_never_returns_is_timed_out_while_others_go_on(wire
         host = hosted(serving)
         async with connect(serving.urls[0], timeout=PATIENCE, limits=MANY) as peer:
             hanging = [asyncio.ensure_future(peer.call("hang")) for _ in range(50)]
-            await until(lambda: host.gate.in_flight == 50)
+            await until(lambda: host.call_limit.in_flight == 50)
             assert await asyncio.gather(*(peer.call("later", [n]) for n in range(50))) == list(range(50))
             answers = await asyncio.gather(*hanging, return_exceptions=True)
             assert [answer.code for answer in answers if isinstance(answer, RpcError)] == [TIMED_OUT] * 50
-            await until(lambda: not host.gate.in_flight)
+            await until(lambda: not host.call_limit.in_flight)
             counts = await peer.call("counted", result=Counts)
             assert (counts.started, counts.ended, counts.cancelled) == (50, 50, 50)
 
@@ -63,10 +63,10 @@ async def test_a_handler_that_swallows_its_cancellation_still_costs_only_its_own
             with pytest.raises(RpcError) as late:
                 await peer.call("stubborn")
             assert late.value.code == TIMED_OUT
-            assert host.gate.in_flight == 1, "its place is free although it still runs"
+            assert host.call_limit.in_flight == 1, "its place is free although it still runs"
             assert await peer.call("subtract", [42, 23]) == 19
             let_go.set()
-            await until(lambda: not host.gate.in_flight)
+            await until(lambda: not host.call_limit.in_flight)
             assert await peer.call("subtract", [42, 23]) == 19, "its late answer was sent"
 
 
@@ -77,15 +77,15 @@ async def test_a_handler_that_blocks_takes_one_thread_and_nothing_else(wire: str
         host = hosted(serving)
         async with connect(serving.urls[0], timeout=PATIENCE) as peer:
             blocked = [asyncio.ensure_future(peer.call("block")) for _ in range(2)]
-            await until(lambda: host.gate.in_flight == 2)
+            await until(lambda: host.call_limit.in_flight == 2)
             assert await asyncio.gather(*(peer.call("later", [n]) for n in range(50))) == list(range(50))
             assert await asyncio.gather(*(peer.call("in_thread", [n]) for n in range(50))) == list(range(50))
             for answer in await asyncio.gather(*blocked, return_exceptions=True):
                 assert isinstance(answer, RpcError)
                 assert answer.code == TIMED_OUT
-            assert host.gate.in_flight == 2, "a thread cannot be stopped, so its place stays taken"
+            assert host.call_limit.in_flight == 2, "a thread cannot be stopped, so its place stays taken"
             await peer.call("release")
-            await until(lambda: not host.gate.in_flight)
+            await until(lambda: not host.call_limit.in_flight)
             assert (await peer.call("counted", result=Counts)).ended == 2
 
 
@@ -100,9 +100,9 @@ async def test_when_every_thread_is_blocked_waiting_calls_time_out_and_the_loop_
             assert await peer.call("later", [1]) == 1
             counts = await peer.call("counted", result=Counts)
             assert counts.started == 2, "what timed out while it waited for a thread was run all the same"
-            assert host.gate.in_flight == 2
+            assert host.call_limit.in_flight == 2
             await peer.call("release")
-            await until(lambda: not host.gate.in_flight)
+            await until(lambda: not host.call_limit.in_flight)
             assert await peer.call("in_thread", [1]) == 1
 
 
@@ -112,14 +112,14 @@ async def test_a_cancelled_call_that_waits_is_never_started() -> None:
         host = hosted(serving)
         async with connect(serving.urls[0], timeout=PATIENCE) as peer:
             first = asyncio.ensure_future(peer.call("hang"))
-            await until(lambda: host.gate.in_flight == 1)
+            await until(lambda: host.call_limit.in_flight == 1)
             waiting = [asyncio.ensure_future(peer.call("hang")) for _ in range(50)]
-            await until(lambda: host.gate.in_flight == 51)
+            await until(lambda: host.call_limit.in_flight == 51)
             for call in waiting:
                 call.cancel()
-            await until(lambda: host.gate.in_flight == 1)
+            await until(lambda: host.call_limit.in_flight == 1)
             first.cancel()
-            await until(lambda: host.gate.in_flight == 0)
+            await until(lambda: host.call_limit.in_flight == 0)
             assert (await peer.call("counted", result=Counts)).started == 1
 
 
@@ -129,9 +129,9 @@ async def test_a_caller_that_goes_away_stops_its_handlers(wire: str) -> None:
         host = hosted(serving)
         async with connect(serving.urls[0], timeout=None, limits=MANY) as peer:
             calls = [asyncio.ensure_future(peer.call("hang")) for _ in range(20)]
-            await until(lambda: host.gate.in_flight == 20)
+            await until(lambda: host.call_limit.in_flight == 20)
         await asyncio.gather(*calls, return_exceptions=True)
-        await until(lambda: not host.gate.in_flight)
+        await until(lambda: not host.call_limit.in_flight)
         assert not host.runner.runs
 
 
@@ -161,7 +161,7 @@ async def test_the_same_with_both_ends_in_one_process(method: str) -> None:
     async with serve(faulty(), urls=["memory:calling-back"]) as serving:
         async with connect("memory:calling-back", service=doubling()) as peer:
             await ask_them_all(peer, method)
-        await until(lambda: not hosted(serving).gate.in_flight)
+        await until(lambda: not hosted(serving).call_limit.in_flight)
 
 
 async def test_a_call_that_goes_back_and_forth_a_hundred_times() -> None:
@@ -202,5 +202,5 @@ async def test_a_caller_that_never_answers_the_call_back_costs_a_time_out_not_a_
             )
             assert all(isinstance(answer, RpcError) and answer.code == -32603 for answer in answers)
             assert asked.is_set()
-            await until(lambda: not host.gate.in_flight)
+            await until(lambda: not host.call_limit.in_flight)
             assert await peer.call("subtract", [42, 23]) == 19

@@ -76,22 +76,22 @@ async def test_callers_that_give_up_stop_their_handlers() -> None:
         wires = [socket.create_connection(("127.0.0.1", port_of(serving.urls[0]))) for _ in range(50)]
         for wire in wires:
             wire.sendall(head(b"Content-Length: %d" % len(call)) + call)
-        await until(lambda: host.gate.in_flight == 50)
+        await until(lambda: host.call_limit.in_flight == 50)
         for wire in wires:
             reset(wire)
-        await until(lambda: not host.gate.in_flight)
+        await until(lambda: not host.call_limit.in_flight)
         assert not host.runner.runs
 
 
 @pytest.mark.slow
-async def test_a_thousand_far_ends_that_send_a_byte_a_second_are_cut_off_and_harm_nobody() -> None:
+async def test_a_thousand_far_ends_that_send_a_byte_a_second_are_cut_off_and_do_no_harm() -> None:
     limits = Limits(header_timeout=2.0, body_timeout=2.0, idle_timeout=2.0)
     async with serve(faulty(), urls=["http://127.0.0.1:0"], limits=limits) as serving:
         port = port_of(serving.urls[0])
         cut: list[bytes] = []
 
         async def dribble(sent: bytes, then: bytes) -> None:
-            """Send one thing at once and the other a byte at a time, until there is an answer."""
+            """Send the first part whole and the second a byte at a time, until there is an answer."""
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(sent)
             over = asyncio.ensure_future(reader.read())
@@ -206,7 +206,7 @@ async def test_a_flood_of_pipelined_calls_from_one_that_does_not_read_is_held_ba
                         await flooding
                 started = (await peer.call("counted"))["started"]
                 assert started < 200, "calls start although their answers are not read"
-            await until(lambda: not host.gate.in_flight)
+            await until(lambda: not host.call_limit.in_flight)
 
 
 @pytest.mark.parametrize("limit", ["header_timeout", "idle_timeout"])

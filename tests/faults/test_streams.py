@@ -53,8 +53,8 @@ async def stream(port: int, limit: int = 16 * MIB) -> AsyncIterator[tuple[asynci
 
 
 async def test_a_far_end_that_accepts_and_never_answers_costs_a_time_out() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as door:  # the system accepts; no process reads
-        async with connect(f"tcp://127.0.0.1:{door.getsockname()[1]}", timeout=0.1) as peer:
+    with socket.create_server(("127.0.0.1", 0)) as listening:  # the system accepts; no process reads
+        async with connect(f"tcp://127.0.0.1:{listening.getsockname()[1]}", timeout=0.1) as peer:
             for _ in range(3):
                 with pytest.raises(CallTimeout):
                     await peer.call("subtract", [2, 1])
@@ -79,7 +79,7 @@ async def test_a_far_end_that_vanished_without_a_word_is_noticed_at_the_next_wri
         await peer.notify("told", ["something"])
         await until(lambda: not host.runner.peers)
         await until(lambda: not host.runner.runs)
-        assert host.gate.in_flight == 0
+        assert host.call_limit.in_flight == 0
         async with connect(serving.urls[0]) as other:
             assert await other.call("subtract", [42, 23]) == 19
 
@@ -114,10 +114,10 @@ async def test_half_a_close_with_a_hundred_calls_queued_gets_a_hundred_answers(m
     assert all(answer["result"] == 1 for answer in answers)
 
 
-# -- who does not read ----------------------------------------------------------------------------
+# -- a far end that does not read ----------------------------------------------------------------------------
 
 
-async def test_a_reader_that_stops_is_held_back_and_then_cut_off_and_nobody_else_is_harmed() -> None:
+async def test_a_reader_that_stops_is_held_back_and_then_cut_off_and_the_others_are_not_harmed() -> None:
     limits = Limits(write_timeout=1.0, send_queue=256 * 1024)
     async with serve(faulty(), urls=["tcp://127.0.0.1:0"], limits=limits) as serving:
         host = serving.served[""]
@@ -136,7 +136,7 @@ async def test_a_reader_that_stops_is_held_back_and_then_cut_off_and_nobody_else
             assert "took nothing" in str(slow._why)
             assert (await other.call("counted", result=Counts)).started < 300
             await until(lambda: not host.runner.runs)
-            assert host.gate.in_flight == 0
+            assert host.call_limit.in_flight == 0
 
 
 def local(writer: asyncio.StreamWriter) -> int:
@@ -256,7 +256,7 @@ async def endless(
         assert highest - before < GROWTH, f"grew by {(highest - before) / MIB:.0f} MiB"
 
 
-# -- who only sits there --------------------------------------------------------------------------
+# -- a far end that does nothing --------------------------------------------------------------------------
 
 IDLE = 10_000
 PER_CHANNEL = 16 * 1024
@@ -304,7 +304,8 @@ async def test_ten_thousand_idle_channels_and_an_active_one(serving: Serve) -> N
 
 
 async def comes_back(url: str) -> None:
-    """Call until one is answered: uvloop resets whom it cannot take before the others' ends have reached it."""
+    """Call until one is answered: uvloop resets connections that it cannot take before the ends of the others have
+    reached it."""
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
@@ -346,10 +347,10 @@ async def relay(port: int, piece: int) -> AsyncIterator[int]:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port, limit=piece)
         await asyncio.gather(pass_on(reader, far_writer), pass_on(far_reader, writer))
 
-    door = await asyncio.start_server(arrive, "127.0.0.1", 0, limit=piece)
-    yield door.sockets[0].getsockname()[1]
-    door.close()
-    await door.wait_closed()
+    listening = await asyncio.start_server(arrive, "127.0.0.1", 0, limit=piece)
+    yield listening.sockets[0].getsockname()[1]
+    listening.close()
+    await listening.wait_closed()
 
 
 async def test_two_peers_that_flood_each_other_over_a_slow_wire_both_finish() -> None:
@@ -415,16 +416,19 @@ async def test_a_far_end_that_pretty_prints_its_errors_is_cut_off() -> None:
     over = asyncio.Event()
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        async with asyncio.timeout(PATIENCE), connect(f"tcp://127.0.0.1:{port}", limits=Limits(strays=50)) as peer:
-            with pytest.raises(Broken, match=r"51 messages in a row were no JSON-RPC \(limit strays\)"):
+        async with (
+            asyncio.timeout(PATIENCE),
+            connect(f"tcp://127.0.0.1:{port}", limits=Limits(malformed_in_a_row=50)) as peer,
+        ):
+            with pytest.raises(Broken, match=r"51 messages in a row were not JSON-RPC \(limit malformed_in_a_row\)"):
                 await peer.call("subtract", [2, 1], timeout=None)
             await over.wait()
     assert heard <= 51
 
 
-async def test_strays_are_counted_in_a_row() -> None:
+async def test_malformed_messages_are_counted_in_a_row() -> None:
     async with (
-        serve(faulty(), urls="tcp://127.0.0.1:0", limits=Limits(strays=3)) as serving,
+        serve(faulty(), urls="tcp://127.0.0.1:0", limits=Limits(malformed_in_a_row=3)) as serving,
         stream(port_of(serving.urls[0])) as (reader, writer),
     ):
         for n in range(4):

@@ -71,7 +71,7 @@ async def test_a_message_without_end_is_cut_off_and_costs_no_memory(kind: str, s
         saying = asyncio.ensure_future(heard(reader))
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(PATIENCE):
-                for sent in range(1024):  # what comes after the close frame is read and dropped, lest it be lost
+                for sent in range(1024):  # what comes after the close frame is read and dropped, or it would be lost
                     opcode = CONTINUED if sent else TEXT
                     writer.write(piece if kind == "one frame" else frame(piece, opcode, final=False))
                     await writer.drain()
@@ -85,7 +85,7 @@ async def test_a_message_without_end_is_cut_off_and_costs_no_memory(kind: str, s
     await server.settles_at(before)
 
 
-async def test_a_reader_that_stops_is_held_back_and_then_cut_off_and_nobody_else_is_harmed() -> None:
+async def test_a_reader_that_stops_is_held_back_and_then_cut_off_and_the_others_are_not_harmed() -> None:
     limits = Limits(write_timeout=1.0, send_queue=256 * 1024)
     async with serve(faulty(), urls=["ws://127.0.0.1:0"], limits=limits) as serving:
         host = serving.served[""]
@@ -102,7 +102,7 @@ async def test_a_reader_that_stops_is_held_back_and_then_cut_off_and_nobody_else
                 assert (await other.call("counted", result=Counts)).started < 300
         assert isinstance(slow._why, Broken)
         await until(lambda: not host.runner.runs)
-        assert host.gate.in_flight == 0
+        assert host.call_limit.in_flight == 0
 
 
 async def test_two_hundred_peers_that_vanish_in_the_middle_of_a_frame(serving: Serve) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from dragoman import Peer, RpcError, connect, serve
 from tests.calculator import calculator
-
-from .conftest import Node
+from tests.npm import Node
 
 WIRES = ["http", "tcp"]
 

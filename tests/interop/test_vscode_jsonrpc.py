@@ -11,8 +11,8 @@ import pytest
 
 from dragoman import Peer, RpcError, connect, serve
 from dragoman.channel import Ended
+from tests.npm import PATIENCE, Node
 
-from .conftest import PATIENCE, Node
 from .served import caller, interop
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import example, given
+from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from dragoman import jsonrpc
@@ -27,7 +28,7 @@ from dragoman.jsonrpc.messages import (
     Response,
     Result,
 )
-from dragoman.jsonrpc.scanner import unholdable
+from dragoman.jsonrpc.scanner import harmless, unholdable
 from tests.jsonrpc.strategies import messages, nearly, plain
 from tests.wire_cases import Case, all_cases
 
@@ -51,6 +52,7 @@ def test_what_was_encoded_decodes_to_the_same(message: Message) -> None:
 @given(nearly)
 @example(b"")
 @example(b"[" * 100_000)
+@example(b'{"jsonrpc":"2.0","method":"%s"}' % (b"i" * 1_100))
 def test_decode_never_raises(raw: bytes) -> None:
     for lenient in (codec.STRICT, Leniency(accept_v1=True, null_id="notification", string_codes=True)):
         message = decode(raw, lenient=lenient)
@@ -58,7 +60,8 @@ def test_decode_never_raises(raw: bytes) -> None:
         assert elements
         for element in elements:
             assert isinstance(element, Request | Notification | Result | Failure | Malformed)
-            assert getattr(element, "id", None) is not UNSET
+            refused_notification = isinstance(element, Malformed) and not element.answerable
+            assert refused_notification or getattr(element, "id", None) is not UNSET
             if not isinstance(element, Malformed):
                 encode(element)
 
@@ -192,7 +195,7 @@ def test_keys_of_ids(one: Any, other: Any, same: bool) -> None:
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (b"[]", "Invalid Request: an empty array is no batch"),
+        (b"[]", "Invalid Request: an empty array is not a batch"),
         (b"1", "Invalid Request: a request is an object, this is a number"),
         (b'"a"', "Invalid Request: a request is an object, this is a string"),
         (b"null", "Invalid Request: a request is an object, this is null"),
@@ -262,7 +265,7 @@ def test_an_error_whose_members_have_wrong_types() -> None:
         (b'{"jsonrpc":"2.0","method":"a","params":[1e999]}', "beyond what a double holds"),
     ],
 )
-def test_what_is_no_json(raw: bytes, words: str) -> None:
+def test_what_is_not_json(raw: bytes, words: str) -> None:
     message = malformed(raw)
     assert (message.kind, message.id, message.answerable) == ("parse", NULL, True)
     assert message.reason.startswith("Parse error: ")
@@ -320,7 +323,7 @@ def test_what_cannot_be_held_is_the_fault_of_its_element_alone() -> None:
             (wrong,) = found.messages[1:]
             assert isinstance(wrong, Malformed)
             assert (wrong.kind, wrong.id, wrong.answerable) == ("parse", NULL, True)
-            assert malformed(b"[%b,%b" % (good, one)).kind == "parse"  # it is no JSON as a whole
+            assert malformed(b"[%b,%b" % (good, one)).kind == "parse"  # it is not JSON as a whole
         answer = b'{"jsonrpc":"2.0","result":[%b],"id":3}' % bad
         found = decode(b"[%b,%b]" % (answer, good))
         assert isinstance(found, Batch)
@@ -328,7 +331,7 @@ def test_what_cannot_be_held_is_the_fault_of_its_element_alone() -> None:
         assert found.messages[0].spoils == 3
 
 
-def test_a_surrogate_pair_is_no_fault() -> None:
+def test_a_surrogate_pair_is_not_a_fault() -> None:
     raw = b'[{"jsonrpc":"2.0","method":"a","params":["\\ud83d\\ude00","\\\\ud800"],"id":1},{"id":"\\ud800"}]'
     found = decode(raw)
     assert isinstance(found, Batch)
@@ -338,7 +341,36 @@ def test_a_surrogate_pair_is_no_fault() -> None:
     assert isinstance(wrong, Malformed)
 
 
-def test_looking_for_numbers_passes_over_strings_and_what_is_no_number() -> None:
+def halves(text: str) -> str:
+    """As `harmless`, escape by escape."""
+    out, at = "", 0
+    while at < len(text):
+        size = 1 if text[at] != "\\" else 6 if text[at + 1 : at + 2] == "u" else 2
+        one, code = text[at : at + size], int(text[at + 2 : at + 6], 16) if size == 6 else 0
+        after = int(text[at + 8 : at + 12], 16) if text[at + 6 : at + 8] == "\\u" else 0
+        if 0xD800 <= code < 0xDC00 and 0xDC00 <= after < 0xE000:
+            one = text[at : at + 12]
+        elif 0xD800 <= code < 0xE000:
+            one = "\\u0041"
+        out, at = out + one, at + len(one)
+    return out
+
+
+@given(st.lists(st.sampled_from(["\\\\", "\\n", "\\u0041", "\\ud83d", "\\ude00", "\\uD83D", "\\uDE00", "ud83d", "x"])))
+def test_half_a_pair_is_found_by_whole_escapes(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert harmless(text.encode()).decode() == halves(text)
+
+
+@pytest.mark.parametrize("halved", ["\\\\ud83d\\ude00", "\\\\\\ud83d", "\\ud83d\\\\ude00", "\\ude00\\ud83d"])
+def test_half_a_pair_is_the_fault_of_its_element_alone(halved: str) -> None:
+    found = decode(b'[{"jsonrpc":"2.0","method":"%s","id":1},{"jsonrpc":"2.0","method":"a","id":2}]' % halved.encode())
+    assert isinstance(found, Batch)
+    assert isinstance(found.messages[0], Malformed)
+    assert isinstance(found.messages[1], Request)
+
+
+def test_looking_for_numbers_passes_over_strings_and_what_is_not_a_number() -> None:
     assert unholdable(b'["1e400", "\\"1e4000", 1e-4000]') is None
     assert unholdable(b"[1-1e400]") is None
     assert unholdable(Raw(b"[1e40]")) is None
@@ -428,7 +460,7 @@ def test_version_1(raw: bytes, message: Message) -> None:
         (b'{"jsonrpc":"1.0","method":"a","id":1}', '`jsonrpc` must be "2.0", not "1.0"', True),
     ],
 )
-def test_what_is_no_version_1_either(raw: bytes, reason: str, answerable: bool) -> None:
+def test_what_is_not_version_1_either(raw: bytes, reason: str, answerable: bool) -> None:
     message = malformed(raw, V1)
     assert message.reason.endswith(reason)
     assert message.answerable is answerable

@@ -14,6 +14,7 @@ from dragoman.jsonrpc.errors import (
     PLAIN,
     RESERVED,
     SERVER_RANGE,
+    CallRefused,
     CallTimeout,
     InternalError,
     InvalidParams,
@@ -93,7 +94,7 @@ def test_codes_that_the_specification_keeps(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", ["1", 1.5, True, None])
-def test_codes_that_are_no_integers(code: Any) -> None:
+def test_codes_that_are_not_integers(code: Any) -> None:
     with pytest.raises(LocalError, match="Bad: an error code is an integer, not "):
         type("Bad", (RpcError,), {"code": code, "__module__": __name__})
 
@@ -129,7 +130,8 @@ def test_local_errors_never_cross_the_wire() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.name)
 def test_every_refusal_has_a_code(dialect: Any) -> None:
     codes = {kind: dialect.error(Refusal(kind, "why", {"n": 1})).code for kind in dialect.codes}
-    assert codes == {"busy": -32000, "draining": -32001, "timed_out": -32002, "too_large": -32003, "cancelled": -32800}
+    known = {"busy": -32000, "draining": -32001, "timed_out": -32002, "too_large": -32003, "cancelled": -32800}
+    assert codes == known | {"rate_limited": -32000, "forbidden": -32004}
 
 
 def test_dialects() -> None:
@@ -151,3 +153,9 @@ def test_too_large_names_the_limit_the_allowed_and_the_received() -> None:
     assert unknown.reason == "Too large: batch_length allows 4 elements, received more"
     assert unknown.data == {"limit": "batch_length", "allowed": 4}
     assert cast(Any, PLAIN.error(refusal)).data == refusal.data
+
+
+def test_a_refusal_is_raised_with_the_code_of_plain_json_rpc() -> None:
+    error = CallRefused(Refusal("busy", "Busy: later", {"retry_after": 1}))
+    assert (error.code, error.message, error.data) == (-32000, "Busy: later", {"retry_after": 1})
+    assert CallRefused(Refusal("draining", "Draining")).data is UNSET

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.limits import CLIENT, SERVER, Limits
 
 MIB = 1024 * 1024
@@ -43,7 +44,7 @@ def test_some_changed() -> None:
     limits = SERVER.but(calls=10, idle_timeout=None)
     assert (limits.calls, limits.idle_timeout, limits.threads) == (10, None, 40)
     assert SERVER.calls == 1_000
-    with pytest.raises(TypeError, match="cals"):
+    with pytest.raises(LocalError, match="did you mean calls"):
         SERVER.but(cals=10)
     with pytest.raises(AttributeError):
         limits.calls = 11  # type: ignore[misc]

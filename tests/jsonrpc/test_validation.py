@@ -191,8 +191,8 @@ def test_bad_text_does_not_hide_what_else_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("value", "path", "words"),
     [
-        ("NaN", "$.params[0]", "NaN is no JSON: send null, a string or a finite number"),
-        ("-Infinity", "$.params[0]", "-Infinity is no JSON: send null, a string or a finite number"),
+        ("NaN", "$.params[0]", "NaN is not JSON: send null, a string or a finite number"),
+        ("-Infinity", "$.params[0]", "-Infinity is not JSON: send null, a string or a finite number"),
         ("1e400", "$.params[0]", "the number 1e400 is larger than a double holds (1.8e308)"),
         (
             "9" * 309,
@@ -290,7 +290,7 @@ def test_errors_of_requests(message: str, expected: list[str]) -> None:
         ('{"jsonrpc":"2.0","method":"a","params":1}', "put a single argument into an array"),
         ('{"jsonrpc":"2.0","method":{}}', "method must be a string, not an object"),
         ('{"jsonrpc":"2.0","id":1}', 'a request needs "method", a response one of the others'),
-        ("[]", "an empty array is no batch"),
+        ("[]", "an empty array is not a batch"),
         ("7", "a message is an object or an array of objects, not the number 7"),
         ("[7]", "an element of a batch is an object, not the number 7"),
     ],

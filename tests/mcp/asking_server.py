@@ -66,7 +66,7 @@ class Stand:
         self.stamp = stamp(self.info)
         self.service = Service("stand", discover=False)
         self.service.answers = structs.replace(self.service.answers, dialect=MCP)
-        self.service.route = self._route
+        self.service.router = self._route
         self.host = Runner(self.service)
         self.tools: dict[str, Method] = {}
         self.resources = {"test://one", "test://two", "file:///dir"}
@@ -77,12 +77,15 @@ class Stand:
         self.instructions = None
         self.on_roots_changed: list[Any] = []
 
-    def capabilities(self, revision: Revision) -> ServerCapabilities:
+    def capabilities(self) -> ServerCapabilities:
         return ServerCapabilities(tools=ToolsCapability(True), resources=ResourcesCapability(True, True))
 
     def resource(self, uri: str, revision: Revision, caller: Caller) -> None:
         if uri not in self.resources:
             raise InvalidParams("Resource not found", {"uri": uri})
+
+    def hides(self, uri: str, caller: Caller) -> bool:
+        return False
 
     def tool(self, function: Callable[[Asker], Any]) -> None:
         """Register a tool under its function's name."""
@@ -178,7 +181,7 @@ class Wire:
         return await asyncio.wait_for(self.got.get(), 10)
 
     async def quiet(self) -> bool:
-        """Whether nothing is on its way: a call that is answered at once overtakes nothing."""
+        """Whether nothing is on its way: a call that is answered in place overtakes nothing."""
         self.send({"id": "quiet", "method": "tools/list-that-is-not-there"})
         return bool((await self.next())["id"] == "quiet")
 

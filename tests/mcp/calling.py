@@ -59,7 +59,7 @@ class Calls:
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """The whole answer."""
         if not self.revision.stateful:
-            params["_meta"] = {
+            params["_meta"] = params.get("_meta", {}) | {
                 "io.modelcontextprotocol/protocolVersion": self.revision.date,
                 "io.modelcontextprotocol/clientCapabilities": self.capabilities,
             }

@@ -1,4 +1,4 @@
-"""The server of the HTTP tests: tools that answer at once, wait, speak first, ask, and let go of their stream."""
+"""The server of the HTTP tests: tools that answer immediately, wait, send progress, ask, and close their stream."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ def tools(**options: Any) -> tuple[Server, Stage]:
     @server.tool
     async def ask(ctx: Context) -> str:
         answer = await ctx.elicit("Which city?", City)
+        assert answer.content is not None
         return str(answer.content.city)
 
     @server.tool

@@ -12,8 +12,8 @@ from dragoman.channel import Admitted, Denied, Guard, Handshake, Identity, Optio
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, Revision
 from dragoman.mcp.server.server import Server
 from dragoman.transports.http.sse import Event, Parser
-from tests.transports.http_cases import PATIENCE, Answered, answer
-from tests.transports.http_ends import face, wire
+from tests.transports.http.cases import PATIENCE, Answered, answer
+from tests.transports.http.ends import face, wire
 
 BOTH = "application/json, text/event-stream"
 ME = {"name": "tester", "version": "1"}
@@ -40,7 +40,7 @@ def meta(version: str = R2026_07.date, capabilities: Any = None, **more: Any) ->
 
 
 def named_by(header: bytes) -> Guard:
-    """A guard that takes a caller for whom this header names: a subject, or a JSON array of issuer, subject, client."""
+    """A guard that takes the identity from this header: a subject, or a JSON array of issuer, subject, client."""
 
     async def guard(handshake: Handshake) -> Admitted | Denied:
         who = dict(handshake.headers).get(header)

@@ -17,8 +17,8 @@ from dragoman.channel import Guard, Options
 from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2025_11, Revision
 from dragoman.mcp.server.server import Server
-from tests.transports.http_cases import Answered
-from tests.transports.http_ends import face
+from tests.transports.http.cases import Answered
+from tests.transports.http.ends import face
 
 from .http_tools import Stage, tools
 from .http_wire import Place, Sitting

@@ -49,7 +49,7 @@ class Talk:
         kind: str | None = "application/json",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """A whole reply; what is no bytes goes out as JSON."""
+        """A whole reply; what is not bytes goes out as JSON."""
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         head = f"HTTP/1.1 {status}\r\nContent-Length: {len(raw)}\r\n"
         head += f"Content-Type: {kind}\r\n" if kind and raw else ""
@@ -68,7 +68,7 @@ class Talk:
     def event(
         self, message: Any = b"", id: str | None = None, kind: str | None = None, retry: int | None = None
     ) -> None:
-        """One event; what is no bytes goes out as JSON."""
+        """One event; what is not bytes goes out as JSON."""
         self.chunk(event(message if isinstance(message, bytes) else json.dumps(message).encode(), id, kind, retry))
 
     def chunk(self, data: bytes) -> None:

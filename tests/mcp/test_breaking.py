@@ -164,7 +164,7 @@ async def test_the_one_error_in_a_group_is_the_error() -> None:
 
 
 @pytest.mark.parametrize("revision", [R2025_06, R2025_11])
-async def test_a_cancelled_question_of_a_thread_is_no_failure(
+async def test_a_cancelled_question_of_a_thread_is_not_a_failure(
     revision: Revision, caplog: pytest.LogCaptureFixture
 ) -> None:
     """basic/utilities/cancellation: the handler stops, and the client hears that its question is taken back."""
@@ -325,7 +325,7 @@ WRONG: list[tuple[Callable[[Server], Any], str]] = [
 @pytest.mark.parametrize(("wrong", "words"), WRONG, ids=[str(number) for number in range(len(WRONG))])
 def test_what_cannot_be_said_on_the_wire_is_refused_at_once(wrong: Callable[[Server], Any], words: str) -> None:
     """ "Servers MUST provide a `ttlMs` value that is `>= 0`" (server/utilities/caching); and every list is what the
-    schema says, or the one who registers hears of it."""
+    schema says, or registering it raises an error."""
     server = Server("right")
     with pytest.raises(LocalError, match=words):
         wrong(server)
@@ -397,7 +397,7 @@ async def test_null_that_is_a_value_stays() -> None:
     ],
 )
 async def test_a_result_that_is_none_fails_its_call_and_no_other(result: Any) -> None:
-    """basic/index: "Result responses MUST ..."; what is no result is said to be none, with the place."""
+    """basic/index: "Result responses MUST ..."; what is not a result is said to be none, with the place."""
     answers = iter([result, {"content": [{"type": "text", "text": "fine"}]}])
     async with Client(modern(lambda message: [Result(next(answers))], tools={})) as client:
         with pytest.raises(BadAnswer, match=r"tools/call: the result"):

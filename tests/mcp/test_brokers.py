@@ -13,9 +13,7 @@ from dragoman.jsonrpc.errors import RpcError
 from dragoman.mcp import Client, Context, ElicitRequestParams, Server, ToolError
 from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, R2026_07, Revision
 from dragoman.rpc.tracing import Event
-from tests.brokers.engines import mosquitto, name, nats, rabbitmq, redis
-
-__all__ = ["mosquitto", "nats", "rabbitmq", "redis"]
+from tests.engines.brokers import name
 
 
 @pytest.fixture(params=["rabbitmq", "mosquitto", "nats", "redis"])
@@ -109,7 +107,7 @@ async def test_what_changes_is_told_in_both_eras(url: str) -> None:
 
 
 async def test_two_clients_have_two_sessions(url: str) -> None:
-    """One that ends leaves the other's alone; one that comes again begins anew; all that is said is traced."""
+    """A session that ends leaves the others alone; a client that connects again has a new one; everything is traced."""
     town, told = Town(), list[Event]()
     async with (
         serve(town.server, urls=url, trace=told.append),

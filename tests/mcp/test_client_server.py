@@ -92,9 +92,7 @@ def make() -> Server:
 
     @app.tool
     async def thinks(ctx: Context) -> str:
-        answer = await ctx.sample("capital of France?", max_tokens=9)
-        content = answer.content
-        return content.text if isinstance(content, TextContent) else "?"
+        return (await ctx.sample("capital of France?")).text
 
     @app.tool
     async def looks(ctx: Context) -> str:
@@ -176,7 +174,7 @@ async def test_a_question_that_is_refused_is_a_tool_s_failure(wire: str, revisio
 
 
 @everywhere
-async def test_who_is_there(wire: str, revision: Revision) -> None:
+async def test_names_and_versions_of_both_ends(wire: str, revision: Revision) -> None:
     async with opened(wire, revision) as client:
         assert client.server is not None
         assert (client.server.name, client.server.version) == ("all", "3.1")
@@ -306,7 +304,7 @@ async def test_elicitation(wire: str, revision: Revision) -> None:
 @everywhere
 async def test_sampling_and_roots(wire: str, revision: Revision) -> None:
     def model(question: CreateMessageRequestParams) -> str:
-        assert question.max_tokens == 9
+        assert question.max_tokens == 512
         return "Paris"
 
     async with opened(wire, revision, on_sample=model, roots=["file:///a", "file:///b"]) as client:

@@ -16,7 +16,7 @@ import pytest
 
 import dragoman
 from dragoman.mcp.protocol.revisions import REVISIONS, Revision
-from tests.transports.http_cases import PATIENCE, answer
+from tests.transports.http.cases import PATIENCE, answer
 
 from .http_wire import ME, body, meta, served, standard
 from .mutated import Case, corpus, server
@@ -45,7 +45,7 @@ def answered(message: Any) -> Any:
 
 
 def unfair(case: Case, message: Any) -> str:
-    """Why this is no answer to a caller's fault, or nothing."""
+    """Why this is not an answer to a caller's fault, or nothing."""
     error = message.get("error")
     if error is not None and (error["code"] == -32603 or not error["message"]):
         return f"{case.revision.date} {case.method}, {case.what}: {error}"

@@ -1,4 +1,4 @@
-"""Who of several processes gives way to whom: `LoadBoard`, which they all see."""
+"""Which of several processes accepts less: `LoadBoard`, which they all see."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ async def test_without_a_limit_nothing_is_looked_at() -> None:
     assert transport.looks == 0
 
 
-async def test_all_who_wait_go_on_and_a_cancelled_one_harms_nobody() -> None:
+async def test_all_waiters_go_on_and_a_cancelled_one_does_not_hold_up_the_others() -> None:
     waiters = Waiters()
     tasks = [asyncio.create_task(waiters.wait()) for _ in range(3)]
     await asyncio.sleep(0)

@@ -77,7 +77,7 @@ async def test_two_of_a_role_and_other_places_do_not_share(key: str, role: str) 
     assert first.connection is not second.connection
 
 
-async def test_a_connection_that_could_not_be_opened_is_given_to_nobody_else() -> None:
+async def test_a_connection_that_could_not_be_opened_is_not_shared() -> None:
     sharing: Sharing[Connection] = Sharing()
     wire = sharing.part("url", "wire", makes(ConnectionRefusedError("refused")))
     bus = sharing.part("url", "bus", makes())

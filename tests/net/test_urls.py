@@ -61,13 +61,13 @@ def test_credentials_are_read_and_never_shown() -> None:
         ("tcp:127.0.0.1:9000", "write tcp://host:port"),
         ("tcp://127.0.0.1", "needs a port"),
         ("tcp://h:99999", "0 to 65535"),
-        ("tcp://h:9_0", "no port"),
-        ("tcp://h:-1", "no port"),
-        ("tcp://h:٣", "no port"),
+        ("tcp://h:9_0", "not a port"),
+        ("tcp://h:-1", "not a port"),
+        ("tcp://h:٣", "not a port"),
         ("tcp://::1:9000", "brackets"),
         ("tcp://[::1", "brackets"),
         ("tcp://[::1]9000", "brackets"),
-        ("tcp://[nonsense]:9000", "no IPv6 address"),
+        ("tcp://[nonsense]:9000", "not an IPv6 address"),
         ("tcp://h:1/path", "no path"),
         ("tcp://user@h:1", "no user"),
         ("tcp://h:1#x", "fragment"),
@@ -80,7 +80,7 @@ def test_credentials_are_read_and_never_shown() -> None:
         ("stdio:/x", "takes no path"),
     ],
 )
-def test_what_is_no_url_is_said_in_one_sentence(url: str, says: str) -> None:
+def test_what_is_not_a_url_is_said_in_one_sentence(url: str, says: str) -> None:
     with pytest.raises(LocalError, match=says) as caught:
         parse(url)
     assert "\n" not in str(caught.value)

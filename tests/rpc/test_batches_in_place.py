@@ -122,6 +122,16 @@ def test_a_batch_whose_answers_are_too_much_together_is_one_error() -> None:
     assert answer["id"] is None
 
 
+def test_a_batch_whose_answers_fill_the_limit_exactly_has_them_all() -> None:
+    call = CALLS[0]
+    whole = service().answer(batch([call] * 100)) or b""
+    assert len(msgspec.json.decode(whole)) == 100
+    exact, short = (service().within(LIMITS.but(response_size=len(whole) - less)) for less in (0, 1))
+    assert exact.answer(batch([call] * 100)) == whole
+    answer = msgspec.json.decode(short.answer(batch([call] * 100)) or b"")
+    assert answer["error"]["data"]["received"] == len(whole)
+
+
 async def test_a_batch_beside_a_call_in_flight_runs_in_place_and_repeats_no_id() -> None:
     api = service()
     started: list[int] = []

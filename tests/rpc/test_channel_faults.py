@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from dragoman import Broken, CallTimeout, Closed, Context, Limits, LocalError, RpcError, Service, connect, serve
-from dragoman.channel import Channel, ChannelError, Receiver
+from dragoman.channel import Caller, Channel, ChannelError, Receiver
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.call import STEPS
 from dragoman.rpc.channel_end import UNREAD
@@ -74,8 +74,8 @@ async def test_progress_and_cancels_that_name_no_call_are_notifications_like_any
 
 
 @pytest.mark.parametrize("beyond", [False, True])
-async def test_as_many_strays_in_a_row_as_the_limit_allows_and_no_more(beyond: bool) -> None:
-    api = Service("api", limits=SERVER.but(strays=3))
+async def test_as_many_malformed_messages_in_a_row_as_the_limit_allows(beyond: bool) -> None:
+    api = Service("api", limits=SERVER.but(malformed_in_a_row=3))
     api.method("ping", inline=True)(lambda: "pong")
     async with raw(api) as (far, peer):
         for _ in range(3 + beyond):
@@ -102,9 +102,33 @@ async def test_only_a_child_is_told_to_print_to_stderr(caplog: pytest.LogCapture
     with caplog.at_level(logging.DEBUG, "dragoman"):
         async with listening, connect(f"tcp://127.0.0.1:{port}") as peer:
             assert await peer.call("x") == 1
-    told = [one for one in caplog.records if "what is no message" in one.getMessage()]
+    told = [one for one in caplog.records if "what is not a message" in one.getMessage()]
     assert [one.levelno for one in told] == [logging.DEBUG]
     assert "standard output" not in told[0].getMessage()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "alone", "levels"),
+    [
+        ("stdio", True, [logging.WARNING, logging.DEBUG, logging.DEBUG, logging.WARNING]),
+        ("stdio", False, [logging.DEBUG] * 4),  # a server's end, whose client is no child
+        ("tcp", True, [logging.DEBUG] * 4),
+    ],
+)
+async def test_a_child_is_told_once_a_row_of_malformed_messages(
+    scheme: str, alone: bool, levels: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(Service("far"), urls=["memory:told-once"]), connect("memory:told-once") as peer:
+        assert peer.channel is not None
+        slow = Slow(peer.channel)
+        slow.caller = Caller(scheme=scheme)
+        peer.attach(slow)
+        peer.alone = alone
+        with caplog.at_level(logging.DEBUG, "dragoman"):
+            for word in (b"a", b"b", b"c", b'{"jsonrpc":"2.0","method":"note"}', b"d"):
+                peer.received(word)
+    told = [one.levelno for one in caplog.records if "what is not a message" in one.getMessage()]
+    assert told == levels
 
 
 # -- a wire that is full, or gone --------------------------------------------------------------------
@@ -132,7 +156,7 @@ async def test_a_notification_is_sent_when_the_wire_has_taken_it() -> None:
         slow.writable = True
 
 
-async def test_a_far_end_that_reads_again_has_its_whole_patience_anew() -> None:
+async def test_a_far_end_that_reads_again_may_leave_as_many_answers_unread_as_before() -> None:
     """As many unread answers as are allowed, read, and as many again: only one more ends the channel."""
     call = b'{"jsonrpc":"2.0","method":"nothing","id":1}'
     async with raw(Service("api")) as (far, peer):

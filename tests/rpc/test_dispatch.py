@@ -61,7 +61,7 @@ async def test_a_call_cancelled_in_the_same_breath_gives_its_place_back() -> Non
         for _ in range(5):
             assert "-32800" in await far.next()
         await until(lambda: not host.runs)
-        assert (host.gate.in_flight, peer.conversation.running) == (0, 0)
+        assert (host.call_limit.in_flight, peer.conversation.running) == (0, 0)
         assert bench.started == bench.cancelled
 
 
@@ -69,13 +69,13 @@ async def test_a_method_with_a_concurrency_of_its_own_never_runs_more_at_once_th
     api = Service("api")
     now: list[int] = []
     most: list[int] = []
-    doors = [asyncio.Event() for _ in range(6)]
+    events = [asyncio.Event() for _ in range(6)]
 
     @api.method(concurrency=1)
     async def narrow(n: int) -> int:
         now.append(n)
         most.append(len(now))
-        await doors[n].wait()
+        await events[n].wait()
         now.remove(n)
         return n
 
@@ -85,16 +85,42 @@ async def test_a_method_with_a_concurrency_of_its_own_never_runs_more_at_once_th
         await until(lambda: now == [0])
         for _ in range(5):
             await asyncio.sleep(0)
-        doors[0].set()  # call 0 ends in the same turn of the loop in which call 1, that waits for it, is cancelled
+        events[0].set()  # call 0 ends in the same turn of the loop in which call 1, that waits for it, is cancelled
         peer.received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}')
         for n in range(2, 5):
             peer.received(b'{"jsonrpc":"2.0","method":"narrow","params":[%d],"id":%d}' % (n, n))
-        for door in doors:
-            door.set()
+        for event in events:
+            event.set()
             for _ in range(5):
                 await asyncio.sleep(0)
         await until(lambda: not host.runs)
         assert max(most) == 1
+        assert host.places(api.methods["narrow"]).free == 1
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_for_its_turn_gives_none_away() -> None:
+    api = Service("api")
+    began: list[int] = []
+    door = asyncio.Event()
+
+    @api.method(concurrency=1)
+    async def narrow(n: int) -> None:
+        began.append(n)
+        await door.wait()
+
+    async with served(api) as (far, _, host):
+        for n in range(2):
+            far.send(f'{{"jsonrpc":"2.0","method":"narrow","params":[{n}],"id":{n}}}')
+        await until(lambda: began == [0] and len(host.places(api.methods["narrow"]).queue) == 1)
+        far.send(CANCEL % 1)
+        assert "-32800" in await far.next()
+        await until(lambda: len(host.runs) == 1)
+        far.send('{"jsonrpc":"2.0","method":"narrow","params":[2],"id":2}')
+        await until(lambda: len(host.places(api.methods["narrow"]).queue) == 1)
+        assert began == [0]
+        door.set()
+        await until(lambda: not host.runs)
+        assert began == [0, 2]
         assert host.places(api.methods["narrow"]).free == 1
 
 
@@ -122,15 +148,15 @@ async def test_middleware_that_gives_up_on_threads_and_tries_again_counts_its_ca
     async with served(api) as (far, peer, host):
         far.send('{"jsonrpc":"2.0","method":"stuck","id":1}')
         assert await far.next() == '{"jsonrpc":"2.0","result":"gave up","id":1}'
-        assert (len(tries), host.gate.in_flight, peer.conversation.running) == (2, 1, 1)
+        assert (len(tries), host.call_limit.in_flight, peer.conversation.running) == (2, 1, 1)
         release.set()
         await until(lambda: not host.runs)
         for _ in range(20):
             await asyncio.sleep(0.001)
-        assert (host.gate.in_flight, peer.conversation.running) == (0, 0)
+        assert (host.call_limit.in_flight, peer.conversation.running) == (0, 0)
 
 
-async def test_a_handler_that_raises_what_is_no_exception_still_answers(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_raises_what_is_not_an_exception_still_answers(caplog: pytest.LogCaptureFixture) -> None:
     class Odd(BaseException):
         pass
 
@@ -151,7 +177,7 @@ async def test_a_handler_that_raises_what_is_no_exception_still_answers(caplog: 
             assert '"code":-32603' in answer
             assert "inside" not in answer
         await until(lambda: not host.runs)
-        assert host.gate.in_flight == 0
+        assert host.call_limit.in_flight == 0
 
 
 async def test_draining_answers_what_still_waits_and_never_starts_it() -> None:
@@ -173,7 +199,7 @@ async def test_draining_answers_what_still_waits_and_never_starts_it() -> None:
 
 async def test_a_calls_clock_stands_still_until_its_last_question_is_answered() -> None:
     me = Service("me")
-    door = asyncio.Event()
+    event = asyncio.Event()
 
     @me.method
     async def quickly() -> str:
@@ -181,7 +207,7 @@ async def test_a_calls_clock_stands_still_until_its_last_question_is_answered() 
 
     @me.method
     async def slowly() -> str:
-        await door.wait()
+        await event.wait()
         return "at last"
 
     api = Service("api")
@@ -193,7 +219,7 @@ async def test_a_calls_clock_stands_still_until_its_last_question_is_answered() 
     async with joined(api, service=me) as peer:
         call = asyncio.create_task(peer.call("both"))
         await asyncio.sleep(0.3)
-        door.set()
+        event.set()
         assert await call == ["yes", "at last"]
 
 
@@ -256,7 +282,7 @@ async def test_a_cancel_finds_its_call_by_any_id(id: str) -> None:
         assert "-32800" in await far.next()
 
 
-async def test_a_failure_with_a_foreign_id_settles_nobody() -> None:
+async def test_a_failure_with_a_foreign_id_settles_no_call() -> None:
     async with raw(Service("api")) as (far, peer):
         call = asyncio.create_task(peer.call("anything"))
         await far.next()
@@ -293,7 +319,9 @@ async def test_a_senseless_reply_with_id_null_fails_the_one_call_that_is_out(rep
     ],
     ids=["garbage", "unknown", "batches", "duplicates"],
 )
-async def test_whoever_floods_and_reads_no_answer_is_cut_off_whatever_he_sends(message: bytes, times: int) -> None:
+async def test_a_far_end_that_floods_and_reads_no_answer_is_cut_off_whatever_it_sends(
+    message: bytes, times: int
+) -> None:
     bench = Bench()
     async with raw(bench.api) as (far, peer):
         peer.received(b'{"jsonrpc":"2.0","method":"hold","id":1}')
@@ -303,7 +331,7 @@ async def test_whoever_floods_and_reads_no_answer_is_cut_off_whatever_he_sends(m
         async with asyncio.timeout(10):
             await far.over
         ended = f"{await far.over} {peer._why}"
-        assert ("limit strays" if message == b"{" else "reads none") in ended
+        assert ("limit malformed_in_a_row" if message == b"{" else "reads none") in ended
 
 
 async def test_a_refused_notification_or_response_is_not_answered_on_a_wire_of_exchanges() -> None:
@@ -381,7 +409,7 @@ async def test_a_thread_that_asks_wakes_up_when_its_call_is_cancelled() -> None:
         assert not peer.conversation.outbound
 
 
-async def test_progress_that_is_no_json_fails_where_it_was_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_progress_that_is_not_json_fails_where_it_was_told(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Exception] = []
     api = Service("api")
 

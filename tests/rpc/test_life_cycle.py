@@ -72,7 +72,7 @@ async def test_a_stream_that_ends_in_its_first_step_gives_its_place_back_once(co
             far.send(f'{{"jsonrpc":"2.0","method":"flow","params":{params},"id":{id}}}')
             await far.next()
         await until(lambda: not peer.runner.runs)
-        assert (peer.conversation.running, peer.runner.gate.in_flight) == (0, 0)
+        assert (peer.conversation.running, peer.runner.call_limit.in_flight) == (0, 0)
         assert peer.conversation.idle
 
 
@@ -92,7 +92,7 @@ async def test_two_functions_of_one_name_have_places_of_their_own() -> None:
     found = {"narrow": held("narrow", 1), "wide": held("wide", 2)}
     for method in found.values():
         api.link(method)
-    api.route = lambda message, caller, peer: (found[message.method], message)
+    api.router = lambda message, caller, peer: (found[message.method], message)
     async with raw(api) as (far, peer):
         for id, name in enumerate(["narrow", "wide", "wide"]):
             far.send(f'{{"jsonrpc":"2.0","method":"{name}","id":{id}}}')
@@ -126,7 +126,7 @@ async def test_two_handlers_that_close_their_peer_do_not_wait_for_each_other() -
         assert peer.closed
 
 
-async def test_whoever_closes_with_less_patience_ends_it_for_all() -> None:
+async def test_the_shortest_patience_of_several_closers_counts() -> None:
     bench = Bench()
     async with raw(bench.api) as (far, peer):
         far.send('{"jsonrpc":"2.0","method":"hold","id":1}')
@@ -215,7 +215,7 @@ async def test_a_draining_service_refuses_in_the_callers_version(version: str) -
     api = Service("api", accept_v1=True)
     api.method("hold")(asyncio.Event().wait)
     host = Runner(api)
-    host.gate.draining = True
+    host.call_limit.draining = True
     head = b'"jsonrpc":"2.0",' if version == "2.0" else b""
     x = _exchange(host, b'{%b"method":"hold","params":[],"id":5}' % head)
     answer = msgspec.json.decode(x.answers[0] or b"")

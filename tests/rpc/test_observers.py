@@ -15,7 +15,7 @@ from dragoman import CallTimeout, Context, LocalError, RpcError, Service, connec
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.mcp import Client, Server
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, Revision
-from dragoman.observer import Additions, Observation
+from dragoman.observer import Additions, Observation, Rejection
 
 SHORT = SERVER.but(drain_timeout=0.1)
 WIRES = ["memory:seen", "tcp://127.0.0.1:0", "ws://127.0.0.1:0", "http://127.0.0.1:0", "memory+broker:seen"]
@@ -30,6 +30,7 @@ class Recorder:
     def __init__(self, additions: Additions | None = None) -> None:
         self.begun: list[Observation] = []
         self.ends: list[Observation] = []
+        self.rejections: list[Rejection] = []
         self.additions = additions
         self.over = asyncio.Event()
         self.came = asyncio.Event()
@@ -62,6 +63,10 @@ class Recorder:
         assert seen.seconds is not None
         assert seen.seconds >= (seen.wait or 0) >= 0
         self.ends.append(seen)
+        self.over.set()
+
+    def rejected(self, seen: Rejection) -> None:
+        self.rejections.append(seen)
         self.over.set()
 
     def said(self, direction: str) -> list[Said]:
@@ -226,6 +231,40 @@ async def test_every_message_is_told_at_both_ends(url: str, case: str) -> None:
             assert one.message or one.batch is not None
 
 
+async def test_a_batch_whose_block_is_left_is_told_as_cancelled() -> None:
+    inside, outside = Recorder(), Recorder()
+    async with (
+        serve(service(), urls="memory:left", observers=[inside], limits=SHORT),
+        connect("memory:left", observers=[outside]) as peer,
+    ):
+
+        async def left() -> None:
+            async with peer.batch() as several:
+                several.call("subtract", [3, 1])
+                several.notify("note")
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            await left()
+        assert {one.outcome for one in outside.ends} == {"cancelled"}
+        assert sorted(one.kind for one in outside.ends) == ["batch", "notification", "request"]
+    assert not inside.begun
+
+
+@pytest.mark.parametrize("url", WIRES)
+async def test_calls_of_one_channel_have_its_number_and_each_exchange_has_its_own(url: str) -> None:
+    inside = Recorder()
+    async with (
+        serve(service(), urls=url, observers=[inside], limits=SHORT) as serving,
+        connect(serving.urls[0]) as peer,
+    ):
+        for _ in range(3):
+            await peer.call("subtract", [3, 1])
+        await inside.until(3)
+    numbers = {one.channel for one in inside.ends}
+    assert len(numbers) == (3 if url.startswith(("http", "memory+broker")) else 1)
+
+
 @pytest.mark.parametrize("url", WIRES)
 async def test_what_is_given_up_is_told(url: str) -> None:
     inside, outside = Recorder(), Recorder()
@@ -256,7 +295,7 @@ async def test_what_is_lost_with_its_channel_is_told() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"nonsense", b'{"jsonrpc":"2.0","id":1}', b"[]", b'"' + b"x" * 3000 + b'"'])
-async def test_what_is_no_message_is_told(raw: bytes) -> None:
+async def test_what_is_not_a_message_is_told(raw: bytes) -> None:
     told = Recorder()
     api = Service("seen", limits=SERVER.but(message_size=2000))
     over = api.observe(told)
@@ -325,10 +364,10 @@ async def test_meta_that_an_observer_adds_arrives_in_mcp(url: str, revision: Rev
 
 async def test_an_observer_that_raises_is_logged_once_and_fails_no_call(caplog: pytest.LogCaptureFixture) -> None:
     class Raising:
-        def point(self, seen: Observation) -> Any:
+        def point(self, seen: Any) -> Any:
             raise RuntimeError("no disk")
 
-        came_in = outbound = started = ended = point
+        came_in = outbound = started = ended = rejected = point
 
     with caplog.at_level(logging.ERROR):
         async with (
@@ -373,6 +412,6 @@ async def test_what_cannot_be_added_fails_no_call(added: Additions, caplog: pyte
     assert [record.name for record in caplog.records] == ["dragoman.observers"]
 
 
-def test_what_is_no_observer_is_said() -> None:
+def test_what_is_not_an_observer_is_said() -> None:
     with pytest.raises(LocalError, match="an Observer"):
         Service("seen").observe(print)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ console.log(JSON.stringify([pick(require("@open-rpc/meta-schema")), pick(require
 
 @pytest.fixture(scope="session")
 def validator(tmp_path_factory: pytest.TempPathFactory) -> jsonschema.Draft7Validator:
-    """The official meta-schema, from npm into a temporary folder; it is no part of this repository."""
+    """The official meta-schema, from npm into a temporary folder; it is not part of this repository."""
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:
         missing("npm and node are needed for the OpenRPC meta-schema")
@@ -149,7 +149,7 @@ def test_the_meta_schema_accepts_it(
     validator.validate(document(Service("empty")))
 
 
-def test_the_meta_schema_is_no_rubber_stamp(validator: jsonschema.Draft7Validator, found: dict[str, Any]) -> None:
+def test_the_meta_schema_is_not_a_rubber_stamp(validator: jsonschema.Draft7Validator, found: dict[str, Any]) -> None:
     for broken in (found | {"openrpc": "9"}, found | {"extra": 1}, found | {"methods": [{"name": "x"}]}):
         assert not validator.is_valid(broken)
     assert not validator.is_valid(
@@ -237,7 +237,7 @@ def test_what_goes_out_otherwise_than_it_comes_in() -> None:
     assert references(method(found, "both")["params"]) == {"#/components/schemas/Line"}
 
 
-def test_an_error_whose_data_cannot_be_told() -> None:
+def test_an_error_whose_data_cannot_be_described() -> None:
     class Vague(RpcError):
         code = 7
         message = "Vague"

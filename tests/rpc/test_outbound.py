@@ -23,6 +23,7 @@ from dragoman import (
     connect,
     serve,
 )
+from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.middleware import Call, Next
 
 from .test_dispatch import host_of, served
@@ -75,11 +76,11 @@ async def test_a_server_that_restarts_in_good_order_is_found_again_over_tcp() ->
 async def test_a_handler_that_asks_a_half_closed_far_end_learns_it_at_once() -> None:
     bench = Bench()
     errors: list[Exception] = []
-    door = asyncio.Event()
+    event = asyncio.Event()
 
     @bench.api.method
     async def asking(ctx: Context) -> str:
-        await door.wait()
+        await event.wait()
         try:
             await ctx.call("anything")
         except ChannelError as error:
@@ -90,7 +91,7 @@ async def test_a_handler_that_asks_a_half_closed_far_end_learns_it_at_once() -> 
         far.send('{"jsonrpc":"2.0","method":"asking","id":1}')
         await until(lambda: bool(peer.conversation.inbound))
         peer.finished()
-        door.set()
+        event.set()
         assert await far.next() == '{"jsonrpc":"2.0","result":"asked","id":1}'
         assert isinstance(errors[0], Ended)
 
@@ -116,7 +117,7 @@ async def test_a_redial_that_fails_in_an_unforeseen_way_gives_up_in_words(monkey
 # -- what goes out --------------------------------------------------------------------------------
 
 
-async def test_declared_errors_whose_types_cannot_be_found_are_said_at_once() -> None:
+async def test_declared_errors_whose_types_cannot_be_found_are_refused_immediately() -> None:
     class Local(Struct):
         item: str
 
@@ -265,3 +266,30 @@ async def test_a_batch_with_middleware_is_one_message() -> None:
             batch.notify("b")
         assert await far.next() == '[{"jsonrpc":"2.0","method":"a"},{"jsonrpc":"2.0","method":"b"}]'
         assert far.got.empty()
+
+
+async def test_a_fault_of_on_progress_is_logged_and_the_call_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[Any] = []
+
+    def breaks(value: Any) -> None:
+        told.append(value)
+        raise RuntimeError("a fault of the listener")
+
+    async with joined(Bench().api) as peer:
+        assert await peer.call("steps", [2], on_progress=breaks) == 2
+    assert told == [{"step": 0}, {"step": 1}]
+    assert [one.getMessage() for one in caplog.records if one.exc_info] == ["on_progress of 'steps' failed"] * 2
+
+
+async def test_a_long_call_is_not_a_deep_one() -> None:
+    api = Service("api")
+    api.method("length")(len_of)
+    limits = SERVER.but(depth=8)
+    async with joined(api, limits=limits) as peer:
+        assert await peer.call("length", [["x"] * 100]) == 100
+        with pytest.raises(LocalError, match="depth allows 8 levels"):
+            await peer.call("length", [[[[[[[[["x"]]]]]]]]])
+
+
+def len_of(values: list[Any]) -> int:
+    return len(values)

@@ -172,7 +172,7 @@ async def test_a_result_that_does_not_fit_is_a_bad_answer_and_the_next_call_work
 
 
 @pytest.mark.parametrize("params", ["text", 7, None, True])
-async def test_params_that_are_no_array_or_object_stay_here(bench: Bench, params: Any) -> None:
+async def test_params_that_are_not_an_array_or_object_stay_here(bench: Bench, params: Any) -> None:
     async with joined(bench.api) as peer:
         with pytest.raises(LocalError, match="a list or a dict"):
             await peer.call("subtract", params)
@@ -692,7 +692,7 @@ async def test_responses_inside_a_batch_settle_our_calls(bench: Bench) -> None:
 async def test_an_error_without_id_fails_the_whole_batch_it_answers(bench: Bench) -> None:
     async with raw(bench.api) as (far, peer):
 
-        async def send() -> list[BatchResult]:
+        async def send() -> list[BatchResult[Any]]:
             async with peer.batch() as batch:
                 return [batch.call("a"), batch.call("b")]
 
@@ -827,7 +827,7 @@ async def test_nothing_leaks(bench: Bench) -> None:
                         "block", timeout=0.01
                     )
         bench.thread_gate.set()
-        await until(lambda: not host.runs and not host.gate.in_flight)
+        await until(lambda: not host.runs and not host.call_limit.in_flight)
         assert not host.peers
     await until(lambda: len(asyncio.all_tasks()) == before)
 
@@ -909,7 +909,7 @@ class Posting:
         b"[1]",
     ],
 )
-async def test_who_only_answers_is_not_answered(bench: Bench, reply: bytes) -> None:
+async def test_a_far_end_that_only_answers_is_not_answered(bench: Bench, reply: bytes) -> None:
     bench.gate.set()
     posting = Posting()
     async with Peer(Runner(bench.api)) as peer:

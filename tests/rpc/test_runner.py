@@ -89,7 +89,7 @@ async def test_a_notification_that_is_turned_away_does_not_end_the_channel() -> 
             raise RpcError("not from here", code=7)
         return api.find(message.method), message
 
-    api.route = router
+    api.router = router
     async with raw(api) as (far, _):
         far.send('{"jsonrpc":"2.0","method":"refused"}')
         far.send('{"jsonrpc":"2.0","method":"ping","id":1}')

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -49,7 +53,7 @@ async def test_limits_hold_for_what_is_wrapped_already(url: str, its_own: bool) 
             await peer.call("big")
         assert (caught.value.data["limit"], caught.value.data["allowed"]) == ("response_size", 300)
         first = asyncio.create_task(peer.call("hold", ["xyz"]))
-        while not served.gate.in_flight:  # noqa: ASYNC110  (for what no event tells)
+        while not served.call_limit.in_flight:  # noqa: ASYNC110  (for what no event tells)
             await asyncio.sleep(0)
         with pytest.raises(RpcError) as caught:
             await peer.call("hold")
@@ -72,7 +76,7 @@ def routed() -> Service:
             raise RpcError("not from here", code=7)
         return api.find(message.method), message
 
-    api.route = router
+    api.router = router
     return api
 
 
@@ -101,3 +105,80 @@ async def test_an_exchange_whose_dispatch_raises_is_answered(monkeypatch: pytest
     found = msgspec.json.decode(await runner.answer(b'{"jsonrpc":"2.0","method":"ping","id":2}') or b"")
     assert (found["id"], found["error"]["code"]) == (2, -32603)
     runner.release()
+
+
+class Failing:
+    """What a lifespan opens, counted; `fails`: opening raises."""
+
+    def __init__(self) -> None:
+        self.opened = self.closed = 0
+        self.fails = False
+
+    @asynccontextmanager
+    async def open(self, service: Service) -> AsyncIterator[None]:
+        if self.fails:
+            raise OSError("the database is away")
+        self.opened += 1
+        yield
+        self.closed += 1
+
+
+async def test_each_start_is_a_user_of_the_lifespan_and_each_stop_one_less() -> None:
+    life = Failing()
+    served = ServableService(Service("counted", lifespan=life.open))
+    for _ in range(3):
+        await served.start()
+    for _ in range(2):
+        await served.stop()
+    assert (life.opened, life.closed) == (1, 0)
+    await served.stop()
+    assert (life.opened, life.closed) == (1, 1)
+    await served.stop()  # of no one
+    await served.start()
+    assert (life.opened, life.closed) == (2, 1)
+    await served.stop()
+    assert (life.opened, life.closed) == (2, 2)
+
+
+async def test_a_stop_ends_no_other_s_use_of_the_lifespan() -> None:
+    """Two wrappers of one service: what the one never started it does not stop."""
+    life = Failing()
+    api = Service("shared", lifespan=life.open)
+    first, second = ServableService(api), ServableService(api)
+    await first.start()
+    await second.stop()
+    assert life.closed == 0
+    life.fails = True
+    await first.stop()
+    assert life.closed == 1
+    with pytest.raises(OSError, match="the database is away"):
+        await second.start()
+    life.fails = False
+    await first.start()
+    await second.stop()  # it never began
+    assert life.closed == 1
+    await first.stop()
+    assert life.closed == 2
+
+
+async def test_without_a_lifespan_there_is_nothing_to_start_or_stop() -> None:
+    served = ServableService(Service("plain"))
+    await served.start()
+    await served.stop()
+
+
+async def test_its_document_is_what_the_method_tells() -> None:
+    api = Service("documented")
+
+    @api.method
+    def add(a: int, b: int) -> int:
+        """The sum."""
+        return a + b
+
+    async with serve(ServableService(api), urls=["http://127.0.0.1:0"]) as serving, connect(serving.urls[0]) as peer:
+        told = await peer.call("rpc.discover")
+        assert [one["name"] for one in told["methods"]] == ["add"]
+        where = f"{serving.urls[0].rstrip('/')}/openrpc.json"
+        with await asyncio.to_thread(urllib.request.urlopen, where) as answer:
+            assert answer.headers["Content-Type"] == "application/json"
+            assert json.load(answer) == told

@@ -223,7 +223,7 @@ async def test_a_call_cancelled_while_it_waits_for_its_method_gives_its_turn_awa
     assert started == [0, 2]
     assert api._host is not None
     assert not api._host.runs
-    assert not api._host.gate.in_flight
+    assert not api._host.call_limit.in_flight
 
 
 # -- middleware -----------------------------------------------------------------------------------
@@ -276,14 +276,14 @@ def test_middleware_that_waits_needs_a_loop_and_says_so(caplog: pytest.LogCaptur
 
 async def test_middleware_gives_things_to_the_handler() -> None:
     async def principal(call: Call, next: Next) -> Any:
-        call.context.state["user"] = "ada"
+        call.context.values["user"] = "ada"
         return await next(call)
 
     api = Service("api", middleware=[principal])
 
     @api.method
     async def whoami(ctx: Context) -> str:
-        return f"{ctx.state['user']} by {ctx.method} {ctx.id}"
+        return f"{ctx.values['user']} by {ctx.method} {ctx.id}"
 
     assert json.loads(await api.answer_async(request("whoami", id=9)) or b"")["result"] == "ada by whoami 9"
 
@@ -342,7 +342,7 @@ def test_whatever_a_handler_raises_ends_its_call_alone(kind: str, error: type[Ba
     assert ask(api, "leave")["error"]["code"] == -32603
 
 
-def test_error_data_that_is_no_json_is_masked() -> None:
+def test_error_data_that_is_not_json_is_masked() -> None:
     api = Service("api")
 
     @api.method
@@ -390,7 +390,7 @@ def test_limits_are_named_with_the_allowed_and_the_received_number() -> None:
     both = b"[%b,%b]" % (request("echo", ["x" * 50]), request("echo", ["x" * 50]))
     assert too_large(json.loads(api.answer(both) or b""))[1] == "response_size"
     assert api.limits.but(calls=3).calls == 3
-    with pytest.raises(TypeError):
+    with pytest.raises(LocalError, match="no option 'nothing'"):
         api.limits.but(nothing=3)
 
 
@@ -417,7 +417,7 @@ async def test_draining_refuses_new_exchanges() -> None:
 # -- context --------------------------------------------------------------------------------------
 
 
-def test_without_a_wire_a_context_has_nobody_to_call(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_wire_a_context_has_no_far_end(caplog: pytest.LogCaptureFixture) -> None:
     api = Service("api")
 
     @api.method

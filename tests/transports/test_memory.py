@@ -120,7 +120,7 @@ async def test_a_flood_lets_others_run() -> None:
     await near.close()
 
 
-async def test_a_failing_receiver_stops_nobody_else() -> None:
+async def test_a_failing_receiver_does_not_stop_the_others() -> None:
     near, far = memory.pair()
     seen: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: seen.append(context))

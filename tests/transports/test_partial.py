@@ -84,7 +84,7 @@ async def test_a_message_without_end_is_cut_off_in_time(url: str) -> None:
             assert "within 0.2 s (limit message_timeout)" in str(end.why)
 
 
-async def test_messages_that_come_slowly_but_end_are_no_fault() -> None:
+async def test_messages_that_come_slowly_but_end_are_not_a_fault() -> None:
     """Each piece ends a message and begins the next: something has always come in part, but never one for long."""
     async with serving("tcp://127.0.0.1:0", message_timeout=0.2) as (echo, listener):
         reader, writer = await begun(listener, b"[1")

@@ -140,7 +140,7 @@ async def test_a_child_and_its_death() -> None:
                 await call
 
 
-async def test_udp_and_nobody_there() -> None:
+async def test_udp_without_a_far_end() -> None:
     async with serve(api, urls=["udp://127.0.0.1:0"]) as serving:
         url = serving.urls[0]
         async with connect(url) as peer:

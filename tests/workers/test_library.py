@@ -118,7 +118,7 @@ async def test_a_program_without_signal_handlers_ends_with_its_supervisor(
         await gone(pid)
 
 
-async def test_who_never_listens_is_killed(starter: Starter, program: str) -> None:
+async def test_a_worker_that_never_listens_is_killed(starter: Starter, program: str) -> None:
     (starter.folder / "told.py").write_text("import time\ntime.sleep(1000)\n")
     run = starter.start(["run.py", "told.py", program, "0.3"])
     await run.err.until(r"worker 1 \(pid \d+\) did not listen within 0.3 s")
@@ -226,7 +226,7 @@ class Joining:
 
     def __init__(self) -> None:
         self._host = ServableService(Service("joining"))
-        self.name, self.gate = self._host.name, self._host.gate
+        self.name, self.call_limit = self._host.name, self._host.call_limit
         self.exchange, self.attach = self._host.exchange, self._host.attach
         self.routes, self.drain = self._host.routes, self._host.drain
         self.limits, self.subprotocol = self._host.limits, self._host.subprotocol
@@ -272,7 +272,7 @@ async def test_the_environment_names_the_bus(monkeypatch: pytest.MonkeyPatch) ->
         assert serving.bus is None
 
 
-async def test_nobody_at_the_bus(tmp_path: Path) -> None:
+async def test_a_bus_without_its_holder(tmp_path: Path) -> None:
     with pytest.raises(BusLost, match="no process holds it"):
         async with serve(Service("a"), urls="tcp://127.0.0.1:0", bus=f"unix:{tmp_path}/none"):
             pass
@@ -320,10 +320,10 @@ async def test_not_ready_while_the_bus_is_gone() -> None:
     async with serve(Service("a"), urls="http://127.0.0.1:0", bus=bus) as serving:
         (url,) = serving.urls
         assert await get(url, "/ready") == (200, b'{"status":"ready"}')
-        bus.away()
+        bus.disconnect()
         assert await get(url, "/ready") == (503, b'{"status":"the bus is gone"}')
-        assert await get(url, "/health") == (200, b'{"status":"ok"}')
-        bus.back()
+        assert await get(url, "/live") == (200, b'{"status":"live"}')
+        bus.connect_again()
         assert await get(url, "/ready") == (200, b'{"status":"ready"}')
     await bus.close()
 
@@ -348,7 +348,7 @@ async def test_not_ready_while_draining() -> None:
             call = asyncio.create_task(peer.call("hold"))
             await begun.wait()
             closing = asyncio.create_task(serving.close())
-            while not serving.served[""].gate.draining:  # noqa: ASYNC110
+            while not serving.served[""].call_limit.draining:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             writer.write(get_ready[-2:])
             assert b"503" in await reader.readline()

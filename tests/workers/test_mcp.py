@@ -29,7 +29,7 @@ REVISIONS = ["2026-07-28", "2025-11-25", "2025-06-18"]
 
 
 async def pid(client: Client, failed: Counter[str]) -> int:
-    """Who answers; a call that was on its way to a worker that died is made once more."""
+    """The worker that answers; a call that was on its way to a worker that died is made once more."""
     try:
         result: Any = await client.call_tool("pid", {})
     except ChannelError:

@@ -1,4 +1,4 @@
-"""`dragoman serve --workers N`: who serves, who is replaced, how it reloads, drains and ends."""
+"""`dragoman serve --workers N`: which workers serve, which are replaced, how it reloads, drains and ends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_callers_that_stay_are_spread(starter: Starter, peers: list[Peer])
     print(f"{len(peers)} channels: {dict(found)}")
 
 
-async def test_nobody_waits_for_a_worker_that_cannot_come(starter: Starter, peers: list[Peer]) -> None:
+async def test_connections_do_not_wait_for_a_worker_that_is_blocked(starter: Starter, peers: list[Peer]) -> None:
     run = await starter.serve("tcp://127.0.0.1:0")
     found = await one_for_each(run.urls[0], list(run.pids.values()), peers)
     call = asyncio.create_task(found[run.pids[1]].call("block", timeout=None))
@@ -130,7 +130,7 @@ async def test_a_wrong_target_is_said_once(starter: Starter) -> None:
     assert len(said) == 1
 
 
-async def test_it_gives_up_when_nobody_comes_to_serve(starter: Starter) -> None:
+async def test_it_gives_up_when_no_worker_comes_to_serve(starter: Starter) -> None:
     starter.file.write_text("import os\nos._exit(9)\n")
     run = await starter.serve("tcp://127.0.0.1:0", workers=2, ready=False)
     assert await run.ended() == 1
@@ -245,7 +245,7 @@ async def test_reload_on_change(starter: Starter) -> None:
     assert await run.ended() == 0
 
 
-async def test_reload_waits_where_nobody_can_start(starter: Starter) -> None:
+async def test_reload_waits_where_no_worker_can_start(starter: Starter) -> None:
     good = starter.file.read_text()
     starter.file.write_text("def broken(:\n")
     run = await starter.serve("tcp://127.0.0.1:0", "--reload", workers=2, ready=False)
@@ -374,7 +374,7 @@ async def test_refused_in_one_sentence(starter: Starter, words: list[str], sente
     assert len(said) == 1
 
 
-async def test_nobody_serves_with_no_workers(starter: Starter) -> None:
+async def test_zero_workers_are_refused(starter: Starter) -> None:
     run = await starter.serve("tcp://127.0.0.1:0", workers=0, ready=False)
     assert await run.ended() == 2
     assert any("at least 1" in line for line in run.out.all)

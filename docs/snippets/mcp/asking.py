@@ -30,7 +30,7 @@ async def book(day: str, ctx: Context) -> str:
 async def greet(ctx: Context) -> str:
     "The client's own model writes a line."
     result = await ctx.sample("A line to greet our guests, please.", max_tokens=50)
-    return result.content.text
+    return result.text
 
 
 @app.tool
@@ -61,7 +61,7 @@ class Name(Struct):
 async def order(ctx: Context) -> str:
     "Two questions in one round."
     who, roots = await ctx.ask(Elicit("Your name?", Name, key="name"), Roots(key="roots"))
-    if not who.accepted:
+    if who.content is None:
         raise ToolError("no address to bring it to")
     return f"for {who.content.name}, who shares {len(roots)} folder"
 

@@ -15,5 +15,6 @@ else:
             "contract": "Bus BusLost Store Subscription open_bus",
         },
     )
+    del TYPE_CHECKING, annotations, door
 
 __all__ = ["Bus", "BusLost", "Store", "Subscription", "open_bus"]

@@ -8,6 +8,7 @@ a store. Rules that every engine keeps:
   subscriber does not get it. A message is an announcement, never the only copy: what must not be lost is written to the
   store before it is published.
 - Keys and topics are text without spaces; values are bytes. A key without `ttl` lives until it is deleted.
+- A message may begin with the trace context of its publisher (`traced`), which subscribers do not get.
 - `take` is called on the event loop, never from inside `publish`. An exception of a subscriber is logged and does not
   affect the other subscribers.
 - A log keeps its newest message whatever its size. A reader whose `after` is older than the log's oldest message sees
@@ -22,13 +23,14 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from contextvars import ContextVar
+from typing import Final, Protocol, runtime_checkable
 
 from ..jsonrpc.errors import LocalError
 from ..net.scheme import SCHEMES, load
 from ..net.urls import scheme_of
 
-log = logging.getLogger("dragoman.bus")
+log: logging.Logger = logging.getLogger("dragoman.bus")
 
 
 class BusLost(ConnectionError):
@@ -79,8 +81,12 @@ class Bus(Protocol):
     """The URL without credentials."""
     store: Store | None
     """None if the engine stores nothing."""
-    alive: bool
     on_state: Callable[[bool], object] | None
+    """Called with False when the engine is lost, and with True when it is back."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine is connected."""
 
     async def publish(self, topic: str, message: bytes) -> None:
         """Send a message to all subscribers of this moment. Returns when the engine has it. Raises BusLost."""
@@ -113,9 +119,59 @@ async def open_bus(url: str, *, tls: ssl.SSLContext | None = None) -> Bus:
     return bus
 
 
+class BusCounts:
+    """What a bus counts, for metrics; every engine of ours has one."""
+
+    __slots__ = ("outages", "published", "received")
+
+    def __init__(self) -> None:
+        self.published: int = 0
+        self.received: int = 0
+        """Messages that were passed to a subscriber here, once for each subscriber."""
+        self.outages: int = 0
+        """How often the engine was lost."""
+
+    def counted(self, take: Callable[[bytes], object]) -> Callable[[bytes], object]:
+        """A subscriber that counts what it takes."""
+
+        def taken(message: bytes) -> object:
+            self.received += 1
+            return take(message)
+
+        return taken
+
+    def measures(self, alive: bool, missed: int = 0) -> dict[str, float]:
+        """By the names of metrics. `missed`: messages that this process read too slowly to get."""
+        return {
+            "bus_connected": alive,
+            "bus_published_total": self.published,
+            "bus_received_total": self.received,
+            "bus_dropped_total": missed,
+            "bus_outages_total": self.outages,
+        }
+
+
 def call_subscriber(take: Callable[[bytes], object], topic: str, message: bytes) -> None:
     """Call a subscriber with a message, for engines; log what it raises."""
+    token = None
+    if message.startswith(_TRACED):
+        context, _, message = message[len(_TRACED) :].partition(b"\n")
+        token = published_in.set(context.decode("ascii", "replace"))
     try:
         take(message)
     except Exception:
         log.exception("a subscriber of %s raised", topic)
+    finally:
+        if token is not None:
+            published_in.reset(token)
+
+
+_TRACED: Final = b"\x00traceparent="
+"""How a message begins that carries a context: as no text and no JSON does."""
+published_in: ContextVar[str] = ContextVar("dragoman_published_in", default="")
+"""While a subscriber is called: the trace context of its message, as `traced` took it; "" where there is none."""
+
+
+def traced(message: bytes, context: str) -> bytes:
+    """A message with the trace context of its publisher, ASCII text without line feeds."""
+    return b"%b%b\n%b" % (_TRACED, context.encode("ascii"), message)

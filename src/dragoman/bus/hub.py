@@ -38,8 +38,8 @@ HIGH_WATER = 256 * 1024
 WAITING = 4 * MIB
 """Bytes of messages that wait for one client; beyond it the oldest are dropped."""
 
-encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(list[Any]).decode
+encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+decode: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 def frames() -> LengthPrefix:
@@ -143,8 +143,9 @@ class Hub:
 
     def __init__(self, path: str, clock: Callable[[], float]) -> None:
         self.path = path
-        self.url = f"unix:{path}"
-        self.store = store = MemoryStore(clock)
+        self.url: str = f"unix:{path}"
+        self.store: MemoryStore = MemoryStore(clock)
+        store = self.store
         self.clients: set[_Client] = set()
         self.dropped = 0
         self._topics: dict[str, dict[_Client, None]] = {}

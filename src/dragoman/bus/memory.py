@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from .contract import BusLost, Store
+from .contract import BusCounts, BusLost, Store
 from .store import MemoryStore
 from .topics import Subscriber, Take, Topics
 
@@ -67,19 +67,20 @@ class AttachedStore:
 
 
 class MemoryBus:
-    """A `Bus` within the process. `clock`: seconds, used if this is the first user of the name. For tests, `away`
-    disconnects this one user from the engine until `back`."""
+    """A `Bus` within the process. `clock`: seconds, used if this is the first user of the name. For tests,
+    `disconnect` parts this one user from the engine until `connect_again`."""
 
     def __init__(self, name: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
         hub = _HUBS.get(name)
         if hub is None:
             hub = _HUBS[name] = _Hub(clock)
         hub.ends += 1
-        self.url = f"memory:{name}"
+        self.url: str = f"memory:{name}"
         self._name = name
         self.store: Store | None = AttachedStore(self, hub.store)
-        self.alive = True
+        self.alive: bool = True
         self.on_state: Callable[[bool], object] | None = None
+        self._counts = BusCounts()
         self._hub = hub
         self._mine: list[Subscriber] = []
         self._lost = ""
@@ -95,18 +96,23 @@ class MemoryBus:
         loop = asyncio.get_running_loop()
         for one in self._hub.topics.of(topic):
             loop.call_soon(one.tell, message)
+        self._counts.published += 1
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:
         self.check()
-        one = self._hub.topics.add(topic, take)
+        one = self._hub.topics.add(topic, self._counts.counted(take))
         self._mine.append(one)
         return one
 
-    def away(self) -> None:
-        """Disconnect this user."""
-        self._state(False, "away")
+    def measures(self) -> Mapping[str, float]:
+        """For metrics: messages, outages, and whether it is connected."""
+        return self._counts.measures(self.alive)
 
-    def back(self) -> None:
+    def disconnect(self) -> None:
+        """Disconnect this user."""
+        self._state(False, "disconnected")
+
+    def connect_again(self) -> None:
         """Connect this user again."""
         self._state(True, "")
 
@@ -114,6 +120,7 @@ class MemoryBus:
         if alive == self.alive or self._closed:
             return
         self.alive, self._lost = alive, why
+        self._counts.outages += not alive
         if self.on_state is not None:
             self.on_state(alive)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from ..jsonrpc.errors import LocalError
 from ..net.reconnect import OutageLog, reconnect
-from .contract import BusLost, Store, log
+from .contract import BusCounts, BusLost, Store, log
 from .hub import FRAME, decode, framed, frames
 from .topics import Subscriber, Take, Topics
 
@@ -116,11 +116,12 @@ class LocalBus:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.url = f"unix:{path}"
+        self.url: str = f"unix:{path}"
         self.store: Store | None = LocalStore(self)
-        self.alive = False
+        self.alive: bool = False
         self.on_state: Callable[[bool], object] | None = None
-        self.missed = 0
+        self.missed: int = 0
+        self._counts = BusCounts()
         self._topics = Topics(self._left)
         self._trouble = OutageLog(self.url, log)
         self._wire: _Wire | None = None
@@ -150,15 +151,20 @@ class LocalBus:
 
     async def publish(self, topic: str, message: bytes) -> None:
         await self.ask("publish", topic, _fits(message))
+        self._counts.published += 1
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:
-        one = self._topics.add(topic, take)
+        one = self._topics.add(topic, self._counts.counted(take))
         try:
             await self.ask("subscribe", topic)
         except BaseException:
             await one.close()
             raise
         return one
+
+    def measures(self) -> Mapping[str, float]:
+        """For metrics: messages, outages, and whether it is connected."""
+        return self._counts.measures(self.alive, self.missed)
 
     async def _left(self, topic: str) -> None:
         if self._wire is not None:
@@ -182,6 +188,7 @@ class LocalBus:
         if self._closed:
             return
         self._redialling = asyncio.get_running_loop().create_task(self._again())
+        self._counts.outages += 1
         self._trouble.tell("the hub is lost, coming back")
         if self.on_state is not None:
             self.on_state(False)

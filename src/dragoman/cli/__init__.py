@@ -3,7 +3,8 @@ MCP `tools | tool | resources | read | prompts | prompt | discover | ping`.
 
 Rules of this package:
 
-- One file per family of commands; cyclopts and rich are imported nowhere else in dragoman.
+- One folder per family of commands, one file per command or pair; what they share is here. cyclopts and rich are
+  imported nowhere else in dragoman.
 - Only the module of the command that was asked for is imported, and `--version` imports nothing.
 - Results go to stdout, everything else to stderr; tables, colour and progress are for terminals only.
 - Exit status: `ends.py`. A failure is reported in one sentence, never with a traceback.
@@ -27,6 +28,8 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if missing.name not in ("cyclopts", "rich"):
             raise
-        print(f"dragoman: the command needs {missing.name}: pip install 'dragoman[cli]'", file=sys.stderr)
+        from ..jsonrpc.errors import needs  # noqa: PLC0415 - not for --version
+
+        print(f"dragoman: {needs('the command', missing.name, 'cli')}", file=sys.stderr)
         sys.exit(2)
     sys.exit(run(arguments))

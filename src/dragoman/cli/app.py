@@ -8,16 +8,20 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from inspect import BoundArguments
+from itertools import pairwise
+from typing import Any
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
 
 from .. import __version__
 from . import ends
+from .advice import misspelt
+from .exchange import show_exchange
 from .lines import Handler, lines
 from .options import Output
-from .terminal import err, out, prepare, show_ending
+from .terminal import colour, err, for_people, out, prepare, say, show_ending
 
 ABOUT = "JSON-RPC 2.0 on every wire, in both directions; and MCP."
 
@@ -36,25 +40,48 @@ Every command has examples: dragoman call --help"""
 
 COMMANDS = {
     "serve": ("serving.serve:app", "Serve functions on one wire or many."),
-    "call": ("call:app", "Call a method and print its result."),
-    "notify": ("call:notify_app", "Send a notification, which has no answer."),
-    "methods": ("methods:app", "List the methods of a peer."),
-    "check": ("check:app", "Find every fault of the messages in a file."),
-    "bench": ("bench:app", "Measure calls per second and their latency."),
-    "tools": ("tools:app", "List the tools of an MCP server."),
-    "tool": ("tools:tool_app", "Call a tool of an MCP server."),
-    "resources": ("resources:app", "List the resources of an MCP server."),
-    "read": ("resources:read_app", "Read a resource of an MCP server."),
-    "prompts": ("prompts:app", "List the prompts of an MCP server."),
-    "prompt": ("prompts:prompt_app", "Get a prompt of an MCP server."),
-    "discover": ("discover:app", "Show name, revisions and capabilities of an MCP server."),
-    "ping": ("discover:ping_app", "See whether an MCP server answers."),
+    "call": ("calls.call:app", "Call a method and print its result."),
+    "notify": ("calls.call:notify_app", "Send a notification, which has no answer."),
+    "methods": ("calls.methods:app", "List the methods of a peer."),
+    "describe": ("probing.describe:app", "Show what a server offers, or one part of it in detail."),
+    "listen": ("probing.listen:app", "Print what a server notifies about."),
+    "check": ("calls.check:app", "Find every fault of the messages in a file."),
+    "bench": ("probing.bench:app", "Measure calls per second and their latency."),
+    "top": ("probing.top:app", "Show the calls in flight of a server, and end one."),
+    "doctor": ("doctor.doctor:app", "Find the first fault on the way to a server."),
+    "tools": ("mcp.tools:app", "List the tools of an MCP server."),
+    "tool": ("mcp.tools:tool_app", "Call a tool of an MCP server."),
+    "resources": ("mcp.resources:app", "List the resources of an MCP server."),
+    "read": ("mcp.resources:read_app", "Read a resource of an MCP server."),
+    "prompts": ("mcp.prompts:app", "List the prompts of an MCP server."),
+    "prompt": ("mcp.prompts:prompt_app", "Get a prompt of an MCP server."),
+    "complete": ("mcp.complete:app", "Ask an MCP server to complete an argument."),
+    "discover": ("mcp.discover:app", "Show name, revisions and capabilities of an MCP server."),
+    "ping": ("mcp.discover:ping_app", "See whether an MCP server answers."),
+    "login": ("auth.login:app", "Log in at a protected server."),
+    "logout": ("auth.login:logout_app", "Log out, and revoke the tokens."),
+    "whoami": ("auth.login:whoami_app", "Show as whom you are logged in."),
+    "tokens": ("auth.login:tokens_app", "List your logins."),
+    "auth": ("auth.auth:app", "Explain and try authorization."),
+    "new": ("new.new:app", "Make a project: a service, or an MCP server."),
     "demo": ("demo.demo:app", "See a calculator answer on every wire."),
     "completion": ("completion:app", "Print a completion script for your shell."),
 }
 """Where each command's App is, imported when it is asked for."""
 
-OF_MCP = ("tools", "tool", "resources", "read", "prompts", "prompt", "discover", "ping")
+GROUPS = {
+    "Serve and call": "serve call notify methods",
+    "MCP servers": "tools tool resources read prompts prompt complete discover ping",
+    "Authorization": "login logout whoami tokens auth",
+    "Look closer": "describe listen check bench top doctor",
+    "Begin": "new demo completion",
+}
+"""How the help sorts the commands."""
+
+OF_MCP = (
+    *("tools", "tool", "resources", "read", "prompts", "prompt", "complete", "discover", "ping"),
+    *("describe", "listen"),
+)
 """Commands that take a command to start after `--`."""
 
 
@@ -71,24 +98,47 @@ def build() -> App:
         console=out,
         error_console=err,
     )
+    groups = {
+        name: group
+        for at, (title, names) in enumerate(GROUPS.items())
+        for group in [Group(title, sort_key=at)]
+        for name in names.split()
+    }
     for order, (name, (place, summary)) in enumerate(COMMANDS.items()):
-        app.command(f"dragoman.cli.{place}", name=name, help=summary, sort_key=order)
-    app.register_install_completion_command(help="Install completion for the shell you are in.", sort_key=90)
+        app.command(f"dragoman.cli.{place}", name=name, help=summary, sort_key=order, group=groups[name])
+    app["--help"].group = app["--version"].group = Group("Options", sort_key=len(GROUPS))
+    app.command(
+        "dragoman.cli.completion:install",
+        name="--install-completion",
+        help="Install completion for the shell you are in.",
+        group=groups["completion"],
+        sort_key=90,
+    )
     return app
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return the exit status. Raises SystemExit only."""
     prepare()
+    colour(_colour(arguments))
     app = build()
     if arguments and arguments[0] in OF_MCP:
         arguments = _child_as_option(arguments)
     try:
+        if arguments and arguments[0] == "serve":
+            app.config = _elsewhere(arguments)
         command, bound, _ = app.parse_args(arguments, print_error=False, exit_on_error=False)
     except CycloptsError as fault:
         return _misread(fault, arguments)
+    except ends.Usage as fault:  # options that exclude each other
+        return _failed(fault, Output())
     output = _output(bound)
+    if output.output == "table":
+        for_people()
+    show_exchange(output.verbose)
     _log(output.verbose)
+    for sentence in misspelt() if "stdio:" not in arguments else ():  # the command that started this one has said it
+        say(sentence, "yellow")
     try:
         try:
             status = command(*bound.args, **bound.kwargs)
@@ -109,6 +159,23 @@ def run(arguments: Sequence[str]) -> int:
     return status if isinstance(status, int) else ends.FINE
 
 
+def _elsewhere(arguments: Sequence[str]) -> Sequence[Callable[..., Any]]:
+    """Where options of `serve` come from besides the command line: the environment and the file of `--config`."""
+    from .serving.settings import sources  # noqa: PLC0415  (start-up: for this command alone)
+
+    return sources(arguments)
+
+
+def _values(option: str, arguments: Sequence[str]) -> list[str]:
+    """What is given for an option, before the command line is read."""
+    apart = [after for before, after in pairwise(arguments) if before == option]
+    return [*apart, *(one.removeprefix(f"{option}=") for one in arguments if one.startswith(f"{option}="))]
+
+
+def _colour(arguments: Sequence[str]) -> str:
+    return next((one for one in _values("--color", arguments) if one in ("always", "never")), "auto")
+
+
 def _child_as_option(arguments: Sequence[str]) -> Sequence[str]:
     """The command line with the arguments after `--`, a command to start, as one option."""
     words = list(arguments)
@@ -122,9 +189,17 @@ def _misread(fault: CycloptsError, arguments: Sequence[str]) -> int:
     """The command line itself is wrong."""
     name = arguments[0] if arguments and arguments[0] in COMMANDS else ""
     where = f"dragoman {name} --help" if name else "dragoman --help"
-    text = f"{_unknown(arguments[0]) if _is_unknown(arguments) else fault} ({where} shows how)"
-    show_ending(ends.Ending(ends.WRONG_USAGE, "usage", text), "--json" in arguments)
+    text = f"{_unknown(arguments[0]) if _is_unknown(arguments) else _sentence(fault, name)} ({where} shows how)"
+    json = "--json" in arguments or any(one.endswith("json") for one in _values("--output", arguments))
+    show_ending(ends.Ending(ends.WRONG_USAGE, "usage", text), json)
     return ends.WRONG_USAGE
+
+
+def _sentence(fault: CycloptsError, name: str) -> str:
+    """What cyclopts says, in one line without the full stop."""
+    if isinstance(fault, UnusedCliTokensError) and fault.unused_tokens:
+        return f"{fault.unused_tokens[0]!r} is too much for dragoman {name}"
+    return str(fault).removesuffix(".")
 
 
 def _is_unknown(arguments: Sequence[str]) -> bool:
@@ -155,7 +230,7 @@ def _output(bound: BoundArguments) -> Output:
 
 
 def _forget_stdout() -> None:
-    """Nobody reads the output any more: keep Python's flush at exit from raising the same error."""
+    """The output is not read any more: keep Python's flush at exit from raising the same error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

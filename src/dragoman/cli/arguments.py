@@ -24,12 +24,12 @@ from .ends import Usage
 NAMED = re.compile(r"([A-Za-z_$][\w.$-]*)=(.*)", re.DOTALL)
 
 
-def params_of(words: Sequence[str], params: str | None) -> Raw | UnsetType:
-    """The params that `words` or the option `--params` give; UNSET without any. Raises Usage for a mistake."""
+def params_of(words: Sequence[str], params: str | None, option: str = "--params") -> Raw | UnsetType:
+    """The params that `words` or `option` give; UNSET without any. Raises Usage for a mistake."""
     if params is not None:
         if words:
-            raise Usage("give the arguments singly or by --params, not both")
-        return _whole(params)
+            raise Usage(f"give the arguments singly or by {option}, not both")
+        return _whole(params, option)
     if not words:
         return UNSET
     named = [NAMED.fullmatch(word) for word in words]
@@ -66,17 +66,17 @@ def value_of(word: str) -> Raw:
     return Raw(raw)
 
 
-def _whole(params: str) -> Raw:
-    """`--params`: JSON, `@file`, or `-` for stdin."""
+def _whole(params: str, option: str) -> Raw:
+    """The value of `option`: JSON, `@file`, or `-` for stdin."""
     if params == "-":
         raw, source = sys.stdin.buffer.read(), "stdin"
     elif params.startswith("@"):
         try:
             raw, source = Path(params[1:]).read_bytes(), params[1:]
         except OSError as fault:
-            raise Usage(f"--params {params}: {fault.strerror}") from None
+            raise Usage(f"{option} {params}: {fault.strerror}") from None
     else:
-        raw, source = params.encode("utf-8", "surrogateescape"), "--params"
+        raw, source = params.encode("utf-8", "surrogateescape"), option
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:

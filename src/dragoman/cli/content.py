@@ -108,13 +108,18 @@ def show_signatures(rows: Sequence[tuple[str, Mapping[str, Any]]], what: str) ->
     for line, each in rows:
         about = clean(first_line(each.get("description") or each.get("title")))
         if not out.is_terminal:
-            print(clean(line), about, sep="\t")
+            show_row(line, about)
             continue
         name, bracket, rest = line.partition("(")
         out.print(Text.assemble((clean(name), "cyan"), clean(bracket + rest)), soft_wrap=True)
         show_about(about)
-    if not rows and out.is_terminal:
+    if not rows:
         err.print(Text(f"the server has no {what}", "dim"))
+
+
+def show_row(*parts: str) -> None:
+    """One line for programs: the parts that are there, with tabs between."""
+    print("\t".join(map(clean, parts)).rstrip("\t"))
 
 
 def show_about(text: str) -> None:

@@ -52,9 +52,15 @@ class Ending(Struct, frozen=True):
     kind: Literal["answered", "usage", "no_answer", "fault"]
     text: str
     error: RpcError | None = None
+    advice: tuple[str, ...] = ()
+    """What to do next, a sentence each."""
 
     def as_json(self) -> dict[str, object]:
-        """What `--json` prints: `{"error": {...}}`; the peer's own error object, or `kind` and `message`."""
+        """What `--json` prints: `{"error": {...}}`; the peer's own error object, or `kind` and `message`; with
+        `advice`, a list, where there is any."""
+        return self._error() | ({"advice": self.advice} if self.advice else {})
+
+    def _error(self) -> dict[str, object]:
         if self.error is None:
             return {"error": {"kind": self.kind, "message": self.text}}
         shown: dict[str, object] = {"code": self.error.name or self.error.code, "message": self.error.message}
@@ -64,7 +70,11 @@ class Ending(Struct, frozen=True):
 
 
 def ending_of(error: Exception) -> Ending:
-    """The ending for an exception."""
+    """The ending for an exception; its notes are the advice."""
+    return msgspec.structs.replace(_ending_of(error), advice=tuple(getattr(error, "__notes__", ())))
+
+
+def _ending_of(error: Exception) -> Ending:
     if isinstance(error, RpcError):
         return Ending(ANSWERED_WITH_ERROR, "answered", error.message, error)
     if isinstance(error, (Usage, LocalError)):

@@ -79,8 +79,9 @@ def value_of(word: str, schema: Any, root: Any = None) -> Any:
         return int(value)
     if "string" in kinds:
         return word
-    if kinds == {"array"} and word[:1] not in ("[", "{", '"'):
-        items = shape.get("items", {})
+    items = shape.get("items", {})
+    nested = kinds_of(resolved(items, schema if root is None else root)) & {"array", "object"}
+    if kinds == {"array"} and word[:1] not in ("[", "{", '"') and not nested:
         return [value_of(part.strip(), items, root) for part in word.split(",") if part.strip()]
     wanted = kinds - {"integer"} if "number" in kinds else kinds
     raise Misfit(f"it must be {' or '.join(map(_article, sorted(wanted)))}")

@@ -1,102 +1,60 @@
-"""Writes lines to stderr without blocking the loop: the parent process may not read them.
+"""What the command writes to stderr: its own words, and the library's log, by one queue that never blocks the loop.
 
-Rules: `put` never blocks; a thread writes. The queue is bounded (`BACKLOG`); lines beyond it are dropped and counted,
-and a line in their place gives the number. At the end `flush` waits a short time for a slow reader.
+`dragoman serve` writes logs for machines too: `log_as` gives every line a time, or makes it JSON.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import sys
-import threading
-from collections import deque
-from collections.abc import Callable
+import time
+from typing import Any, Final
 
 from rich.text import Text
 
+from ..telemetry.line_queue import LineQueue, to_stderr
+from ..telemetry.log_line import LogFormat, LogLevel, log_line
 from .terminal import clean, err
 
-BACKLOG = 256 * 1024
-"""Characters that the queue holds: some hundred tracebacks, and little of a server's memory."""
-PATIENCE = 1.0
-"""Seconds to wait for a slow reader at the end of the process."""
-
-
-class Lines:
-    """A queue of lines and the thread that writes them. `write` may block; it is called in that thread only."""
-
-    def __init__(self, write: Callable[[str], object], backlog: int = BACKLOG) -> None:
-        self._write = write
-        self._backlog = backlog
-        self._waiting: deque[str] = deque()
-        self._size = self._dropped = 0
-        self._writing = False
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-
-    def put(self, text: str) -> None:
-        """Queue a line, with its line end; drop and count it if the queue is full."""
-        with self._changed:
-            if self._size + len(text) > self._backlog:
-                self._dropped += 1
-                return
-            self._add(text)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="dragoman-stderr", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
-
-    def flush(self, patience: float = PATIENCE) -> None:
-        """Wait until all lines are written, or `patience` seconds."""
-        with self._changed:
-            self._changed.wait_for(lambda: not (self._waiting or self._writing or self._dropped), patience)
-
-    def _add(self, text: str) -> None:
-        if self._dropped:
-            words = "1 line was" if self._dropped == 1 else f"{self._dropped} lines were"
-            self._dropped = 0
-            self._add(f"dragoman: {words} dropped here: stderr was not read\n")
-        self._waiting.append(text)
-        self._size += len(text)
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._writing = False
-                if not self._waiting and self._dropped:
-                    self._add("")
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._waiting)
-                text = self._waiting.popleft()
-                self._size -= len(text)
-                self._writing = True
-            with contextlib.suppress(OSError, ValueError):  # stderr is closed
-                self._write(text)
-
-
-def _to_stderr(text: str) -> None:
-    """Bypass Python's buffer: a thread blocked inside it would be a fatal error when the interpreter ends."""
-    try:
-        where = sys.stderr.fileno()
-    except (OSError, ValueError):  # sys.stderr was replaced by an object in memory
-        sys.stderr.write(text)
-        return
-    raw = text.encode(sys.stderr.encoding or "utf-8", "backslashreplace")
-    while raw:
-        raw = raw[os.write(where, raw) :]
-
-
-lines = Lines(_to_stderr)
+lines: LineQueue = LineQueue(to_stderr)
 """The queue of this process."""
 
 
-def tell(text: str, style: str = "") -> None:
-    """As `terminal.say`, but it never blocks."""
+_STYLES: Final[dict[LogLevel, str]] = {"debug": "dim", "info": "dim", "warning": "yellow", "error": "red"}
+_LEVELS: Final = tuple(_STYLES)
+
+
+class _Form:
+    """How lines are written: None, plain words; and the level from which on the command says something itself."""
+
+    format: LogFormat | None = None
+    least: LogLevel = "info"
+
+
+def told(level: LogLevel) -> bool:
+    """Whether the command says what is of this level."""
+    return _LEVELS.index(level) >= _LEVELS.index(_Form.least)
+
+
+def tell(text: str, level: LogLevel, *, always: bool = False) -> None:
+    """As `terminal.say`, if that level is told or `always`, but it never blocks. In a log of JSON lines it is one."""
+    if not always and not told(level):
+        return
+    if is_json():
+        lines.put(json_line(level, text, {}))
+        return
     with err.capture() as shown:
-        err.print(Text(clean(text), style=style), soft_wrap=True)
+        err.print(Text(clean(text), style=_STYLES[level]), soft_wrap=True)
     lines.put(shown.get())
+
+
+def is_json() -> bool:
+    """Whether lines are JSON."""
+    return _Form.format == "json"
+
+
+def json_line(level: LogLevel, text: str, members: dict[str, Any]) -> str:
+    """What the command says itself as a line of JSON."""
+    return log_line("json", time.time(), level, "dragoman.command", clean(text), members)
 
 
 class Handler(logging.Handler):
@@ -104,10 +62,36 @@ class Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            lines.put(clean(self.format(record)) + "\n")
+            lines.put(self._line(record))
         except Exception:
             self.handleError(record)
+
+    def _line(self, record: logging.LogRecord) -> str:
+        if _Form.format is None:
+            return clean(self.format(record)) + "\n"
+        level, message, members = record.levelname.lower(), clean(record.getMessage()), {}
+        if record.exc_info and _Form.format == "json":
+            members["exception"] = self._words.formatException(record.exc_info)
+        line = log_line(_Form.format, record.created, level, record.name, message, members)
+        if record.exc_info and _Form.format == "text":
+            line += clean(self._words.formatException(record.exc_info)) + "\n"
+        return line
+
+    _words = logging.Formatter()
 
     def flush(self) -> None:
         """As `logging.Handler.flush`; called at the end of the process."""
         lines.flush()
+
+
+def log_as(format: LogFormat, level: LogLevel, own: LogLevel = "info") -> None:
+    """Write the log from now on in this form: with times, as text or as JSON, from this level on. `own`: the level of
+    what the command itself says."""
+    _Form.format, _Form.least = format, own
+    logging.getLogger("dragoman").setLevel(level.upper())
+    if format == "json":
+        lines.dropped = _dropped
+
+
+def _dropped(count: int) -> str:
+    return json_line("warning", "lines were dropped here", {"count": count})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -18,7 +18,7 @@ from cyclopts import Group, Parameter
 
 from ..jsonrpc.limits import CLIENT, Limits
 from .ends import Usage, meant
-from .terminal import say
+from .terminal import compact, say
 
 LINK_GROUP = Group("Connection", sort_key=20)
 WIRE_GROUP = Group("Wire", sort_key=30)
@@ -33,9 +33,26 @@ class Output:
     """Options of the output."""
 
     json: bool = False
-    """Write JSON for programs on stdout; a failure is {"error": ...}."""
+    """Write JSON for programs on stdout; a failure is {"error": ...}. The same as --output json."""
+    output: Annotated[Literal["table", "json", "ndjson"] | None, Parameter(metavar="FORM")] = None
+    """How results are written: table for people, json, or ndjson: a line for each entry of a list."""
+    color: Annotated[Literal["auto", "always", "never"], Parameter(metavar="WHEN")] = "auto"
+    """Colours: auto is on a terminal, unless NO_COLOR is set; always; never."""
     verbose: Annotated[bool, Parameter(alias="-v")] = False
-    """Log what happens on stderr, and show tracebacks."""
+    """Show every message, laid out, and log what happens, on stderr; show tracebacks."""
+
+    def __post_init__(self) -> None:
+        if self.json and self.output == "table":
+            raise Usage("--json and --output table exclude each other")
+        object.__setattr__(self, "json", self.json or self.output in ("json", "ndjson"))
+
+    def write(self, value: Mapping[str, Any], entries: str | None = None) -> None:
+        """Write a value as JSON on one line; with `ndjson` the entries of the list under that name, a line each."""
+        if self.output == "ndjson" and entries is not None:
+            for one in value[entries]:
+                print(compact(one))
+        else:
+            print(compact(value))
 
 
 @Parameter(name="*", group=WIRE_GROUP, show_default=False)
@@ -72,6 +89,10 @@ class Access:
     """Bearer authorization."""
     ca: Annotated[str | None, Parameter(metavar="FILE")] = None
     """Trust the certificates in FILE (tls, https, wss)."""
+    cert: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """Your own certificate, as PEM, for servers that ask for one."""
+    cert_key: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """The private key of --cert, if it is not in the same file."""
     insecure: bool = False
     """Trust any certificate."""
 
@@ -106,16 +127,49 @@ class Access:
 
     def tls(self) -> ssl.SSLContext | None:
         """The TLS context, if one of the options asks for it."""
-        if self.ca is None and not self.insecure:
+        if self.cert is None and self.cert_key is not None:
+            raise Usage("--cert-key needs --cert")
+        if self.ca is None and self.cert is None and not self.insecure:
             return None
         try:
             context = ssl.create_default_context(cafile=self.ca)
         except OSError as fault:
-            raise Usage(f"--ca {self.ca}: {fault.strerror or fault}") from None
+            raise Usage(f"--ca {self.ca}: {unfit(fault, 'PEM certificates')}") from None
+        if self.cert is not None:
+            try:
+                context.load_cert_chain(self.cert, self.cert_key)
+            except OSError as fault:
+                raise Usage(f"--cert {self.cert}: {unfit(fault, CHAIN)}") from None
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
+
+
+CHAIN = "a PEM certificate and its private key (or give the key apart)"
+
+
+def server_tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    """The TLS context of a server, from --tls-cert and --tls-key; None without a certificate. Raises Usage."""
+    if cert is None:
+        if key is not None:
+            raise Usage("--tls-key needs --tls-cert")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(cert, key)
+    except OSError as fault:
+        raise Usage(f"--tls-cert {cert}: {unfit(fault, CHAIN)}") from None
+    return context
+
+
+def unfit(fault: OSError, wanted: str) -> str:
+    """Why a file of certificates cannot be used, and what belongs into it."""
+    if isinstance(fault, ssl.SSLError):
+        if fault.reason == "KEY_VALUES_MISMATCH":
+            return "the private key belongs to another certificate"
+        return f"it must hold {wanted}"
+    return fault.strerror or str(fault)
 
 
 ACCESS = Access()

@@ -1,7 +1,9 @@
-"""The progress of a call: a line on stderr while it runs, on a terminal only."""
+"""The progress of a call: a line on stderr while it runs, on a terminal only: from the first report of the far end on,
+without any after `PATIENCE` seconds."""
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import Any
 
@@ -9,6 +11,9 @@ import msgspec
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from .terminal import clean, err
+
+PATIENCE = 1.0
+"""Seconds that pass before a call without progress is shown to be running: most calls are over by then."""
 
 
 class Told(msgspec.Struct):
@@ -39,6 +44,7 @@ class Bar:
     """A line with a call's progress: `with Bar("forecast") as bar: bar.show(value)`.
 
     Nothing is shown if stderr is not a terminal. `pause` clears the line for a question; the next value shows it again.
+    Entered within a running loop.
     """
 
     def __init__(self, title: str) -> None:
@@ -50,6 +56,7 @@ class Bar:
         )
         self._line = Progress(*columns, TimeElapsedColumn(), console=err, transient=True)
         self._task = self._line.add_task(clean(title), total=None, text="")
+        self._soon: asyncio.TimerHandle | None = None
 
     def show(self, value: Any) -> None:
         """Show a progress value, in any shape that `told` reads."""
@@ -63,10 +70,14 @@ class Bar:
 
     def pause(self) -> None:
         """Clear the line."""
+        if self._soon is not None:
+            self._soon.cancel()
         if self._line.live.is_started:
             self._line.stop()
 
     def __enter__(self) -> Bar:
+        if err.is_terminal:
+            self._soon = asyncio.get_running_loop().call_later(PATIENCE, self._line.start)
         return self
 
     def __exit__(

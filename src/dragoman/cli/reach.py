@@ -7,15 +7,19 @@ import shlex
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from ..connecting import connect
 from ..jsonrpc.limits import CLIENT
 from ..net.urls import is_standard, scheme_of
 from ..rpc.peer import Peer
-from ..rpc.tracing import json_lines
+from .advice import advised
+from .auth.on_demand import on_demand
 from .ends import Usage
-from .options import Link, Wire, trace_to
-from .terminal import clean
+from .exchange import exchange
+from .options import Link, Wire
+from .programs import child_lines, served
+from .progress import Bar
 
 PLACE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d+(/.*)?")
 
@@ -26,6 +30,8 @@ def place_of(url: str) -> str | list[str]:
         raise Usage(f"{url} lacks its wire: write http://{url}, ws://{url}, tcp://{url} or udp://{url}")
     if not url.strip():
         raise Usage("the URL is empty")
+    if (program := served(url)) is not None:
+        return program
     scheme = scheme_of(url)
     if not scheme:
         return _words(url)
@@ -44,9 +50,19 @@ def _words(command: str) -> list[str]:
         raise Usage(f"{command!r} is not a command: {fault}") from None
 
 
-def child_line(line: str) -> None:
-    """Pass on a line that the child process wrote to its stderr."""
-    print(clean(line), file=sys.stderr)
+def peer_options(link: Link, wire: Wire, seconds: float | None) -> dict[str, Any]:
+    """The options of `connect`, but for `auth`, that a command line says. `seconds`: for connecting and the handshake,
+    too. Raises Usage."""
+    return {
+        "timeout": seconds,
+        "limits": (wire.limits(CLIENT) or CLIENT).but(call_timeout=seconds, header_timeout=seconds),
+        "accept_v1": wire.lenient or link.v1,
+        "string_codes": wire.lenient,
+        "v1": link.v1,
+        "framing": wire.framing,
+        "tls": link.access.tls(),
+        "headers": link.access.headers(),
+    }
 
 
 @asynccontextmanager
@@ -54,21 +70,17 @@ async def reached(url: str, link: Link, wire: Wire) -> AsyncIterator[Peer]:
     """The peer at `url`, closed at the end. Raises what `connect` raises, and Usage."""
     place = place_of(url)
     access = link.access
-    seconds = access.seconds()  # for connecting and the handshake, too
-    limits = (wire.limits(CLIENT) or CLIENT).but(call_timeout=seconds, header_timeout=seconds)
-    with trace_to(wire.trace) as write:
-        async with connect(
-            place,
-            timeout=seconds,
-            trace=None if write is None else json_lines(write),
-            limits=limits,
-            accept_v1=wire.lenient or link.v1,
-            string_codes=wire.lenient,
-            v1=link.v1,
-            framing=wire.framing,
-            tls=access.tls(),
-            headers=access.headers(),
-            auth=access.auth(),
-            stderr=child_line,
-        ) as peer:
+    options = peer_options(link, wire, access.seconds())
+    with exchange(wire.trace) as trace, child_lines(place) as lines, Bar(f"connecting to {url}") as bar:
+        async with (
+            advised(place, access.cert is not None),
+            connect(
+                place,
+                trace=trace,
+                **options,
+                auth=access.auth() or on_demand(place, access.headers(), sys.stdin.isatty() and sys.stderr.isatty()),
+                stderr=lines,
+            ) as peer,
+        ):
+            bar.pause()
             yield peer

@@ -116,10 +116,14 @@ def _missing(module: ModuleType, place: str, attribute: str) -> str:
 
 def _only(module: ModuleType, place: str) -> Target:
     services = _services(module)
-    if len({id(service) for service in services.values()}) == 1:
-        return next(iter(services.values()))
+    inner = {id(part) for service in services.values() for part in getattr(service, "included", ())}
+    outer = [service for service in services.values() if id(service) not in inner]
+    if len({id(service) for service in outer}) == 1:
+        return outer[0]
     if not services:
-        raise Usage(f"{place} has nothing to serve; write api = Service({Path(place).stem!r}) in it")
+        raise Usage(
+            f"{place} has nothing to serve; write api = Service({Path(place).stem!r}) in it, for MCP app = Server(...)"
+        )
     raise Usage(f"{place} has more than one service; say which: {' or '.join(f'{place}:{name}' for name in services)}")
 
 

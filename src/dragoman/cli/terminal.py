@@ -1,7 +1,7 @@
 """Writes the output of the command: results to stdout, everything else to stderr, with styles on a terminal only.
 
 Rules: text from a peer is never interpreted as markup or as control sequences; JSON is printed as it came, laid out but
-not changed; `NO_COLOR` and `TERM=dumb` are respected (rich does that).
+not changed; `NO_COLOR` and `TERM=dumb` are respected (rich does that), `--color` comes before them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rich.text import Text
 from ..jsonrpc.errors import RpcError
 from .ends import Ending, readable
 
-out = Console(highlight=False, markup=False, emoji=False)
-err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+out: Console = Console(highlight=False, markup=False, emoji=False)
+err: Console = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 WIDE = 100
 """JSON up to this many columns stays on one line."""
@@ -30,6 +30,25 @@ def prepare() -> None:
         if hasattr(stream, "reconfigure"):
             with contextlib.suppress(ValueError):
                 stream.reconfigure(errors="backslashreplace")
+
+
+def colour(when: str) -> None:
+    """Styles: "always", "never", or "auto", on a terminal whose environment has no NO_COLOR."""
+    for console in (out, err):
+        if when != "auto":
+            console.no_color = when == "never"
+            # rich has no public way to change this after the beginning, and the consoles are imported by name
+            console._color_system = Console(color_system="standard" if when == "always" else None)._color_system
+
+
+def for_people() -> None:
+    """Lay results out for people, also where stdout is no terminal."""
+    out._force_terminal = True  # as `_color_system` in `colour`
+
+
+def coloured(console: Console) -> bool:
+    """Whether styles are written to a console."""
+    return console.color_system is not None
 
 
 def clean(text: str) -> str:
@@ -66,7 +85,7 @@ def _escaped(character: str) -> str:
 def show_json(raw: bytes) -> None:
     """A result on stdout."""
     text = Text(laid_out(raw))
-    if out.is_terminal:
+    if coloured(out):
         JSONHighlighter().highlight(text)
     out.print(text, soft_wrap=True)
 
@@ -83,8 +102,10 @@ def show_ending(ending: Ending, json: bool) -> None:
         return
     if ending.error is not None:
         show_error(ending.error)
-        return
-    err.print(Text.assemble(("dragoman: ", "bold red"), clean(ending.text)), soft_wrap=True)
+    else:
+        err.print(Text.assemble(("dragoman: ", "bold red"), clean(ending.text)), soft_wrap=True)
+    for advice in ending.advice:
+        err.print(Text(f"  {clean(advice)}", style="yellow"), soft_wrap=True)
 
 
 def show_error(error: RpcError) -> None:
@@ -93,4 +114,5 @@ def show_error(error: RpcError) -> None:
     err.print(Text.assemble(("error ", "bold red"), (clean(code), "bold"), "  ", clean(error.message)), soft_wrap=True)
     if error.data is not msgspec.UNSET:
         for line in clean(readable(error.data)).split("\n"):
-            err.print(Text("  " + line), soft_wrap=True)
+            if line not in error.message:  # MCP's text for the model has every fault
+                err.print(Text("  " + line), soft_wrap=True)

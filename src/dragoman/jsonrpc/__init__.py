@@ -43,6 +43,7 @@ else:
             "messages": "Batch ErrorObject Failure Malformed Message Notification Request Response Result",
         },
     )
+    del TYPE_CHECKING, annotations, door
 
 __all__ = [
     "STRICT",

@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import isinf
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from ..doors import listed
 from .errors import MESSAGES, RESERVED, SERVER_RANGE, STRING_CODES
 from .limits import SERVER
+
+__all__ = ["Problem", "problems"]
+__dir__: Callable[[], list[str]] = listed(__name__)
 
 COMMON_DEPTH = 128
 """Levels of nesting that nearly every peer accepts."""
@@ -29,7 +33,7 @@ COMMON_DEPTH = 128
 
 class Problem(Struct, frozen=True):
     """One fault. `path`: its place ("$" is the whole message, "$.id", "$[3].error.code"); `message`: what is wrong and
-    what would be right."""
+    what would be right; `severity`: see above."""
 
     path: str
     message: str
@@ -182,7 +186,7 @@ def _values(value: Any, place: _Place) -> Iterator[Problem]:
             if isinf(float(value.text)):
                 yield Problem(_path(place), f"the number {_short(value.text)} is larger than a double holds (1.8e308)")
         elif isinstance(value, _Constant):
-            yield Problem(_path(place), f"{value.name} is no JSON: send null, a string or a finite number")
+            yield Problem(_path(place), f"{value.name} is not JSON: send null, a string or a finite number")
         elif isinstance(value, list | _Object):
             if depth > SERVER.depth:
                 wrong = (
@@ -230,7 +234,7 @@ _ERROR = ("code", "message", "data")
 
 def _batch(value: list[Any]) -> Iterator[Problem]:
     if not value:
-        yield Problem("$", "an empty array is no batch: put at least one message into it")
+        yield Problem("$", "an empty array is not a batch: put at least one message into it")
     if len(value) > SERVER.batch_length:
         yield _too_much("$", f"the batch has {len(value)} elements", "batch_length", SERVER.batch_length)
     first: dict[object, int] = {}

@@ -12,7 +12,7 @@ whatever its other members; an object with `result` or `error` and no `method` i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -93,8 +93,8 @@ class _LooseError(Struct, gc=False):
 
 
 _anything = msgspec.json.Decoder().decode
-plain = msgspec.json.Decoder(Wire).decode
-plain_batch = msgspec.json.Decoder(list[Wire]).decode
+plain: Callable[[bytes | str], Wire] = msgspec.json.Decoder(Wire).decode
+plain_batch: Callable[[bytes | str], list[Wire]] = msgspec.json.Decoder(list[Wire]).decode
 _loose = msgspec.json.Decoder(_Loose).decode
 _loose_error = msgspec.json.Decoder(_LooseError).decode
 _text = msgspec.json.Decoder(str).decode
@@ -174,6 +174,8 @@ def first_byte(raw: Raw) -> int:
 
 
 def _slow(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
+    if isinstance(raw, str):
+        raise LocalError(f"a message is bytes, not {raw!r:.60}: encode it")
     depth = limits.depth + (raw.lstrip(SPACE)[:1] == b"[")  # of a batch its elements count
     if len(raw) > 2 * depth and too_deep(raw, depth):
         return overlong(raw, too_large("depth", limits.depth, None, "levels"))
@@ -190,7 +192,7 @@ def _looked_at(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
     if elements is None:
         return Malformed("parse", f"Parse error: {no_json(raw)}")
     if not elements:
-        return Malformed("invalid", "Invalid Request: an empty array is no batch")
+        return Malformed("invalid", "Invalid Request: an empty array is not a batch")
     if len(elements) > limits.batch_length:
         return _too_large("batch_length", limits.batch_length, len(elements), "elements")
     try:

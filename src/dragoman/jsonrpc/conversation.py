@@ -56,23 +56,23 @@ class Conversation(Generic[R, P]):
     )
 
     def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+        self.limits: Limits = limits
         self.inbound: dict[Any, R] = {}
         """Calls that came in and are not yet answered, by `codec.key` of their id."""
         self.waiting: dict[R, None] = {}
         """Calls and notifications that wait for a slot, in their order."""
-        self.running = 0
-        """Slots taken; a slot is released only when its work has really ended."""
+        self.running: int = 0
+        """Slots that are taken; a slot is released only when its work has really ended."""
         self.outbound: dict[int, P] = {}
         """Calls that went out, by id."""
-        self.last_id = 0
-        self.draining = False
+        self.last_id: int = 0
+        self.draining: bool = False
         """No new call is accepted."""
-        self.closing = False
+        self.closing: bool = False
         """We are closing the channel."""
-        self.half_closed = False
+        self.half_closed: bool = False
         """The far end sends nothing more on this channel, no response either."""
-        self.leaving = False
+        self.leaving: bool = False
         """We are closing because the far end has stopped sending."""
 
     def opened(self) -> None:
@@ -81,13 +81,13 @@ class Conversation(Generic[R, P]):
 
     # -- what we owe
 
-    def accept(self, key: Any, run: R, *, paused: bool, taken: bool = False) -> Verdict:
+    def accept(self, key: Any, run: R, *, paused: bool, already_accepted: bool = False) -> Verdict:
         """A call came in (`key` None: a notification). "start" and "wait" accept it; the other verdicts do not.
 
-        `paused`: no call may start now, because the wire is full. `taken`: the call is part of a batch that was
-        accepted before draining began.
+        `paused`: no call may start now, because the wire is full. `already_accepted`: the call is part of a batch that
+        was accepted before draining began.
         """
-        if self.draining and not taken:
+        if self.draining and not already_accepted:
             return "draining"
         if key is not None and key in self.inbound:
             return "duplicate"
@@ -179,7 +179,9 @@ class Conversation(Generic[R, P]):
         """A response came: the call it belongs to, or None (late, unknown, twice)."""
         if type(id) is not int:
             id = key(id)  # an id that came as 1.0 is Raw, and means 1
-        return self.outbound.pop(id, None) if isinstance(id, int | float) else None  # type: ignore[arg-type]
+            if not isinstance(id, int | float):
+                return None
+        return self.outbound.pop(id, None)
 
     def awaited(self, id: Any) -> P | None:
         """The call that an answer with this id belongs to, which stays awaited; None where it belongs to none."""

@@ -25,8 +25,9 @@ EDGE = 1_024
 
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _SCALAR = rb"(" + _STRING + rb"|-?[0-9][-+.eE0-9]*|null)"
-_MEMBER = re.compile(rb"\s*(" + _STRING + rb")\s*:\s*(?:" + _SCALAR + rb"\s*,)?", re.DOTALL)
-_LAST_ID = re.compile(rb',\s*"id"\s*:\s*' + _SCALAR + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z', re.DOTALL)
+# as texts: they are compiled when a message is first dropped
+_MEMBER = rb"(?s)\s*(" + _STRING + rb")\s*:\s*(?:" + _SCALAR + rb"\s*,)?"
+_LAST_ID = rb'(?s),\s*"id"\s*:\s*' + _SCALAR + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z'
 _value = msgspec.json.Decoder().decode
 
 
@@ -39,7 +40,7 @@ def dropped(head: bytes, tail: bytes, refusal: Refusal) -> Malformed:
     """The `Malformed` for a message of which only both ends were kept."""
     members = _first_members(head)
     id = members.get("id")
-    if id is None and (last := _LAST_ID.search(tail)) is not None:
+    if id is None and (last := re.search(_LAST_ID, tail)) is not None:
         id = last[1]
     known: Any = NULL if id is None else _id(id)
     if "method" in members:
@@ -55,8 +56,8 @@ def _first_members(head: bytes) -> dict[str, bytes]:
     """The members at the beginning of an object, up to the first whose value is not a scalar or not complete."""
     text = head.lstrip(b" \t\r\n")
     members: dict[str, bytes] = {}
-    at = 1
-    while text[:1] == b"{" and (member := _MEMBER.match(text, at)) is not None:
+    at, match = 1, re.compile(_MEMBER).match
+    while text[:1] == b"{" and (member := match(text, at)) is not None:
         try:
             members[_value(member[1])] = member[2] or b""
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -89,6 +90,13 @@ class Ends:
         if len(self._head) < EDGE:
             self._head += piece[: EDGE - len(self._head)]
         self._tail = (self._tail + piece[-EDGE:])[-EDGE:]
+
+    def drop(self, held: bytearray, piece: bytes = b"") -> None:
+        """The message has become too long: what was held of it, which is emptied, and `piece` after it are dropped."""
+        if held:
+            self.add(bytes(held))
+            held.clear()
+        self.add(piece)
 
     def report(self, refusal: Refusal) -> Malformed:
         """The `Malformed` for the dropped message; starts again."""

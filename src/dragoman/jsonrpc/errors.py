@@ -47,6 +47,16 @@ class LocalError(Exception):
     """dragoman was used wrongly on this side; the text says what would be right. Never crosses the wire."""
 
 
+def needs(what: str, package: str, extra: str) -> LocalError:
+    """The error for a package that is not installed: what needs it, and how it comes, from the index or a clone."""
+    return LocalError(f"{what} needs {package}: {installing(extra)}")
+
+
+def installing(extra: str) -> str:
+    """How to install an extra of dragoman."""
+    return f"pip install 'dragoman[{extra}]', or in a clone of the source pip install -e '.[{extra}]'"
+
+
 class CallTimeout(TimeoutError):
     """A call had no response in time. The far end may or may not have done the work."""
 
@@ -72,12 +82,15 @@ class RpcError(Exception):
     """
 
     code: int = INTERNAL_ERROR
+    """An integer; -32768 to -32000 are reserved, but for those that the specification defines."""
     message: str = ""
+    """One sentence; where a class and its caller give none, that of the code."""
     data: Any = UNSET
     name: str | None = None
     remote: bool = False
     """True if the far end answered it, False if it was raised here."""
     kinds: ClassVar[dict[int, type[RpcError]]] = {}
+    """The classes of the codes of the specification."""
 
     def __init__(self, message: str | None = None, data: Any = UNSET, *, code: int | None = None) -> None:
         if code is not None:
@@ -130,35 +143,35 @@ class ParseError(RpcError):
     """-32700: what came is not JSON."""
 
     code = PARSE_ERROR
-    message = MESSAGES[PARSE_ERROR]
+    message: str = MESSAGES[PARSE_ERROR]
 
 
 class InvalidRequest(RpcError):
     """-32600: JSON, but not a request object."""
 
     code = INVALID_REQUEST
-    message = MESSAGES[INVALID_REQUEST]
+    message: str = MESSAGES[INVALID_REQUEST]
 
 
 class MethodNotFound(RpcError):
     """-32601: there is no such method."""
 
     code = METHOD_NOT_FOUND
-    message = MESSAGES[METHOD_NOT_FOUND]
+    message: str = MESSAGES[METHOD_NOT_FOUND]
 
 
 class InvalidParams(RpcError):
     """-32602: the arguments do not fit; `data.errors` lists every fault."""
 
     code = INVALID_PARAMS
-    message = MESSAGES[INVALID_PARAMS]
+    message: str = MESSAGES[INVALID_PARAMS]
 
 
 class InternalError(RpcError):
     """-32603: the method failed; the log has the details under the reference in `data`."""
 
     code = INTERNAL_ERROR
-    message = MESSAGES[INTERNAL_ERROR]
+    message: str = MESSAGES[INTERNAL_ERROR]
 
 
 RpcError.kinds = {
@@ -170,9 +183,12 @@ class Refusal(Struct, frozen=True):
     """Why we refuse something: a key of a dialect's table, the text, and the numbers for `error.data`."""
 
     kind: str
-    """One of: busy, draining, timed_out, too_large, cancelled; or unfit, if a router refused a message."""
+    """One of: busy, draining, rate_limited, timed_out, too_large, forbidden, cancelled; or unfit, if a router refused
+    it."""
     reason: str
     data: dict[str, Any] = {}
+    challenge: str = ""
+    """Of what is forbidden: what the caller must show, for wires that have a place for it (RFC 9110, 11.6.1)."""
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
@@ -182,6 +198,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    """For error texts and `repr`: "lsp", "mcp"."""
     cancel: str | None = None
     cancel_key: str = "id"
     """The member of the cancel message's params that names the call."""
@@ -201,13 +218,22 @@ class Dialect(Struct, frozen=True, kw_only=True):
     batches: bool = True
     """Whether several messages may come in one array."""
     codes: dict[str, int]
+    """The code of each kind of refusal."""
 
     def error(self, refusal: Refusal) -> RpcError:
         """The refusal as an error of this dialect."""
         return RpcError.of(self.codes[refusal.kind], refusal.reason, refusal.data or UNSET)
 
 
-_CODES = {"busy": -32000, "draining": -32001, "timed_out": -32002, "too_large": -32003, "cancelled": -32800}
+_CODES = {
+    "busy": -32000,
+    "rate_limited": -32000,
+    "draining": -32001,
+    "timed_out": -32002,
+    "too_large": -32003,
+    "forbidden": -32004,
+    "cancelled": -32800,
+}
 
 PLAIN = Dialect(name="plain", codes=_CODES)
 """JSON-RPC 2.0 to the letter: without cancelling and progress."""
@@ -215,6 +241,16 @@ LSP = Dialect(name="lsp", cancel="$/cancelRequest", progress="$/progress", codes
 """The Language Server Protocol's base protocol, which dragoman's own peers use by default on duplex wires."""
 
 DIALECTS = {dialect.name: dialect for dialect in (PLAIN, LSP)}
+
+
+class CallRefused(RpcError):
+    """A call is refused, raised in middleware or a handler: the answer has the code that the caller's dialect has for
+    the kind of refusal, that of plain JSON-RPC where it is raised by a call that goes out."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        self.code: int = _CODES[refusal.kind]
+        super().__init__(refusal.reason, refusal.data or UNSET)
 
 
 def too_large(limit: str, allowed: int, received: int | None, unit: str = "bytes") -> Refusal:

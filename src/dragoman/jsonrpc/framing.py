@@ -66,7 +66,8 @@ class Newline:
         self._size = 0  # its bytes so far, dropped ones too
         self._cr = False  # it ends with \r so far, which may be half of the line's end
         self._ends = Ends()  # of a line that is too long
-        self.held = self.begun = 0
+        self.held: int = 0
+        self.begun: int = 0
 
     def feed(self, data: bytes) -> Found:
         lines = data.split(b"\n")
@@ -105,10 +106,7 @@ class Newline:
         if self._size <= self._limit + 1:  # one more than allowed, for the \r of the line's end
             self._held += piece
         else:
-            if self._held:
-                self._ends.add(bytes(self._held))
-                self._held.clear()
-            self._ends.add(piece)
+            self._ends.drop(self._held, piece)
         self.held = len(self._held)
         if piece:
             self._cr = piece.endswith(b"\r")
@@ -116,7 +114,7 @@ class Newline:
     def _finish(self, found: Found) -> None:
         size = self._size - self._cr
         if size > self._limit:
-            self._ends.add(bytes(self._held))
+            self._ends.drop(self._held)
             found.append(self._ends.report(too_large("message_size", self._limit, size)))
         elif message := bytes(self._held).strip(_SPACE):
             found.append(message)
@@ -182,6 +180,11 @@ class _Body:
         self.refusal = None
 
 
+NO_HEADER = (
+    "JSON came where a Content-Length header was expected: the far end sends one message per line; "
+    "leave framing=content-length out"
+)
+"""The reason for a stream that is no header blocks at all."""
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*\r?")
 _KNOWN_LINE = re.compile(rb".*(content-(?:length|type):.*)", re.I)
@@ -197,7 +200,7 @@ class ContentLength:
     Names are matched without regard to case; lines end with `\\r\\n`, and a lone `\\n` is accepted; blank lines before
     a header block are ignored. A frame in a charset other than UTF-8 is reported after its header, a frame that is too
     long after its body, which is skipped. After a header without a usable length, reading continues at the next header
-    block. A header block above `limits.header_size` makes the stream `lost`.
+    block. A header block above `limits.header_size`, or a line of JSON in place of one, makes the stream `lost`.
     """
 
     __slots__ = ("_allowed", "_astray", "_body", "_header", "_header_size", "begun", "held", "lost")
@@ -208,8 +211,9 @@ class ContentLength:
         self._header = bytearray()  # an incomplete header block
         self._body = _Body()
         self._astray = False  # the last header gave no length, so its body is before the next header
-        self.lost = False
-        self.held = self.begun = 0
+        self.lost: bool = False
+        self.held: int = 0
+        self.begun: int = 0
 
     def feed(self, data: bytes) -> Found:
         found: Found = []
@@ -254,6 +258,11 @@ class ContentLength:
             at += len(piece) - len(stripped)
             piece = stripped
         header += piece
+        if not self._astray and header.startswith((b"{", b"[")) and b"\n" in header:
+            self.lost = True
+            header.clear()
+            found.append(Malformed("parse", NO_HEADER))
+            return at + len(piece)
         blank = _BLANK_LINE.search(header, max(0, before - 2), self._header_size)
         if blank is None:
             if len(header) >= self._header_size:
@@ -322,7 +331,8 @@ class LengthPrefix:
         self._allowed = limits.message_size
         self._prefix = b""
         self._body = _Body()
-        self.held = self.begun = 0
+        self.held: int = 0
+        self.begun: int = 0
 
     def feed(self, data: bytes) -> Found:
         found: Found = []

@@ -38,7 +38,8 @@ class JsonText:
         self._held = bytearray()
         self._size = 0  # bytes of the current value, dropped ones too
         self._ends = Ends()  # of a value that is too long
-        self.held = self.begun = 0
+        self.held: int = 0
+        self.begun: int = 0
 
     def feed(self, data: bytes) -> list[bytes | Malformed]:
         found: list[bytes | Malformed] = []
@@ -111,17 +112,13 @@ class JsonText:
         if self._size <= self._allowed:
             self._held += piece
         else:
-            if self._held:
-                self._ends.add(bytes(self._held))
-                self._held.clear()
-            self._ends.add(piece)
+            self._ends.drop(self._held, piece)
         self.held = len(self._held)
 
     def _finish(self, data: bytes, start: int, end: int, found: list[bytes | Malformed]) -> None:
         size = self._size + end - start
         if size > self._allowed:
-            self._ends.add(bytes(self._held))
-            self._ends.add(data[start:end])
+            self._ends.drop(self._held, data[start:end])
             found.append(self._ends.report(too_large("message_size", self._allowed, size)))
         else:
             message = bytes(self._held) + data[start:end] if self._size else data[start:end]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .options import check_struct, rules_of, whole
+from .errors import LocalError
+from .options import check_struct, rules_of, unknown_option, whole
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -25,7 +26,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     depth: int = 512
     """Levels of nested arrays and objects, in either direction. Decoders recurse, and the depth that an interpreter
     allows differs between Python versions. The array of a batch does not count."""
-    strays: int = 1_000
+    malformed_in_a_row: int = 1_000
     """Messages in a row on one channel that are not JSON-RPC and show no id. Each is answered with an error; then the
     channel is closed, because a far end that answers errors with errors would go on for ever."""
     batch_length: int = 1_000
@@ -77,6 +78,20 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The same in bytes, because answers differ in size. Both also bound what the worker puts in a shared store."""
     cancels_kept: int = 10_000
     """Brokers: cancels that are remembered, for requests that arrive after them."""
+    store_key_length: int = 256
+    """`ctx.store`: longest key, in characters: keys are kept and compared."""
+    store_value_size: int = 64 * KIB
+    """`ctx.store`: longest value, as JSON text."""
+    store_keys: int = 256
+    """`ctx.store`: most keys of one caller: a caller drives what a function stores for it."""
+    store_size: int = 256 * KIB
+    """`ctx.store`: all that is stored for one caller; it is read and written as a whole."""
+    store_owners: int = 10_000
+    """`ctx.store`, in memory and in a file: callers with something stored. Above it nothing is stored for others."""
+    store_total: int = 256 * MIB
+    """`ctx.store`, in memory and in a file: bytes of all callers together; above it nothing more is stored."""
+    store_session_life: float = 3_600.0
+    """`ctx.store`: how long a value of an anonymous caller lives, after it was set: sessions end without a word."""
     drain_timeout: float = 30.0
     """How long closing waits for calls in flight."""
 
@@ -84,8 +99,11 @@ class Limits(Struct, frozen=True, kw_only=True):
         check_struct(self, _RULES)
 
     def but(self, **changes: object) -> Limits:
-        """The same limits with some of them changed: `limits.but(calls=10)`. Raises TypeError for an unknown name,
-        LocalError for an invalid value."""
+        """The same limits with some of them changed: `limits.but(calls=10)`. Raises LocalError for an unknown name and
+        for an invalid value."""
+        for name in changes:
+            if name not in self.__struct_fields__:
+                raise LocalError(f"Limits: {unknown_option(name, self.__struct_fields__)}")
         return replace(self, **changes)
 
 

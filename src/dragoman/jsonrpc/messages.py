@@ -23,9 +23,11 @@ class Request(Struct, frozen=True, gc=False):
     """A call with an answer (specification 4). `id`: string, number or null; `params`: array, object or UNSET."""
 
     method: str
+    """The name of the method."""
     params: Any = UNSET
     id: Any = NULL
     version: Version = "2.0"
+    """"1.0" for a message without `jsonrpc`, taken where that is allowed."""
 
     @property
     def is_notification(self) -> bool:
@@ -43,8 +45,11 @@ class Notification(Struct, frozen=True, gc=False):
     """A call without an answer (specification 4.1): it has no id."""
 
     method: str
+    """The name of the method."""
     params: Any = UNSET
+    """An array, an object or UNSET."""
     version: Version = "2.0"
+    """"1.0" for a message without `jsonrpc`, taken where that is allowed."""
 
     @property
     def is_notification(self) -> bool:
@@ -61,8 +66,11 @@ class ErrorObject(Struct, frozen=True, gc=False):
     """The `error` member of a response (specification 5.1). `name`: the code as a string, if the peer sent one."""
 
     code: int
+    """An integer; -32768 to -32000 are reserved by the specification."""
     message: str
+    """One sentence."""
     data: Any = UNSET
+    """Any JSON value, or UNSET."""
     name: str | None = None
 
 
@@ -71,8 +79,11 @@ class Result(Struct, frozen=True, gc=False):
     """A response to a call that succeeded (specification 5)."""
 
     result: Any
+    """Any JSON value."""
     id: Any
+    """That of the request."""
     version: Version = "2.0"
+    """"1.0" for a message without `jsonrpc`, taken where that is allowed."""
 
 
 @final
@@ -80,8 +91,10 @@ class Failure(Struct, frozen=True, gc=False):
     """A response to a call that failed (specification 5.1). `id` is null if the request's id could not be read."""
 
     error: ErrorObject
+    """What went wrong."""
     id: Any = NULL
     version: Version = "2.0"
+    """"1.0" for a message without `jsonrpc`, taken where that is allowed."""
 
 
 @final
@@ -96,9 +109,11 @@ class Malformed(Struct, frozen=True, gc=False):
 
     kind: Literal["parse", "invalid", "too_large"]
     reason: str
+    """Why, in words, with the place."""
     id: Any = NULL
     answerable: bool = True
     version: Version = "2.0"
+    """The version of the message that it seems to be."""
     refusal: Refusal | None = None
     spoils: Any = None
 
@@ -108,6 +123,7 @@ class Batch(Struct, frozen=True, gc=False):
     """Several messages in one array (specification 6); never empty when decoded."""
 
     messages: tuple[Request | Notification | Result | Failure | Malformed, ...]
+    """In the order of the array; an element that is no message is `Malformed`."""
 
 
 Response: TypeAlias = Result | Failure

@@ -8,14 +8,17 @@ public signatures, and fails for an option without a rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from math import isnan
-from typing import Any, Final, TypeVar
+from types import CodeType, NoneType
+from typing import Any, Final, TypeVar, cast
 
-from msgspec import UNSET, Struct
+from msgspec import Struct, UnsetType
 
 from .errors import LocalError
 
 S = TypeVar("S", bound=Struct)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Rule(Struct, frozen=True):
@@ -23,9 +26,15 @@ class Rule(Struct, frozen=True):
 
     fits: Callable[[Any], bool]
     words: str
+    kinds: tuple[type, ...] = ()
+    """Classes whose instances all fit; they are looked at first, since a thousand tools have a dozen options each."""
 
     def __or__(self, other: Rule) -> Rule:
-        return Rule(lambda value: self.fits(value) or other.fits(value), f"{self.words}, or {other.words}")
+        return Rule(
+            lambda value: self.fits(value) or other.fits(value),
+            f"{self.words}, or {other.words}",
+            self.kinds + other.kinds,
+        )
 
 
 def check(where: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> None:
@@ -33,7 +42,7 @@ def check(where: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> No
     other names, as in `locals()` at the top of a function, are ignored."""
     for name, rule in rules.items():
         value = given[name]
-        if not rule.fits(value):
+        if not isinstance(value, rule.kinds) and not rule.fits(value):
             raise LocalError(f"{where}: {name} is {rule.words}, not {_short(value)}")
 
 
@@ -62,7 +71,7 @@ def one_of(*values: Any) -> Rule:
 
 def instance(kind: type | tuple[type, ...], words: str) -> Rule:
     """An instance of a class."""
-    return Rule(lambda value: isinstance(value, kind), words)
+    return Rule(lambda value: isinstance(value, kind), words, kind if isinstance(kind, tuple) else (kind,))
 
 
 def many(rule: Rule) -> Rule:
@@ -85,8 +94,8 @@ def mapping(rule: Rule) -> Rule:
     )
 
 
-NONE: Final = Rule(lambda value: value is None, "None")
-NOT_GIVEN: Final = Rule(lambda value: value is UNSET, "left out")
+NONE: Final = instance(NoneType, "None")
+NOT_GIVEN: Final = instance(UnsetType, "left out")
 ANYTHING: Final = Rule(lambda value: True, "anything")
 TEXT: Final = instance(str, "text")
 NAME: Final = Rule(lambda value: isinstance(value, str) and value != "", "text that is not empty")
@@ -96,7 +105,7 @@ SECONDS: Final = Rule(lambda value: _is_number(value) and value >= 0, "a number 
 TIME: Final = Rule(lambda value: _is_number(value) and value > 0, "a number of seconds above 0")
 TEXTS: Final = many(TEXT)
 PAIRS: Final = mapping(TEXT)
-CALL_TIME: Final = TIME | Rule(lambda value: value is None, "None for ever")
+CALL_TIME: Final = TIME | instance(NoneType, "None for ever")
 """How long a call may take."""
 
 _BY_HINT: Final = {
@@ -128,3 +137,47 @@ def among(kind: type[S], given: Mapping[str, Any], **others: Any) -> S:
     """A Struct of options made of a call's arguments, such as `locals()` at the top of a function: each field gets the
     argument of its name. `others`: fields with another name or value."""
     return kind(**{name: given[name] for name in kind.__struct_fields__ if name in given} | others)
+
+
+def strict(where: str) -> Callable[[F], F]:
+    """Have a function raise a LocalError, beginning with `where`, for an option that it does not have, with the name
+    that was probably meant; Python's own TypeError names neither the public function nor the right name."""
+
+    def wrapped(function: F) -> F:
+        code: CodeType = function.__code__
+        known = frozenset(code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount])
+
+        @wraps(function)
+        def checked(*given: Any, **options: Any) -> Any:
+            if not known.issuperset(options):
+                wrong = next(name for name in options if name not in known)
+                raise LocalError(f"{where}: {unknown_option(wrong, known - {'self'})}")
+            return function(*given, **options)
+
+        return cast("F", checked)
+
+    return wrapped
+
+
+def unknown_option(name: str, known: Iterable[str]) -> str:
+    """The sentence about an option that does not exist."""
+    return f"there is no option {name!r}; {nearest(name, known)}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """For a name that does not exist: the one that was probably meant, or those that there are."""
+    from difflib import get_close_matches  # noqa: PLC0415  (start-up: for a fault)
+
+    listed = sorted(known)
+    if near := get_close_matches(name, listed, 1):
+        return f"did you mean {near[0]}?"
+    return f"there are {', '.join(listed)}" if listed else "there is none"
+
+
+def only_async(what: str, blocking: str) -> Callable[..., Any]:
+    """The `__enter__` and `__exit__` of what is entered by `async with` alone: LocalError says so."""
+
+    def refused(*_: object) -> Any:
+        raise LocalError(f"{what} is entered by `async with`, not by `with`{blocking}")
+
+    return refused

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from itertools import accumulate
 
 import msgspec
 from msgspec import Raw
 
-elements_of = msgspec.json.Decoder(list[Raw]).decode
+elements_of: Callable[[bytes | str], list[Raw]] = msgspec.json.Decoder(list[Raw]).decode
 _anything = msgspec.json.Decoder().decode
 
 SPACE = b" \t\r\n"
@@ -24,17 +25,19 @@ SHORT = 200
 """A shorter text holds no number beyond a double, unless it has an exponent of three digits."""
 _LONG_RUN = b"0" * SHORT
 _QUARTERS = b"0" * 4
-_DIGITS = frozenset(b"0123456789")
 _NO_OPENING = bytes(set(range(256)) - set(b"[{"))
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
 _QUOTED = re.compile(rb'"[^"]*"?')
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_ROUNDS = 8
-_PIECE = 64 * 1024
+_LONG = 64 * 1024
+_SHORTEST = 64
+"""Brackets of a piece: with a small limit of depth, pieces of a few brackets would take longer than each by itself."""
 _LONE_SURROGATE = re.compile(
-    rb"(?<!\\)((?:\\\\)*)(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"((?:\\(?:[^u]|u(?![dD][89a-fA-F])|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})[^\\]*+)++)"
+    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
+"""Escapes that are none, in runs, or half a pair. Each is read as one, so that the `\\\\` before a `u` is none of its
+own."""
 
 
 def odd(raw: bytes, depth: int) -> bool:
@@ -47,7 +50,7 @@ def odd(raw: bytes, depth: int) -> bool:
     # a run of that many digits has one at every position that is a multiple of its length, and four in a row at every
     # multiple of a quarter of it: most texts need only the first check, nearly all others only the second
     if (
-        not _DIGITS.isdisjoint(raw[SHORT - 1 :: SHORT])
+        b"0" in raw[SHORT - 1 :: SHORT].translate(_SHAPE)
         and _QUARTERS in raw[:: SHORT // 4].translate(_SHAPE)
         and _LONG_RUN in raw.translate(_SHAPE)
     ):
@@ -68,28 +71,22 @@ def too_deep(raw: bytes, depth: int) -> bool:
     text = raw.translate(None, _NO_STRUCTURE).replace(b'""', b"")  # an empty string holds no bracket
     if b'"' in text:
         text = _QUOTED.sub(b"", text)
-    rest = text
-    for round in range(1, _ROUNDS):
-        before = len(rest)
-        rest = rest.replace(b"[]", b"").replace(b"{}", b"")  # at most two levels, from within
-        if 2 * round + len(rest) <= depth:
-            return False
-        if len(rest) > before // 2:  # deep or strange, not wide
-            break
-    level = 0
-    steps = memoryview(text.translate(_STEPS)).cast("b")
-    for at in range(0, len(steps), _PIECE):
-        levels = list(accumulate(steps[at : at + _PIECE], initial=level))
-        if max(levels) > depth:
-            return True
-        level = levels[-1]
+    level, size = 0, max(depth // 2, _SHORTEST)
+    for at in range(0, len(text), size):
+        piece = text[at : at + size]
+        opened = len(piece.translate(None, b"]}"))
+        if level + opened > depth:  # perhaps: only then is each bracket of a piece looked at
+            steps = memoryview(piece.translate(_STEPS)).cast("b")
+            if max(accumulate(steps, initial=level)) > depth:
+                return True
+        level += 2 * opened - len(piece)
     return False
 
 
 def _openings(raw: bytes, depth: int) -> int:
     """How many arrays and objects begin in this text, brackets in strings included; of a long text no more than
     `depth` + 1 are counted, so that a long text with few of them costs next to nothing."""
-    if len(raw) <= _PIECE:
+    if len(raw) <= _LONG:
         return len(raw.translate(None, _NO_OPENING))
     count, find = 0, raw.find
     for opening in b"[{":
@@ -122,7 +119,7 @@ def _float(text: bytes) -> float:
 
 
 def split(raw: bytes) -> list[Raw] | None:
-    """The elements of an array, whatever their values; None where the text as a whole is no JSON.
+    """The elements of an array, whatever their values; None where the text as a whole is not JSON.
 
     The decoder stops at half a surrogate pair, which is grammatical JSON and the fault of its element alone: the places
     of the elements are taken from a text that has something harmless, of the same length, there.
@@ -149,11 +146,11 @@ def split(raw: bytes) -> list[Raw] | None:
 
 def harmless(raw: bytes) -> bytes:
     """The text with a letter, as long, for each half of a surrogate pair."""
-    return _LONE_SURROGATE.sub(rb"\1\\u0041", raw) if b"\\u" in raw else raw
+    return _LONE_SURROGATE.sub(lambda found: found[1] or rb"\u0041", raw) if b"\\u" in raw else raw
 
 
 def no_json(raw: bytes) -> str | None:
-    """Why this is no JSON text, or None."""
+    """Why this is not JSON text, or None."""
     if raw.startswith(b"\xef\xbb\xbf"):
         return "the text begins with a byte-order mark; JSON must not (RFC 8259, section 8.1)"
     try:

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     )
     from .server.content import Audio, File, Image
     from .server.context import Context
+    from .server.marks import prompt, resource, tool
     from .server.schema import Header
     from .server.server import Server
 else:
@@ -90,10 +91,12 @@ else:
             """,
             "server.content": "Audio File Image",
             "server.context": "Context",
+            "server.marks": "prompt resource tool",
             "server.schema": "Header",
             "server.server": "Server",
         },
     )
+    del TYPE_CHECKING, annotations, door
 
 __all__ = [
     "NEWEST",
@@ -153,4 +156,7 @@ __all__ = [
     "Tool",
     "ToolAnnotations",
     "ToolError",
+    "prompt",
+    "resource",
+    "tool",
 ]

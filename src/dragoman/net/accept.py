@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 
 from ..jsonrpc.errors import LocalError
 from .scheme import SCHEMES
-from .sockets import bind, bind_unix, door_of, in_words, remote_name
+from .sockets import bind, bind_unix, in_words, listening_place, remote_name
 from .urls import masked, parse, scheme_of
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 MOMENT = 0.005
 """Seconds that other processes have to accept a connection."""
@@ -45,21 +45,21 @@ class SharedSockets:
     async def open(cls, urls: Sequence[str], mode: int) -> SharedSockets:
         """Bind every URL that needs a socket; wires to a broker need none. `mode`: the permissions of Unix sockets.
         Raises LocalError for a URL that cannot be listened on, or not by several processes."""
-        doors = cls()
+        shared = cls()
         try:
             for url in urls:
-                await doors._bind(url, mode)
+                await shared._bind(url, mode)
         except BaseException:
-            doors.close()
+            shared.close()
             raise
-        return doors
+        return shared
 
     async def _bind(self, url: str, mode: int) -> None:
         row = SCHEMES.get(scheme_of(url))
         if row is not None and row.alone:
             raise LocalError(f"{masked(url)} and several workers do not go together: {row.alone}")
         kind = "" if row is None else row.socket
-        place = door_of(url)
+        place = listening_place(url)
         if place in self.sockets:
             raise LocalError(f"{masked(place)} stands twice; each URL needs an address of its own")
         if kind == "stream":
@@ -67,22 +67,22 @@ class SharedSockets:
         elif kind == "datagram":
             self.sockets[place] = await bind(parse(url), socket.SOCK_DGRAM)
         elif kind == "unix":
-            door, remove = bind_unix(parse(url), mode)
-            self.sockets[place] = [door]
+            listening, remove = bind_unix(parse(url), mode)
+            self.sockets[place] = [listening]
             self._removals.append(remove)
 
     def numbers(self) -> dict[str, list[int]]:
         """Their file descriptors by URL, as in `Options.sockets`."""
-        return {url: [door.fileno() for door in doors] for url, doors in self.sockets.items()}
+        return {url: [one.fileno() for one in sockets] for url, sockets in self.sockets.items()}
 
     def close(self) -> None:
         """Close the sockets, so that no connection waits in a queue from which no process accepts."""
         for remove in self._removals:
             remove()
         self._removals.clear()
-        for doors in self.sockets.values():
-            for door in doors:
-                door.close()
+        for sockets in self.sockets.values():
+            for one in sockets:
+                one.close()
         self.sockets.clear()
 
 
@@ -137,7 +137,7 @@ class SharedAcceptor:
 
     def __init__(
         self,
-        door: socket.socket,
+        listening: socket.socket,
         make: Callable[[], asyncio.BaseProtocol],
         carried: Callable[[], int],
         load_board: LoadBoard | None,
@@ -148,7 +148,7 @@ class SharedAcceptor:
         handshake: float | None = None,
         accepts: int = 1,
     ) -> None:
-        self._door = door
+        self._listening = listening
         self._make = make
         self._full = full
         self._url = url
@@ -167,7 +167,7 @@ class SharedAcceptor:
         self._load_board = load_board
         if load_board is not None:
             load_board.join(carried)
-        self._loop.add_reader(door, self._knocked)
+        self._loop.add_reader(listening, self._readable)
 
     def close(self, *, grace: bool = False) -> None:
         """Accept no more connections; other processes may. `grace`: let those being accepted finish."""
@@ -175,9 +175,9 @@ class SharedAcceptor:
             self._again.cancel()
         if self._load_board is not None:
             self._load_board.leave(self._carried)
-        if self._door.fileno() >= 0:
-            self._loop.remove_reader(self._door)
-            self._door.close()
+        if self._listening.fileno() >= 0:
+            self._loop.remove_reader(self._listening)
+            self._listening.close()
         if not grace:
             self._turn_back()
 
@@ -193,24 +193,24 @@ class SharedAcceptor:
         for sock in self._unbegun:
             sock.close()
 
-    def _knocked(self) -> None:
+    def _readable(self) -> None:
         if self._load_board is not None and self._load_board.gives_way():
             self._rest(MOMENT)
         else:
             self._take()
 
     def _rest(self, seconds: float) -> None:
-        self._loop.remove_reader(self._door)
+        self._loop.remove_reader(self._listening)
         self._again = self._loop.call_later(seconds, self._return)
 
     def _return(self) -> None:
-        self._loop.add_reader(self._door, self._knocked)
+        self._loop.add_reader(self._listening, self._readable)
         self._take()
 
     def _take(self) -> None:
         for _ in range(self._accepts):
             try:
-                sock, name = self._door.accept()
+                sock, name = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return  # another process has accepted it
             except OSError as fault:  # no descriptors left: leave it to others

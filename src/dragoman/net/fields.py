@@ -18,6 +18,10 @@ def fields(place: Url, options: Options) -> dict[str, str]:
     in lower case. Raises LocalError for a header or a secret that cannot be sent."""
     found: dict[str, str] = {}
     auth = options.auth or place.auth
+    if hasattr(auth, "authorizing"):  # it is asked for each request, see `transports.http.client.authorized`
+        if place.plain != "http":
+            raise LocalError(f"{place}: auth={auth!r} is for http and https; this wire takes a token as text")
+        auth = None
     if isinstance(auth, str):
         found["authorization"] = f"Bearer {auth}"
     elif auth is not None:
@@ -26,7 +30,7 @@ def fields(place: Url, options: Options) -> dict[str, str]:
         found["authorization"] = "Basic " + b64encode(":".join(auth).encode()).decode()
     for name, value in options.headers.items():
         if not NAME.fullmatch(name):
-            raise LocalError(f"headers: {printable(name)!r} is no name of an HTTP header")
+            raise LocalError(f"headers: {printable(name)!r} is not a name of an HTTP header")
         found[name.lower()] = value
     for name, value in found.items():
         if not VALUE.fullmatch(value):  # the value may be a secret, so it isn't shown

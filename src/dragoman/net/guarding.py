@@ -13,31 +13,34 @@ from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, RpcError
 from ..jsonrpc.messages import NULL
 from .urls import printable
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
+
+EXPIRED = Denied(reason="The admission has expired")
+"""Why a caller whose `Admitted.expires` is past is turned away, and why its channel ends."""
 
 
-async def decide(guard: Guard, handshake: Handshake, timeout: float | None, door: str) -> Admitted | Denied:
+async def decide(guard: Guard, handshake: Handshake, timeout: float | None, listener: str) -> Admitted | Denied:
     """The guard's decision about a caller. A guard that takes longer than `timeout` seconds denies with 503; one that
     raises or returns something else denies with 500 and a reference that is in the log. An admission that has already
-    expired denies with 401. `door`: the listener's name for the log."""
+    expired denies with 401. `listener`: the listener's name for the log."""
     try:
         async with asyncio.timeout(timeout):
             verdict = await guard(handshake)
         if not isinstance(verdict, Admitted | Denied):
             raise TypeError(f"a guard returns Admitted or Denied, not {type(verdict).__name__}")
     except TimeoutError:
-        log.warning("%s: the guard did not decide within %s s", printable(door), timeout)
-        words = "Busy: the guard at the door did not decide in time"
+        log.warning("%s: the guard did not decide within %s s", printable(listener), timeout)
+        words = "Busy: the guard did not decide in time"
         return Denied(reason=words, status=503, headers=(("Retry-After", "1"),))
     except (Exception, asyncio.CancelledError) as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise  # it is not waited for any more; else something of the guard's own was cancelled
         reference = os.urandom(6).hex()
-        log.error("%s: the guard raised, reference %s", printable(door), reference, exc_info=error)
+        log.error("%s: the guard raised, reference %s", printable(listener), reference, exc_info=error)
         return Denied(reason=f"Internal error; the reference is {reference}", status=500)
     if isinstance(verdict, Admitted) and verdict.expires is not None and verdict.expires <= time.time():
-        return Denied(reason="The admission has expired")
+        return EXPIRED
     return verdict
 
 

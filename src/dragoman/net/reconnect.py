@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 T = TypeVar("T")
 
@@ -23,9 +22,11 @@ MINUTE = 60.0
 
 def backoff(first: float, longest: float) -> Iterator[float]:
     """Seconds between attempts: doubled each time, with jitter so that waiting clients do not all come at once."""
+    from random import uniform  # noqa: PLC0415  (start-up: most servers never connect)
+
     pause = first
     while True:
-        yield pause * random.uniform(0.5, 1.0)
+        yield pause * uniform(0.5, 1.0)
         pause = min(2 * pause, longest)
 
 
@@ -121,4 +122,4 @@ class BackgroundTasks:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (why := task.exception()) is not None:
-            log.error("%s: a letter could not be dealt with", self._where, exc_info=why)
+            log.error("%s: a message could not be dealt with", self._where, exc_info=why)

@@ -24,7 +24,7 @@ def unanswered(body: bytes) -> Exception:
     if (error := orphan(body)) is not None:
         return error
     if not holds_response(body):
-        return BadAnswer(f"the reply is no JSON-RPC answer: {excerpt(body)}")
+        return BadAnswer(f"the reply is not a JSON-RPC answer: {excerpt(body)}")
     return BadAnswer(f"the reply's id does not match the call: {excerpt(body)}")
 
 

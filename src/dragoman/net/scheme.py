@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ..jsonrpc.errors import LocalError
+from ..jsonrpc.errors import needs
 
 
 class Scheme(Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
         "udp": Scheme(
             place="host",
             socket="datagram",
-            unguarded="a datagram tells an address that anybody can forge, and no handshake proves it",
+            unguarded="a datagram tells an address that any sender can forge, and no handshake proves it",
             **_both("udp"),
         ),
         "memory": Scheme(
@@ -111,6 +111,7 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
     }
 )
 """Scheme -> its row."""
+_TLS = frozenset(scheme for scheme, row in SCHEMES.items() if row.plain)
 
 
 def located(scheme: str) -> bool:
@@ -120,7 +121,7 @@ def located(scheme: str) -> bool:
 
 def is_tls(scheme: str) -> bool:
     """Whether it is one with TLS."""
-    return (row := SCHEMES.get(scheme)) is not None and bool(row.plain)
+    return scheme in _TLS
 
 
 def without_tls(scheme: str) -> str:
@@ -150,4 +151,4 @@ def lacking(scheme: str, missing: ModuleNotFoundError) -> Exception:
     extra = SCHEMES[scheme].packages.get(package)
     if extra is None:
         return missing
-    return LocalError(f"{scheme}:// needs {package}: pip install 'dragoman[{extra}]'")
+    return needs(f"{scheme}://", package, extra)

@@ -24,18 +24,20 @@ class Waiters:
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[asyncio.Future[None]] | None = None  # most channels never have one
 
     async def wait(self) -> None:
         """Until the next `wake`."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._waiting is None:
+            self._waiting = []
         self._waiting.append(waiter)
         await waiter
 
     def wake(self) -> None:
         """Wake all tasks."""
         if self._waiting:
-            waiting, self._waiting = self._waiting, []
+            waiting, self._waiting = self._waiting, None
             for waiter in waiting:
                 if not waiter.done():
                     waiter.set_result(None)
@@ -55,7 +57,7 @@ class StallWatch:
     __slots__ = ("_looking", "_stalled", "_timeout", "given")
 
     def __init__(self, timeout: float | None, stalled: Callable[[float], object]) -> None:
-        self.given = 0
+        self.given: int = 0
         self._timeout = timeout
         self._stalled = stalled
         self._looking: asyncio.TimerHandle | None = None

@@ -56,11 +56,11 @@ class _Shared(Generic[C]):
     __slots__ = ("connection", "fault", "key", "lock", "open", "roles")
 
     def __init__(self, key: Hashable, connection: C) -> None:
-        self.key = key
-        self.connection = connection
+        self.key: Hashable = key
+        self.connection: C = connection
         self.roles: set[str] = set()
-        self.lock = asyncio.Lock()
-        self.open = False
+        self.lock: asyncio.Lock = asyncio.Lock()
+        self.open: bool = False
         self.fault: BaseException | None = None
 
 

@@ -21,11 +21,12 @@ import ssl
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlencode
 
-from ..channel import Broken, Options, Servable
+from ..channel import Broken, Options, Reason, Servable
 from ..jsonrpc.errors import LocalError
+from .activation import activation, serves
 from .urls import Url, masked, printable
 
 BACKLOG = 1024
@@ -33,6 +34,23 @@ ACCEPTS = 16
 """Connections accepted at one wake-up. asyncio uses its `backlog` for that too and, without free descriptors, logs a
 traceback for each. So its servers get this number, and the socket listens with `BACKLOG` afterwards."""
 _RESOLVED = 1.0
+_NO_TLS = (
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "RECORD_LAYER_FAILURE",
+    "UNEXPECTED_MESSAGE",
+    "PACKET_LENGTH_TOO_LONG",
+)
+"""OpenSSL's reasons for a first answer that is no TLS."""
+_CERTIFICATE_WANTED = (
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE",
+    "SSLV3_ALERT_BAD_CERTIFICATE",
+)
+_OTHER_NAME = (62, 64)
+"""X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+_EXPIRED = 10
+"""X509_V_ERR_CERT_HAS_EXPIRED."""
 _LONGEST_PATH = 107
 """Longest path of a socket in bytes: `sun_path` has 108, one of which is the final NUL."""
 
@@ -44,26 +62,25 @@ class CannotListen(LocalError, OSError):
 def in_words(fault: BaseException) -> str:
     """Why a connection failed, in one line for people, without numbers and Python names."""
     if isinstance(fault, ssl.SSLCertVerificationError):
-        return printable(f"the certificate is not trusted: {fault.verify_message}")
+        return printable(f"the certificate is not trusted: {fault.verify_message}; {_mend_of_trust(fault)}")
     if isinstance(fault, ssl.SSLError):
+        if fault.reason in _NO_TLS:
+            return "it does not speak TLS"
+        if _wanted(fault):
+            return "it asks for a client certificate: tls= with one, on the command --cert FILE"
         return printable(f"TLS failed: {(fault.reason or str(fault)).replace('_', ' ').lower()}")
     if isinstance(fault, socket.gaierror):
         return "its name cannot be resolved"
-    number = fault.errno if isinstance(fault, OSError) else None
-    if number is None:  # of several addresses asyncio gives only the texts of the errors
-        numbers = {int(text) for text in re.findall(r"\[Errno (\d+)\]", str(fault))}
-        number = numbers.pop() if len(numbers) == 1 else None
+    number = _number(fault)
     known = {
         errno.ECONNREFUSED: "connection refused",
         errno.ECONNRESET: "connection reset by the far end",
         errno.EPIPE: "the far end reads no more",
         errno.EADDRINUSE: "the address is in use",
-        errno.EADDRNOTAVAIL: "that is no address of this machine",
+        errno.EADDRNOTAVAIL: "that is not an address of this machine",
         errno.ENOENT: "there is no such file",
         errno.EACCES: "permission denied",
     }
-    if number is None and isinstance(fault, ConnectionResetError | ConnectionAbortedError):
-        number = errno.ECONNRESET
     if number is not None:
         return known.get(number) or os.strerror(number).lower()
     if isinstance(fault, TimeoutError):
@@ -71,9 +88,69 @@ def in_words(fault: BaseException) -> str:
     return printable(str(fault) or type(fault).__name__)
 
 
+_NUMBERS: Mapping[int, Reason] = {
+    errno.ECONNREFUSED: "refused",
+    errno.ECONNRESET: "reset",
+    errno.EPIPE: "reset",
+    errno.ENETUNREACH: "unreachable",
+    errno.EHOSTUNREACH: "unreachable",
+    errno.ETIMEDOUT: "late",
+    errno.ENOENT: "no_socket",
+    errno.ENOTSOCK: "no_socket",
+    errno.EACCES: "denied",
+    errno.EPERM: "denied",
+}
+
+
+def reason_of(fault: BaseException) -> Reason:
+    """Why a connection failed, in a word; `in_words` is the same for people."""
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        return _untrusted(fault)
+    if isinstance(fault, ssl.SSLError):
+        return "not_tls" if fault.reason in _NO_TLS else "certificate_wanted" if _wanted(fault) else "tls"
+    if isinstance(fault, socket.gaierror):
+        return "unresolved"
+    if (number := _number(fault)) is not None:
+        return _NUMBERS.get(number, "other")
+    return "late" if isinstance(fault, TimeoutError) else "other"
+
+
+def _untrusted(fault: ssl.SSLCertVerificationError) -> Reason:
+    if fault.verify_code in _OTHER_NAME:
+        return "wrong_name"
+    return "expired" if fault.verify_code == _EXPIRED else "untrusted"
+
+
+def _wanted(fault: ssl.SSLError) -> bool:
+    return fault.reason in _CERTIFICATE_WANTED
+
+
+def _number(fault: BaseException) -> int | None:
+    """The system's number of a failure, if it has one."""
+    number = fault.errno if isinstance(fault, OSError) else None
+    if number is None:  # of several addresses asyncio gives only the texts of the errors
+        numbers = {int(text) for text in re.findall(r"\[Errno (\d+)\]", str(fault))}
+        number = numbers.pop() if len(numbers) == 1 else None
+    if number is None and isinstance(fault, ConnectionResetError | ConnectionAbortedError):
+        number = errno.ECONNRESET
+    return number
+
+
+def _mend_of_trust(fault: ssl.SSLCertVerificationError) -> str:
+    """What to do about a certificate that is not trusted."""
+    if (reason := _untrusted(fault)) == "wrong_name":
+        return "use the name that is in the certificate"
+    if reason == "expired":
+        return "the server needs a new one"
+    return "tls= with its authority, ssl.create_default_context(cafile=...); on the command --ca FILE"
+
+
 def cannot_dial(url: Url, fault: BaseException) -> Broken:
     """The ending of a channel that could not be opened."""
-    return Broken(f"Cannot connect to {url.shown}: {in_words(fault)}")
+    mend = ""
+    if url.tls and isinstance(fault, ssl.SSLError) and fault.reason in _NO_TLS:
+        mend = f"; write {url.plain}:// for {url.scheme}://"
+    return Broken(f"Cannot connect to {url.shown}: {in_words(fault)}{mend}").because(reason_of(fault))
 
 
 def cannot_listen(url: Url, why: BaseException | str) -> CannotListen:
@@ -92,6 +169,18 @@ def sole(url: Url, served: Mapping[str, Servable]) -> Servable:
     return next(iter(served.values()))
 
 
+def _numeric(host: str, port: int, kind: socket.SocketKind) -> list[Any]:
+    """The addresses of a host that is an address itself, or no host; none for a name. It asks no resolver: no thread
+    waits for an answer, and the codec of names, which is slow to import, is not needed."""
+    if not host.isascii():
+        return []
+    flags = socket.AI_PASSIVE | socket.AI_NUMERICHOST
+    try:
+        return socket.getaddrinfo(host.encode() or None, port, type=kind, flags=flags)
+    except socket.gaierror:
+        return []
+
+
 async def bind(url: Url, kind: socket.SocketKind) -> list[socket.socket]:
     """The bound sockets (TCP: listening) for a URL's host, one for each of its addresses, all on the same port. Port 0
     is any free port."""
@@ -99,10 +188,15 @@ async def bind(url: Url, kind: socket.SocketKind) -> list[socket.socket]:
     bound: list[socket.socket] = []
     port = url.port
     try:
-        found = await loop.getaddrinfo(url.host or None, port, type=kind, flags=socket.AI_PASSIVE)
+        found = _numeric(url.host, port, kind) or await loop.getaddrinfo(
+            url.host or None, port, type=kind, flags=socket.AI_PASSIVE
+        )
         for family, _, protocol, _, address in sorted(set(found), key=lambda row: row[0]):
+            wanted = (address[0], port, *address[2:])
+            if any(serves(one, family, wanted) for one in bound):  # a service manager's, for IPv6 and IPv4 alike
+                continue
             try:
-                bound.append(_bind_one(family, kind, protocol, (address[0], port, *address[2:])))
+                bound.append(_bind_one(family, kind, protocol, wanted))
             except OSError as fault:
                 absent = fault.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
                 if not (absent and (bound or len(found) > 1)):  # "localhost" may name an address that is disabled
@@ -112,9 +206,11 @@ async def bind(url: Url, kind: socket.SocketKind) -> list[socket.socket]:
         if not bound:
             raise OSError(errno.EADDRNOTAVAIL, "")
     except (OSError, UnicodeError) as fault:
-        for door in bound:
-            door.close()
-        raise cannot_listen(url, fault) from fault
+        for one in bound:
+            one.close()
+        held = activation().holder(port, kind) if _number(fault) == errno.EADDRINUSE else ""
+        why = f"the service manager's socket is at {held}; write that address" if held else fault
+        raise cannot_listen(url, why) from fault
     return bound
 
 
@@ -130,7 +226,7 @@ async def names_of_this_machine() -> frozenset[str]:
     return frozenset(one for one in (*found, short, f"{short}.local") if one)
 
 
-def door_of(url: str) -> str:
+def listening_place(url: str) -> str:
     """The part of a URL that identifies its socket: without path and query if it has a host."""
     head, mark, rest = url.partition("://")
     if not mark or not rest or rest.startswith("/"):
@@ -142,7 +238,7 @@ def inherited(url: str, options: Options) -> list[socket.socket]:
     """The already bound sockets for a URL; empty if there are none. Raises LocalError when they are gone."""
     taken: list[socket.socket] = []
     try:
-        for number in options.sockets.get(door_of(url), ()):
+        for number in options.sockets.get(listening_place(url), ()):
             taken.append(socket.socket(fileno=number))
             taken[-1].setblocking(False)
     except OSError as fault:
@@ -153,21 +249,23 @@ def inherited(url: str, options: Options) -> list[socket.socket]:
 
 
 def _bind_one(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:
-    door = socket.socket(family, kind, protocol)
+    if (given := activation().take(family, kind, address)) is not None:
+        return given
+    listening = socket.socket(family, kind, protocol)
     try:
-        door.setblocking(False)
+        listening.setblocking(False)
         if family == socket.AF_INET6:
-            door.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if kind == socket.SOCK_STREAM:
-            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            keep_alive(door)  # accepted connections inherit it
-        door.bind(address)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            keep_alive(listening)  # accepted connections inherit it
+        listening.bind(address)
         if kind == socket.SOCK_STREAM:
-            door.listen(BACKLOG)
+            listening.listen(BACKLOG)
     except BaseException:
-        door.close()
+        listening.close()
         raise
-    return door
+    return listening
 
 
 def keep_alive(sock: socket.socket) -> None:
@@ -186,11 +284,11 @@ def remote_name(name: object) -> str:
     return str(name) if name else "an unknown peer"
 
 
-def place(url: Url, doors: Sequence[socket.socket]) -> str:
+def place(url: Url, bound: Sequence[socket.socket]) -> str:
     """The URL with the address at which the sockets really listen."""
     host = f"[{url.host}]" if ":" in url.host else url.host or "0.0.0.0"
     query = f"?{urlencode(url.query)}" if url.query else ""
-    return f"{url.scheme}://{host}:{doors[0].getsockname()[1]}{query}"
+    return f"{url.scheme}://{host}:{bound[0].getsockname()[1]}{query}"
 
 
 def bind_unix(url: Url, mode: int) -> tuple[socket.socket, Callable[[], None]]:
@@ -199,22 +297,24 @@ def bind_unix(url: Url, mode: int) -> tuple[socket.socket, Callable[[], None]]:
     size = len(os.fsencode(url.path))
     if size > _LONGEST_PATH:
         raise cannot_listen(url, f"a socket's path may be {_LONGEST_PATH} bytes long, this one is {size}")
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if (given := activation().take(socket.AF_UNIX, socket.SOCK_STREAM, path)) is not None:
+        return given, lambda: None
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        door.setblocking(False)
+        listening.setblocking(False)
         with _alone(os.path.dirname(path)):
             _clear(url, url.path)
             before = os.umask(0o777 & ~mode)
             try:
-                door.bind(url.path)
+                listening.bind(url.path)
             finally:
                 os.umask(before)
-            door.listen(BACKLOG)
+            listening.listen(BACKLOG)
     except CannotListen:
-        door.close()
+        listening.close()
         raise
     except OSError as fault:
-        door.close()
+        listening.close()
         raise cannot_listen(url, "there is no such folder" if fault.errno == errno.ENOENT else fault) from fault
     ours = _identity(path)
 
@@ -223,7 +323,7 @@ def bind_unix(url: Url, mode: int) -> tuple[socket.socket, Callable[[], None]]:
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
-    return door, remove
+    return listening, remove
 
 
 @contextlib.contextmanager
@@ -252,7 +352,7 @@ def _clear(url: Url, path: str) -> None:
     """Remove a socket file on which no process listens any more. Raises CannotListen for any other file."""
     found = clear_socket(path)
     if found == "no socket":
-        raise cannot_listen(url, "a file is there that is no socket")
+        raise cannot_listen(url, "a file is there that is not a socket")
     if found == "in use":
         raise _in_use(url)
 

@@ -106,7 +106,7 @@ def parse(url: str) -> Url:
     """Parse a URL. Raises LocalError for an invalid one, or one that lacks what its wire needs."""
     scheme = scheme_of(url)
     if not scheme:
-        raise LocalError(f"{masked(url)!r} is no URL: it has no scheme such as tcp:// or unix:")
+        raise LocalError(f"{masked(url)!r} is not a URL: it has no scheme such as tcp:// or unix:")
     if "#" in url and located(scheme):
         raise LocalError(f"{masked(url)}: a fragment (#...) means nothing here; leave it out")
     if any(c.isspace() or not c.isprintable() for c in url) and located(scheme):
@@ -177,7 +177,7 @@ def _place(url: str, scheme: str, place: str) -> tuple[str, int]:
         try:
             IPv6Address(unquote(host))
         except ValueError:
-            raise LocalError(f"{masked(url)}: [{printable(host)}] is no IPv6 address") from None
+            raise LocalError(f"{masked(url)}: [{printable(host)}] is not an IPv6 address") from None
         digits = after[1:]
     else:
         if place.count(":") > 1:
@@ -189,7 +189,7 @@ def _place(url: str, scheme: str, place: str) -> tuple[str, int]:
             raise LocalError(f"{masked(url)}: {scheme}:// needs a port, as in {scheme}://{host or '127.0.0.1'}:9000")
         return unquote(host), known
     if not (digits.isascii() and digits.isdigit()) or int(digits[:9]) > 65535:
-        raise LocalError(f"{masked(url)}: {printable(digits)!r} is no port; a port is a number from 0 to 65535")
+        raise LocalError(f"{masked(url)}: {printable(digits)!r} is not a port; a port is a number from 0 to 65535")
     return unquote(host), int(digits)
 
 

@@ -1,12 +1,19 @@
-"""The answers of one batch: its elements run so many at once, and their answers leave in the order of its requests."""
+"""The answers of one batch: its elements run so many at once, and their answers leave in the order of its requests.
+
+Which of them their caller may not make is known before any of them starts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from ..jsonrpc.messages import Single
-from .observing import Deliver
+from msgspec import Struct
+
+from ..channel import Caller
+from ..jsonrpc.errors import CallRefused, Refusal
+from ..jsonrpc.messages import Batch, Message, Notification, Request, Single
+from .observing import Arrival, Deliver
 
 Start: TypeAlias = Callable[[Single, Deliver], None]
 
@@ -44,19 +51,19 @@ class BatchResponder:
         width: int,
         allowed: int,
     ) -> None:
-        self.messages = messages
-        self.start = start
-        self.width = width
-        self.allowed = allowed
-        self.done = done
-        self.fault = fault
-        self.delivered = bytearray(len(messages))
+        self.messages: Sequence[Single] = messages
+        self.start: Start = start
+        self.width: int = width
+        self.allowed: int = allowed
+        self.done: Callable[[list[bytes], int], None] = done
+        self.fault: Callable[[Single, Exception], bytes | None] = fault
+        self.delivered: bytearray = bytearray(len(messages))
         self.answers: list[bytes | None] = [None] * len(messages)
-        self.size = 1
-        self.left = len(messages)
-        self.next = 0
-        self.running = 0
-        self.stepping = False
+        self.size: int = 1
+        self.left: int = len(messages)
+        self.next: int = 0
+        self.running: int = 0
+        self.stepping: bool = False
 
     def step(self) -> None:
         """Start further elements."""
@@ -94,3 +101,73 @@ class BatchResponder:
         self.running -= 1
         self.left -= 1
         self.step()
+
+
+def forbidden_batch(message: Message, peer: Any, caller: Caller, raw: bytes) -> Refusal | None:
+    """For a wire on which a message is one request: why nothing of it may run, with the scopes of all its calls; None
+    if all may be made."""
+    table = peer.runner.service
+    if table.demanded is None:
+        return None
+    found = forbidden_among(message.messages if type(message) is Batch else (message,), table, _Origin(caller, peer))
+    if not found:
+        return None
+    from ..access import union  # noqa: PLC0415  (start-up: for calls that not every caller may make)
+
+    refusal = union(error.refusal for error in found.values())
+    refusal = refusal if table.challenge is None else table.challenge(refusal, caller, None)
+    if table.watch is not None:
+        table.watch.refused(message, peer, caller, None, refusal, raw)
+    return refusal
+
+
+class _Origin(Struct, frozen=True):
+    """As `dispatch.Origin`, as far as a router looks."""
+
+    caller: Caller
+    peer: Any
+
+
+def forbidden_among(messages: Iterable[Any], table: Any, origin: Any) -> Mapping[int, CallRefused]:
+    """The calls and notifications that their caller may not make, by the identity of the message. `table` and `origin`
+    are those of a dispatcher."""
+    found: dict[int, CallRefused] = {}
+    for message in messages:
+        if type(message) is not Request and type(message) is not Notification:
+            continue
+        try:
+            method, routed = table.router(message, origin.caller, origin.peer)
+            if method is not None and method.access is not None:
+                method.access.demand(routed, origin.caller, table.challenge)
+        except CallRefused as error:
+            if error.refusal.kind == "forbidden":
+                found[id(message)] = error
+        except Exception:  # it is answered with this when its turn comes
+            continue
+    return found
+
+
+def starting(
+    messages: Sequence[Single], dispatcher: Any, acceptor: Any, origin: Any, inner: Any, batch: Arrival | None
+) -> Start:
+    """What starts the elements of a batch, or answers that their caller may not make them. `inner`: their origin."""
+    table = dispatcher.table
+
+    def start(message: Single, deliver: Deliver) -> None:
+        dispatcher.dispatch(message, acceptor, inner, deliver, batch=batch)
+
+    if table.demanded is None:
+        return start
+    forbidden = forbidden_among(messages, table, origin)
+
+    def start_or_refuse(message: Single, deliver: Deliver) -> None:
+        error = forbidden.get(id(message))
+        if error is None:
+            start(message, deliver)
+            return
+        if table.watch is not None:
+            seen = None if batch is None else batch.seen
+            deliver = table.watch.came_in(message, acceptor, origin.caller, deliver, b"", seen)
+        deliver(table.answers.failed(message, error, acceptor.dialect), error.refusal)
+
+    return start_or_refuse

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,14 +19,14 @@ from msgspec import UNSET, Raw
 
 from ..channel import Caller, Closed, busy
 from ..jsonrpc.codec import failure
-from ..jsonrpc.errors import LocalError, Refusal
+from ..jsonrpc.errors import CallRefused, LocalError, Refusal
 from ..jsonrpc.messages import Notification, Request
 from .binding.results import to_json
 from .context import Context
 from .deadlines import Clock
-from .dispatch import Acceptor, MethodTable, Origin, begin, speak
-from .method import Method
-from .observing import Arrival, Deliver, nothing
+from .dispatch import Acceptor, MethodTable, Origin, begin
+from .method import Life, Method
+from .observing import Arrival, Deliver, nothing, speak
 from .thread_pool import ThreadPool
 
 
@@ -72,7 +72,7 @@ class CallAcceptor(Acceptor, Protocol):
         """The call's work has ended, or is not counted: its slot is free."""
 
 
-logger = logging.getLogger("dragoman")
+logger: logging.Logger = logging.getLogger("dragoman")
 
 STEPS = 1_000
 """Progress values of one call on their way from its thread to the loop; further ones are dropped."""
@@ -123,21 +123,21 @@ class InboundCall:
         deliver: Deliver,
         key: Any = None,
     ) -> None:
-        self.runner = runner
-        self.loop = runner.loop
-        self.method = method
-        self.message = message
-        self.acceptor = acceptor
-        self.origin = origin
-        self.peer = origin.peer
-        self.key = key
+        self.runner: CallRunner = runner
+        self.loop: asyncio.AbstractEventLoop = runner.loop
+        self.method: Method = method
+        self.message: Request | Notification = message
+        self.acceptor: CallAcceptor = acceptor
+        self.origin: Origin = origin
+        self.peer: Any = origin.peer
+        self.key: Any = key
         """The key of its id in the conversation; None for a notification."""
-        self.after = 0 if self.peer is None else self.peer.conversation.last_id
+        self.after: int = 0 if self.peer is None else self.peer.conversation.last_id
         """The id of the last call to the caller when this one came in."""
-        self.deliver = deliver
-        self.seen = deliver if type(deliver) is Arrival else None
+        self.deliver: Deliver = deliver
+        self.seen: Arrival | None = deliver if type(deliver) is Arrival else None
         """What tells observers; None where there are none."""
-        self.cancelled = False
+        self.cancelled: bool = False
         self._task: asyncio.Task[None] | None = None
         self._begun = False
         self._told = False
@@ -171,6 +171,8 @@ class InboundCall:
             if timeout is not None:
                 runner.clock.set(self, timeout)
             runner.runs.add(self)
+            if self.seen is not None:
+                self.seen.seen.stop = self.end
             if method.stream:  # before the task: an eager one may end, and be released, in its first step
                 self._uncount()
             work = self._work() if method.concurrency is None else self._work_in_turn()
@@ -199,6 +201,7 @@ class InboundCall:
             self._close(None)
             return
         method, message = self.method, self.message
+        refusal: Refusal | None = None
         try:
             if self.seen is not None:
                 self.seen.start()
@@ -212,12 +215,13 @@ class InboundCall:
                 self._told = True
                 raise
             answer = self.runner.service.answers.failed(self.message, error)
-        except BaseException as error:  # a handler may raise what is no Exception: it owes an answer all the same
+        except BaseException as error:  # a handler may raise what is not an Exception: it owes an answer all the same
             if self.seen is not None:
                 self.seen.raised(error)
+            refusal = error.refusal if isinstance(error, CallRefused) else None
             answer = self.runner.service.answers.failed(self.message, error)
         finally:
-            self._close(answer)
+            self._close(answer, refusal)
 
     def _stepped(self) -> bool:
         """Whether the loop runs this coroutine now, and is not closing it."""
@@ -227,10 +231,10 @@ class InboundCall:
             return False
         return current is not None and self._task in (None, current)
 
-    def _close(self, answer: bytes | None) -> None:
+    def _close(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
         """The coroutine has ended. Its slot is released even if the wire fails to take the answer."""
         try:
-            self._tell(answer)
+            self._tell(answer, refusal)
             self.runner.clock.drop(self)
         except Exception:
             logger.exception("call %r: its answer could not be given to its wire", self.method.name)
@@ -270,14 +274,14 @@ class InboundCall:
         self._place = places
         await self._work()
 
-    def _tell(self, answer: bytes | None) -> None:
+    def _tell(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
         if self._told:
             return
         self._told = True
         deliver, self.deliver = self.deliver, nothing
         try:
             self.acceptor.settle(self)
-            deliver(answer)
+            deliver(answer) if refusal is None else deliver(answer, refusal)
         except Exception as error:  # a fault of ours on the way: the caller still gets an answer
             self.acceptor.settle(self)
             deliver(self.runner.service.answers.failed(self.message, error))
@@ -383,6 +387,28 @@ class InboundCall:
             if work.abandon(self._thread_ended):
                 self._threads += 1
             raise
+
+    def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+        except RuntimeError:
+            if not self.loop.is_closed():
+                raise
+            work.close()
+            raise Closed(f"{self.method.name}: the loop that this call came in on is closed") from None
+
+    @property
+    def table(self) -> MethodTable:
+        """The service whose method it is."""
+        return self.runner.service
+
+    @property
+    def state(self) -> Any:
+        life = self.method.life
+        return None if life is None else life.held(self.loop).get(None)
+
+    def held(self, life: Life) -> Mapping[Any, Any]:
+        return life.held(self.loop)
 
     def _thread_ended(self) -> None:
         self._threads -= 1

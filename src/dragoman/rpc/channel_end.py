@@ -18,10 +18,13 @@ from ..channel import Broken, Caller, Channel, ChannelError, Ended
 from ..jsonrpc.codec import Call, Leniency, failure, key, read
 from ..jsonrpc.conversation import Conversation, nameless
 from ..jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
+from ..jsonrpc.framing import NO_HEADER
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Failure, Malformed, Notification, Request, Result, Single
+from ..net.strangers import recognised
 from .binding.results import to_json
 from .call import InboundCall
+from .deadlines import Clock
 from .declared import UNDECLARED, ErrorRegistry
 from .dispatch import Origin, Speak
 from .method import Method
@@ -30,46 +33,75 @@ from .observing import Arrival, Deliver, Watch, nothing, numbers
 from .outbound import OutboundCall
 from .runner import Runner
 
-logger = logging.getLogger("dragoman")
+logger: logging.Logger = logging.getLogger("dragoman")
 
 UNREAD = 10_000
 """Answers that a far end may be sent while it reads none; then its channel is broken."""
 
 
 class ChannelEnd:
-    """The `Receiver` of a channel, and the `Acceptor` of what comes in on it."""
+    """The `Receiver` of a channel, and the `Acceptor` of what comes in on it.
+
+    `channel`: None before the first and during an outage; `limits`: the bounds on messages and calls; `lenient`: what
+    is taken beyond the specification. `runner`, `loop`, `clock` and `conversation` are the library's.
+    """
+
+    # more attributes than 30 would cost each instance 1.2 KiB for a dict that shares no keys
+    __slots__ = (
+        "__weakref__",
+        "_errors",
+        "_idle",
+        "_malformed_in_a_row",
+        "_pumping",
+        "_tasks",
+        "_unread",
+        "alone",
+        "channel",
+        "clock",
+        "conversation",
+        "dialect",
+        "dropped",
+        "lenient",
+        "limits",
+        "listeners",
+        "loop",
+        "mute",
+        "number",
+        "origin",
+        "runner",
+    )
 
     def __init__(
         self, runner: Runner, limits: Limits, lenient: Leniency, dialect: Dialect, errors: Sequence[type[RpcError]]
     ) -> None:
         runner.bind()
-        self.runner = runner
-        self.loop = runner.loop
-        self.clock = runner.clock
-        self.limits = limits
-        self.lenient = lenient
-        self.dialect = dialect
+        self.runner: Runner = runner
+        self.loop: asyncio.AbstractEventLoop = runner.loop
+        self.clock: Clock = runner.clock
+        self.limits: Limits = limits
+        self.lenient: Leniency = lenient
+        self.dialect: Dialect = dialect
         """The far end's conventions for refusals, cancels and progress."""
         self.conversation: Conversation[InboundCall, OutboundCall] = Conversation(limits)
         self.channel: Channel | None = None
-        self.number = 0
+        self.number: int = 0
         """Of its channel, for observers."""
-        self.origin = Origin(Caller(), self)
+        self.origin: Origin = Origin(Caller(), self)
         """The origin of messages on the channel."""
         self.listeners: WeakSet[Notifications] | tuple[()] = ()
         """The iterators that get the far end's notifications."""
-        self.dropped = 0
+        self.dropped: int = 0
         """Progress notifications that were not sent because the far end reads too slowly."""
-        self.mute = False
+        self.mute: bool = False
         """No incoming message is answered: for a protocol in which this end only sends requests."""
-        self.alone = False
+        self.alone: bool = False
         """No other peer uses this one's runner, which is released with the peer."""
         self._errors = ErrorRegistry(errors) if errors else UNDECLARED
         self._idle: asyncio.Future[None] | None = None
         self._tasks: set[asyncio.Task[Any]] | None = None
         self._pumping = False
         self._unread = 0
-        self._strays = 0
+        self._malformed_in_a_row = 0
 
     @property
     def caller(self) -> Caller:
@@ -103,7 +135,7 @@ class ChannelEnd:
         self.number = next(numbers)
         self.origin = Origin(channel.caller, self)
         self.conversation.opened()
-        self._unread = self._strays = 0
+        self._unread = self._malformed_in_a_row = 0
 
     # -- the channel's Receiver
 
@@ -112,20 +144,22 @@ class ChannelEnd:
         service = self.runner.service
         try:
             owed, channel = self.conversation, self.channel
-            calm = channel is not None and channel.writable and not (owed.draining or self.runner.gate.draining)
+            calm = channel is not None and channel.writable and not (owed.draining or self.runner.call_limit.draining)
             if service.quick and calm and not (owed.inbound or owed.waiting):
                 answer = service.answer_inline(raw)
                 if answer is not None:
-                    self._strays = 0
+                    self._malformed_in_a_row = 0
                     self.answer(answer)
                     return
             message = read(raw, self.limits, self.lenient)
             if type(message) is Malformed:
                 self._unreadable(message, raw)
             else:
-                self._strays = 0
+                self._malformed_in_a_row = 0
                 service.dispatcher.dispatch(message, self, self.origin, self.answer, raw)
         except Exception as error:
+            if service.watch is not None:
+                service.watch.faulty(self.caller.path, self.caller, raw, error)
             service.answers.faulty(raw, error, self.answer, self.dialect)
 
     def take(
@@ -152,7 +186,7 @@ class ChannelEnd:
         """The far end sends nothing more: our calls get no answer, but we still owe answers."""
         self.conversation.half_closed = True
         for pending in self.conversation.abandon():
-            pending.fail(Ended("the far end closed its sending side before it answered"))
+            pending.fail(Ended("the far end closed its sending side before it answered").because("hung_up"))
         for run in tuple(self.conversation.inbound.values()):
             if run.method.stream:  # it has no end of its own, and could not be cancelled any more
                 self._end(run, None)
@@ -164,37 +198,42 @@ class ChannelEnd:
         conversation = self.conversation
         for run in list(conversation.waiting):
             conversation.withdraw(run)
-            self.runner.gate.leave()
+            self.runner.call_limit.leave()
             run.drop(f"{why}")
         for run in list(conversation.inbound.values()):
             run.drop(f"{why}")
         conversation.inbound.clear()
 
-    # -- what is no message
+    # -- what is not a message
 
     def _unreadable(self, malformed: Malformed, raw: bytes) -> None:
         """A malformed message has come. Two peers that answer each other's errors with errors would do so for ever."""
         channel = self.channel
         if nameless(malformed.id):
-            self._strays += 1
-            words = "%s wrote what is no message: %.200r (%s)"
+            if self.alone and channel is not None and (other := recognised(raw[:200], self.caller.scheme)) is not None:
+                channel.abort(Broken(f"{self._remote} does not send JSON-RPC as it is expected here; {other}"))
+                return
+            self._malformed_in_a_row += 1
+            words = "%s wrote what is not a message: %.200r (%s)"
             if self.alone and self.caller.scheme == "stdio":
-                words = "%s wrote what is no message to its standard output: %.200r (%s); print to stderr there"
-                level = logging.WARNING if self._strays == 1 else logging.DEBUG
+                words = "%s wrote what is not a message to its standard output: %.200r (%s); print to stderr there"
+                level = logging.WARNING if self._malformed_in_a_row == 1 else logging.DEBUG
             else:
                 level = logging.DEBUG
             logger.log(level, words, self._remote, raw[:200].decode("utf-8", "backslashreplace"), malformed.reason)
-            if self._strays > self.limits.strays and channel is not None:
-                why = f"{self._strays} messages in a row were no JSON-RPC (limit strays); the last: {malformed.reason}"
+            count, last = self._malformed_in_a_row, malformed.reason
+            if count > self.limits.malformed_in_a_row and channel is not None:
+                why = f"{count} messages in a row were not JSON-RPC (limit malformed_in_a_row); the last: {last}"
                 channel.abort(Broken(why))
                 return
         self.refused(malformed, raw)
 
     def refused(self, malformed: Malformed, raw: bytes = b"") -> None:
-        """What is no message: answered when it can be; a senseless response fails its call at once."""
+        """What is not a message: answered when it can be; a senseless response fails its call at once."""
         answer = None
         if not self.malformed(malformed):
-            if malformed.kind == "too_large" and self.alone and nameless(malformed.id):
+            expected = malformed.kind == "too_large" or malformed.reason == NO_HEADER
+            if expected and self.alone and nameless(malformed.id):
                 # to the end that dialled it is an answer in all likelihood
                 self._fail_only(BadAnswer(malformed.reason))
             answer = self.runner.service.answers.malformed(malformed, self.dialect)
@@ -232,13 +271,13 @@ class ChannelEnd:
     def takes_inline(self, message: Request | Notification) -> bool:
         """Whether a method that never waits may run in place now."""
         channel = self.channel
-        if channel is None or not channel.writable or self.runner.gate.draining:
+        if channel is None or not channel.writable or self.runner.call_limit.draining:
             return False
         return self.conversation.takes_inline(UNSET if type(message) is Notification else message.id)
 
     def start(self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver) -> None:
         """Start a call, queue it, or refuse it."""
-        channel, gate = self.channel, self.runner.gate
+        channel, call_limit = self.channel, self.runner.call_limit
         id, told = None, type(message) is Notification
         if not told:
             id = message.id  # type: ignore[union-attr]
@@ -248,17 +287,21 @@ class ChannelEnd:
         if told:
             answers = deliver.work_alone() if type(deliver) is Arrival else nothing
         call = InboundCall(self.runner, method, message, self, origin, answers, id)
-        refusal = gate.enter(origin.taken)
+        refusal = call_limit.enter(origin.already_accepted)
         if refusal is None:
-            paused = channel is None or not channel.writable
-            verdict = self.conversation.accept(id, call, paused=paused, taken=origin.taken)
+            try:
+                paused = channel is None or not channel.writable
+                verdict = self.conversation.accept(id, call, paused=paused, already_accepted=origin.already_accepted)
+            except BaseException:
+                call_limit.leave()
+                raise
             if verdict == "start" or verdict == "wait":
                 if verdict == "start":
                     call.start()
                 if told:
                     deliver(None)
                 return
-            gate.leave()
+            call_limit.leave()
             if verdict == "duplicate":
                 reason = {"reason": "a call with this id is in flight", "id": message.id}  # type: ignore[union-attr]
                 deliver(failure(None, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
@@ -305,7 +348,7 @@ class ChannelEnd:
 
     def release(self, call: InboundCall) -> None:
         """A call's work has ended, or is not counted: its slot is free."""
-        self.runner.gate.leave()
+        self.runner.call_limit.leave()
         conversation = self.conversation
         conversation.release()
         if conversation.waiting:
@@ -339,13 +382,13 @@ class ChannelEnd:
 
     def _end(self, run: InboundCall, refusal: Refusal | None) -> None:
         if self.conversation.withdraw(run):
-            self.runner.gate.leave()
+            self.runner.call_limit.leave()
         run.end(refusal)
 
     def batched(self, origin: Origin) -> Origin:
         """The origin of the elements of a batch, which were accepted with it."""
-        taken = not (self.conversation.draining or self.runner.gate.draining)
-        return Origin(origin.caller, self, origin.reply_stream, taken)
+        already_accepted = not (self.conversation.draining or self.runner.call_limit.draining)
+        return Origin(origin.caller, self, origin.reply_stream, already_accepted)
 
     # -- answers to our calls
 

@@ -6,21 +6,40 @@ block. This module imports no asyncio: the `Site`, where the call runs, knows ab
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
+from weakref import WeakKeyDictionary
 
 from msgspec import UNSET
 
-from ..channel import Caller
+from ..channel import Caller, Identity
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.messages import Notification, Request
 
-logger = logging.getLogger("dragoman.calls")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # type checkers have it; a bare Context is a Context[Any]
+
+    from ..store.calls import CallStore
+    from ..store.contract import Engine
+
+    State = TypeVar("State", default=Any)
+else:
+    from typing import TypeVar
+
+    State = TypeVar("State")
+
+logger: logging.Logger = logging.getLogger("dragoman.calls")
 
 
 class Site(Protocol):
     """The place where a call runs."""
+
+    @property
+    def table(self) -> Any:
+        """The service whose method it is; None without one."""
 
     @property
     def caller(self) -> Caller:
@@ -59,39 +78,49 @@ class Site(Protocol):
     def thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Awaitable[Any]:
         """Run a plain function where it may block."""
 
+    def wait(self, work: Any) -> Any:
+        """The result of a coroutine, for a plain function; it goes on though the call ends meanwhile."""
+
+    @property
+    def state(self) -> Any:
+        """What the lifespan of the method's service yielded; None without one."""
+
+    def held(self, life: Any) -> Mapping[Any, Any]:
+        """The values of a lifespan on the loop of the call."""
+
 
 class Done:
-    """An awaitable that is already done."""
+    """An awaitable that is already done, and says whether something was sent."""
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    def __init__(self, value: bool) -> None:
+        self.value: bool = value
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, bool]:
         return self.value
         yield
 
     def __bool__(self) -> bool:
-        return bool(self.value)
+        return self.value
 
 
-class Context:
-    """One call, as its handler sees it."""
+class Context(Generic[State]):
+    """One call, as its handler sees it. `Context[AppState]` says of which type the lifespan's value is."""
 
-    __slots__ = ("_log", "_site", "message", "state", "where")
+    __slots__ = ("_log", "_site", "message", "values", "where")
 
     _context_of = "a Service's methods", "from dragoman import Context"
     """Which functions take it, and how it is imported; for the error text of `bind` about a context in the wrong
     place."""
 
     def __init__(self, message: Request | Notification, site: Site, where: str) -> None:
-        self.message = message
+        self.message: Request | Notification = message
         """The request or notification itself, its params still raw."""
         self._site = site
-        self.where = where
+        self.where: str = where
         """"async", "thread" or "inline"."""
-        self.state: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
         """For middleware: a dict of values for the handler."""
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
 
@@ -106,9 +135,26 @@ class Context:
         return UNSET if isinstance(self.message, Notification) else self.message.id
 
     @property
+    def state(self) -> State:
+        """What the lifespan of the service yielded; None without one."""
+        found: State = self._site.state
+        return found
+
+    @property
+    def store(self) -> CallStore:
+        """What is stored for this caller, across calls: by its identity, otherwise by its connection. Raises LocalError
+        for an anonymous caller on a wire of exchanges (HTTP), and in an inline function, which must not wait."""
+        return store_of(self)
+
+    @property
     def caller(self) -> Caller:
         """What the wire knows about the far end: scheme, address, path, headers."""
         return self._site.caller
+
+    @property
+    def identity(self) -> Identity | None:
+        """Who the caller is, as the guard found out; None without a guard."""
+        return self._site.caller.identity
 
     @property
     def cancelled(self) -> bool:
@@ -183,3 +229,54 @@ class Context:
     def _may_wait(self) -> None:
         if self.where == "inline":
             raise LocalError(f"{self.method}: an inline function must not wait; register it without inline=True")
+
+
+_connections: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""Names for the peers whose anonymous callers store something."""
+
+
+@functools.cache
+def _process(number: int) -> str:
+    """A name for this process beside others that share a store; `number`: its own, which a fork changes."""
+    return os.urandom(16).hex()
+
+
+def store_of(context: Context[Any], session: str = "") -> CallStore:
+    """As `Context.store`. `session`: the name of a session that outlives connections; "" without one."""
+    from ..store.calls import CallStore, owner_of  # noqa: PLC0415  (the store is paid for only by what uses it)
+    from .binding.results import to_json  # noqa: PLC0415  (as above)
+
+    context._may_wait()
+    site, table, identity = context._site, context._site.table, context.caller.identity
+    if table is None:
+        raise LocalError(f"{context.method}: there is no service here whose store it could be")
+    if identity is None and not session:
+        if context.peer is not None:
+            session = _connections.setdefault(context.peer, os.urandom(16).hex())
+        elif context.caller.scheme == "memory":  # a client of this process, whose channel has a name of its own
+            session = f"{_process(os.getpid())} {context.caller.remote}"
+        else:
+            raise LocalError(
+                f"{context.method}: ctx.store is the caller's, and this one is anonymous and has no session: "
+                "serve with a guard that gives callers an identity"
+            )
+    return CallStore(
+        engine_of(table),
+        owner_of(table.name, identity, session),
+        table.limits,
+        encode=to_json,
+        done=(lambda work: work) if context.where == "async" else site.wait,
+        longest=None if identity is not None else table.limits.store_session_life,
+    )
+
+
+def engine_of(table: Any) -> Engine:
+    """What keeps the store of a service: what `serve(store=)` gave, or else memory."""
+    if table.kept_in is not None:
+        return cast("Engine", table.kept_in)
+    from ..store.opening import open_store  # noqa: PLC0415  (the store is paid for only by what uses it)
+
+    root = table._origin  # a service that is served under other limits is a copy
+    if root.kept_in is None:
+        root.kept_in = open_store("memory:", table.limits)
+    return cast("Engine", root.kept_in)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from time import monotonic
 from typing import Protocol
 
 GRAIN = 0.005
 
-logger = logging.getLogger("dragoman")
+logger: logging.Logger = logging.getLogger("dragoman")
 
 
 class Timed(Protocol):
@@ -25,17 +27,20 @@ class Timed(Protocol):
 class Clock:
     """The deadlines of one host or peer."""
 
-    __slots__ = ("_at", "_due", "_loop", "_timer")
+    __slots__ = ("_at", "_due", "_loop", "_now", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        # what asyncio's own loops look at, without the function around it
+        own = isinstance(loop, asyncio.BaseEventLoop) and type(loop).time is asyncio.BaseEventLoop.time
+        self._now: Callable[[], float] = monotonic if own else loop.time
         self._due: dict[Timed, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._at = 0.0
 
     def set(self, item: Timed, seconds: float) -> None:
         """`item.expired()` is called once, in `seconds`, unless it is dropped or set again."""
-        due = self._loop.time() + seconds
+        due = self._now() + seconds
         self._due[item] = due
         if self._timer is None or due < self._at:
             self._arm(due)
@@ -43,7 +48,7 @@ class Clock:
     def left(self, item: Timed) -> float | None:
         """Seconds until the deadline, or None without one."""
         due = self._due.get(item)
-        return None if due is None else due - self._loop.time()
+        return None if due is None else due - self._now()
 
     def drop(self, item: Timed) -> None:
         """Remove the deadline, if there is one."""
@@ -64,7 +69,7 @@ class Clock:
 
     def _sweep(self) -> None:
         self._timer = None
-        now = self._loop.time() + GRAIN
+        now = self._now() + GRAIN
         late = [item for item, due in self._due.items() if due <= now]
         for item in late:
             del self._due[item]

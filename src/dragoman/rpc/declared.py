@@ -36,7 +36,7 @@ class ErrorRegistry:
             try:
                 data = self._decoded(error.code, data)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                return BadAnswer("the error's data is no JSON that Python can hold")
+                return BadAnswer("the error's data is not JSON that Python can hold")
         result = RpcError.of(error.code, error.message, data, kinds=self._kinds)
         result.name = error.name
         return result

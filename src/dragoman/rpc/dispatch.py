@@ -3,8 +3,7 @@
 A `Dispatcher` finds the method of a message. It runs a method that never waits in place, and passes any other call to
 the acceptor, which knows what may run and where. Rules:
 
-- It waits for nothing and imports no asyncio: acceptors with a loop run calls as tasks and in threads, the one without
-  a loop runs them in the calling thread.
+- It waits for nothing and imports no asyncio: an acceptor with a loop runs calls as tasks and in threads.
 - An `Origin` is where a message came from: its caller, the stream for messages ahead of its answer, and the peer that
   can be called back, if any. An `Acceptor` starts calls, or refuses them: a peer, an exchange, or `answer` itself.
 - Each request is answered by exactly one `deliver`; `deliver(None)` means that no answer is owed.
@@ -12,7 +11,7 @@ the acceptor, which knows what may run and where. Rules:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from typing import Any, Protocol, TypeAlias
 
@@ -21,16 +20,16 @@ from msgspec import UNSET, Raw
 from ..channel import Caller
 from ..jsonrpc.codec import Answer, Leniency, Wire, read
 from ..jsonrpc.codec import Call as WireCall
-from ..jsonrpc.errors import PLAIN, Dialect, LocalError, Refusal, RpcError
+from ..jsonrpc.errors import PLAIN, CallRefused, Dialect, LocalError, Refusal, RpcError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result, Single
 from ..jsonrpc.scanner import too_deep
-from .batch_responder import BatchResponder
+from .batch_responder import BatchResponder, starting
 from .binding.results import to_json, write
 from .context import Context, Site
-from .method import Handler, Method
+from .method import Handler, Life, Method
 from .middleware import Call, drive
-from .observing import Arrival, Deliver, Watch, answers_only
+from .observing import Arrival, Deliver, Watch, answers_only, speak
 from .responses import Answers
 
 Speak: TypeAlias = Callable[[bytes], bool]
@@ -41,19 +40,19 @@ class Origin:
     """Where a message came from.
 
     `peer`: the `Peer` to call back; None if the wire carries no calls back. `reply_stream` takes messages ahead of the
-    answer, if these do not simply go to the peer's channel. `taken`: the message is part of a batch that was accepted
-    before draining began.
+    answer, if these do not simply go to the peer's channel. `already_accepted`: the message is part of a batch that was
+    accepted before draining began.
     """
 
-    __slots__ = ("caller", "peer", "reply_stream", "taken")
+    __slots__ = ("already_accepted", "caller", "peer", "reply_stream")
 
     def __init__(
-        self, caller: Caller, peer: Any = None, reply_stream: Speak | None = None, taken: bool = False
+        self, caller: Caller, peer: Any = None, reply_stream: Speak | None = None, already_accepted: bool = False
     ) -> None:
-        self.caller = caller
-        self.peer = peer
-        self.reply_stream = reply_stream
-        self.taken = taken
+        self.caller: Caller = caller
+        self.peer: Any = peer
+        self.reply_stream: Speak | None = reply_stream
+        self.already_accepted: bool = already_accepted
 
 
 class Acceptor(Protocol):
@@ -109,9 +108,15 @@ class MethodTable(Protocol):
     """Methods that every acceptor runs in place, by name: they neither wait nor take a context."""
     modest: int
     """An answer of at most this many bytes is within every limit."""
-    route: Router
+    router: Router
     watch: Watch | None
     """Its observers, where it has some."""
+    challenge: Callable[[Refusal, Caller, Any], Refusal] | None
+    """(refusal, caller, params): adds to the refusal of a forbidden call what its caller must show."""
+
+    @property
+    def demanded(self) -> frozenset[str] | None:
+        """The scopes that its methods demand of callers; None where none demands anything (`access.Access`)."""
 
 
 class Dispatcher:
@@ -120,7 +125,7 @@ class Dispatcher:
     __slots__ = ("table",)
 
     def __init__(self, table: MethodTable) -> None:
-        self.table = table
+        self.table: MethodTable = table
 
     def dispatch(
         self,
@@ -149,7 +154,9 @@ class Dispatcher:
                 deliver(answer, message.refusal)  # type: ignore[union-attr]
             else:
                 if kind is Result or kind is Failure:
-                    self._responded(message, acceptor, origin, raw)  # type: ignore[arg-type]
+                    if watch is not None:
+                        self._tell_responded(watch, message, acceptor, origin, raw)  # type: ignore[arg-type]
+                    acceptor.responded(message)  # type: ignore[arg-type]
                 deliver(None)
         except Exception as error:
             deliver(self.table.answers.fault(message, error, acceptor.dialect))
@@ -157,13 +164,18 @@ class Dispatcher:
     def _call(self, message: Request | Notification, acceptor: Acceptor, origin: Origin, deliver: Deliver) -> None:
         table = self.table
         try:
-            method, message = table.route(message, origin.caller, origin.peer)
+            method, message = table.router(message, origin.caller, origin.peer)
+            if method is not None and method.access is not None:
+                method.access.demand(message, origin.caller, table.challenge)
         except Exception as error:  # refused, or a fault of the router
-            why = Refusal("unfit", error.message) if isinstance(error, RpcError) else None
+            unfit = Refusal("unfit", error.message) if isinstance(error, RpcError) else None
+            why = error.refusal if isinstance(error, CallRefused) else unfit
             if type(deliver) is Arrival:
                 deliver.raised(error)
             deliver(table.answers.failed(message, error, acceptor.dialect), why)
             return
+        if type(deliver) is Arrival and method is not None:
+            deliver.found(method.name)
         if method is None:
             deliver(table.answers.unknown(message))
         elif method.runs_inline and acceptor.takes_inline(message):
@@ -174,23 +186,24 @@ class Dispatcher:
         else:
             acceptor.start(origin, method, message, deliver)
 
-    def _responded(self, message: Result | Failure, acceptor: Acceptor, origin: Origin, raw: bytes) -> None:
-        watch = self.table.watch
-        if watch is not None:
-            conversation = None if origin.peer is None else origin.peer.conversation
-            watch.responded(message, acceptor, origin.caller, conversation, raw)
-        acceptor.responded(message)
+    def _tell_responded(
+        self, watch: Watch, message: Result | Failure, acceptor: Acceptor, origin: Origin, raw: bytes
+    ) -> None:
+        conversation = None if origin.peer is None else origin.peer.conversation
+        watch.responded(message, acceptor, origin.caller, conversation, raw)
 
     def _batch(self, batch: Batch, acceptor: Acceptor, origin: Origin, deliver: Deliver, raw: bytes) -> None:
         answers = self.table.answers
-        dialect = acceptor.dialect
+        dialect, watch = acceptor.dialect, self.table.watch
         if not dialect.batches:
             deliver(answers.no_batch(dialect), Refusal("unfit", "no batches"))
             return
         asked: list[Single] = []
         for message in batch.messages:
             if isinstance(message, Result | Failure):
-                self._responded(message, acceptor, origin, raw)
+                if watch is not None:
+                    self._tell_responded(watch, message, acceptor, origin, raw)
+                acceptor.responded(message)
             elif not (isinstance(message, Malformed) and acceptor.malformed(message)):
                 asked.append(message)
         together = self._quick(asked, acceptor)
@@ -208,7 +221,7 @@ class Dispatcher:
 
         BatchResponder(
             asked,
-            lambda message, deliver: self.dispatch(message, acceptor, inner, deliver, batch=whole),
+            starting(asked, self, acceptor, origin, inner, whole),
             done,
             lambda message, error: answers.fault(message, error, dialect),
             width=acceptor.limits.batch_concurrency,
@@ -238,16 +251,20 @@ class Dispatcher:
         allowed, width = table.limits.response_size, table.limits.batch_concurrency
         found: list[bytes] = []
         size = 1
+        last: Handler | None = None
         for at in range(0, len(calls), width):
             part = calls[at : at + width]
             values: list[Answer | Raw] = []
+            add = values.append
             for binding, call in part:
+                if binding is not last:  # most calls of a batch are of one method
+                    last, function, arguments, encode = binding, binding.function, binding.arguments, binding.encode
                 try:
-                    value = binding.function(*binding.arguments(call.params))
+                    value = function(*arguments(call.params))
                     answer = Answer(None if value is UNSET else value, call.id)
-                    values.append(answer if binding.encode is write else Raw(binding.encode(answer)))
+                    add(answer if encode is write else Raw(encode(answer)))
                 except BaseException as error:
-                    values.append(Raw(self._not_run(call, error)))
+                    add(Raw(self._not_run(call, error)))
             text = self._together(part, values)
             size += len(text) + 1
             if size <= allowed:  # answers that cannot be sent are not kept
@@ -291,7 +308,7 @@ class Dispatcher:
         call = None
         try:
             if binding.wants_context:
-                call = InlineCall(origin, self.table.watch)
+                call = InlineCall(origin, self.table, method.life)
                 value = binding.function(*binding.arguments(message.params, Context(message, call, method.kind)))
             else:
                 value = binding.function(*binding.arguments(message.params))
@@ -318,7 +335,9 @@ class Dispatcher:
             answer = b"".join((b'{"jsonrpc":"2.0","result":', value, b',"id":', write(message.id), b"}"))
         else:
             answer = binding.encode(Answer(value, message.id))
-        return answer if len(answer) <= self.table.modest else self.table.answers.fitting(message, answer)
+        if len(answer) <= self.table.modest:
+            return answer
+        return self.table.answers.fitting(message, answer, shallow=binding.shallow)
 
 
 def begin(method: Method, message: Request | Notification, site: Site) -> Awaitable[Any]:
@@ -342,30 +361,20 @@ async def run(method: Method, arguments: tuple[Any, ...], site: Site) -> Any:
     return function(*arguments)
 
 
-def speak(origin: Origin, raw: bytes, method: str, watch: Watch | None) -> bool:
-    """Send a message of this method ahead of an answer, where its call was asked; False: it was dropped."""
-    if origin.reply_stream is None:
-        return origin.peer is not None and bool(origin.peer.tell(raw, method))
-    sent = origin.reply_stream(raw)
-    if watch is not None:
-        place: Any = origin if origin.peer is None else origin.peer  # an exchange's origin is its acceptor too
-        watch.told(place, method, raw, sent)
-    return sent
-
-
 # -- calls without a loop -----------------------------------------------------------------------------
 
 
 class InlineCall:
     """The context's side of a call that ends in its first step: it may send progress, but cannot ask."""
 
-    __slots__ = ("_watch", "origin", "over")
+    __slots__ = ("_life", "origin", "over", "table")
     cancelled = False
 
-    def __init__(self, origin: Origin, watch: Watch | None = None) -> None:
-        self._watch = watch
-        self.origin = origin
-        self.over = False
+    def __init__(self, origin: Origin, table: MethodTable | None = None, life: Life | None = None) -> None:
+        self.table: MethodTable | None = table
+        self._life = life
+        self.origin: Origin = origin
+        self.over: bool = False
         """It is answered: no message may follow."""
 
     @property
@@ -387,10 +396,10 @@ class InlineCall:
         return bool(origin.peer.tell_progress(message.id, value))
 
     def speak(self, raw: bytes, method: str) -> bool:
-        return not self.over and speak(self.origin, raw, method, self._watch)
+        return not self.over and speak(self.origin, raw, method, None if self.table is None else self.table.watch)
 
     def _cannot(self, context: Context, verb: str) -> LocalError:
-        if self.origin is HERE:
+        if type(self.origin) is Origin and self.origin.peer is None:  # of `answer`
             return LocalError(f"{context.method}: there is no wire to {verb} on")
         return LocalError(f"{context.method}: a call that awaits nothing cannot {verb}: await it in an async function")
 
@@ -408,6 +417,18 @@ class InlineCall:
 
     async def thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         return function(*arguments)
+
+    def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        from .background import run as run_behind  # noqa: PLC0415  (asyncio is paid for only by async dependencies)
+
+        return run_behind(lambda: work)
+
+    @property
+    def state(self) -> Any:
+        return None if self._life is None else self._life.held().get(None)
+
+    def held(self, life: Life) -> Mapping[Any, Any]:
+        return life.held()
 
 
 HERE = Origin(Caller())
@@ -448,7 +469,7 @@ class LooplessAcceptor:
 
         async def work() -> bytes | None:
             try:
-                site = InlineCall(origin, dispatcher.table.watch)
+                site = InlineCall(origin, dispatcher.table, method.life)
                 return dispatcher.written(method.binding, message, await begin(method, message, site))
             except (Exception, SystemExit) as error:
                 if seen is not None:

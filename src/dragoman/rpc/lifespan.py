@@ -1,10 +1,13 @@
-"""The lifespan of a server: an async context manager around its serving, entered before the first call.
+"""The lifespan of a service or an MCP server: what it opens before the first call and closes after the last.
 
 Rules:
 
 - Each event loop has a lifespan of its own: what it opens (a pool of connections, a lock) belongs to its loop.
 - It lasts as long as its users on that loop: `serve`, an ASGI lifespan, a client in this process. The last one that
   stops ends it. A call that comes in without any user (a mounted ASGI app) begins it.
+- It has parts, entered in their order and left in the opposite one: the context manager that the user gave (its value
+  is the state), dependencies with `scope="lifespan"`, and the lifespans of what is included. A part that is added while
+  it lasts is entered before the next call.
 - It is entered and left in a task of its own. Once it has begun, it costs a call one comparison.
 """
 
@@ -12,38 +15,88 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Any
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from types import CodeType
+from typing import Any, Final
 
-logger = logging.getLogger("dragoman.mcp")
+from ..jsonrpc.errors import LocalError
+from .binding.dependencies import Dependencies, entered
+from .binding.signature import name_of, runs_as
 
-Make = Callable[[], AbstractAsyncContextManager[Any]]
+logger: logging.Logger = logging.getLogger("dragoman")
+
+Make = Callable[[Any], AbstractAsyncContextManager[Any]]
+Part = Callable[[Mapping[Any, Any]], AbstractAsyncContextManager[Any]]
+"""Makes the context manager of a part, given the values of those before."""
+
+_EMPTY: Final[Mapping[Any, Any]] = {}
 
 
 class _Span:
     """The lifespan of one loop."""
 
-    __slots__ = ("begun", "loop", "over", "ready", "task", "users", "value")
+    __slots__ = ("change", "held", "loop", "over", "ready", "task", "users", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self.begun: asyncio.Future[None] = loop.create_future()
-        self.over = asyncio.Event()
-        self.ready = False
-        self.users = 0
-        self.value: Any = None
+        self.loop: asyncio.AbstractEventLoop = loop
+        self.waiting: asyncio.Future[None] = loop.create_future()
+        """Done when every part has been entered, or one could not be."""
+        self.change: asyncio.Event = asyncio.Event()
+        """Parts were added, or it is over."""
+        self.over: bool = False
+        self.ready: int = -1
+        """The number of changes that it has seen."""
+        self.users: int = 0
+        self.held: dict[Any, Any] = {}
+        """The values of its parts by key; None: the state."""
         self.task: asyncio.Task[None] | None = None
 
 
 class Lifespan:
-    """A server's lifespan, on every loop. `make`: the context manager; `name`: the server's, for the log."""
+    """The lifespan of one app, on every loop. `name`: the app's, for the log; `dependencies`: of its functions."""
 
-    def __init__(self, name: str, make: Make) -> None:
+    def __init__(self, name: str, dependencies: Dependencies) -> None:
         self._name = name
-        self._make = make
+        self._dependencies = dependencies
+        self._own: dict[Any, Part] = {}
+        self._above: weakref.WeakSet[Lifespan] = weakref.WeakSet()
+        self._changes = 0
         self._spans: dict[asyncio.AbstractEventLoop, _Span] = {}
         self._last: _Span | None = None
+
+    # -- its parts
+
+    def around(self, make: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+        """The context manager that the user gave; its value is the state."""
+        self._own[None] = lambda held: make()
+        self.changed()
+
+    @property
+    def state(self) -> bool:
+        """Whether the user gave a context manager, here or for what is included."""
+        return None in self._own or any(one.state for one in self._included())
+
+    def _included(self) -> list[Lifespan]:
+        return [one.life for one in self._dependencies.included if one.life is not None]
+
+    def changed(self) -> None:
+        """Parts were added; they are entered before the next call."""
+        self._changes += 1
+        for one in tuple(self._above):
+            one.changed()
+
+    def _parts(self) -> dict[Any, Part]:
+        found = dict(self._own)
+        for function, (step, steps) in self._dependencies.held().items():
+            found[function] = lambda held, step=step, steps=steps: entered(step, held, steps)
+        for one in self._included():
+            one._above.add(self)
+            found[one] = lambda held, one=one: _using(one)
+        return found
+
+    # -- on a loop
 
     def here(self) -> _Span | None:
         """The span of the running loop, if it has begun."""
@@ -51,17 +104,19 @@ class Lifespan:
         loop = asyncio.get_running_loop()
         if last is None or last.loop is not loop:
             last = self._last = self._spans.get(loop)
-        return last if last is not None and last.ready else None
+        return last if last is not None and last.ready == self._changes else None
 
-    @property
-    def value(self) -> Any:
-        """Its value on the running loop; outside of any loop, that of the only loop. Otherwise None."""
-        try:
-            found = self.here()
-        except RuntimeError:
-            ready = [span for span in self._spans.values() if span.ready]
-            found = ready[0] if len(ready) == 1 else None
-        return None if found is None else found.value
+    def held(self, loop: asyncio.AbstractEventLoop | None = None) -> Mapping[Any, Any]:
+        """The values of its parts on a loop: the running one, or where there is none the only one."""
+        if loop is None:
+            loop = asyncio._get_running_loop()
+            if loop is None:
+                found = list(self._spans.values())
+                return found[0].held if len(found) == 1 else _EMPTY
+        last = self._last
+        if last is None or last.loop is not loop:
+            last = self._spans.get(loop)
+        return _EMPTY if last is None else last.held
 
     async def start(self) -> None:
         """Count one more user on this loop; returns once it has begun. Raises what it raised."""
@@ -71,7 +126,7 @@ class Lifespan:
     async def begin(self) -> _Span:
         """The span of this loop, begun; for a call that comes before any user. Raises what it raised."""
         loop = asyncio.get_running_loop()
-        while (span := self._spans.get(loop)) is not None and span.over.is_set():
+        while (span := self._spans.get(loop)) is not None and span.over:
             assert span.task is not None
             await asyncio.wait([span.task])
         if span is None:
@@ -79,25 +134,45 @@ class Lifespan:
                 del self._spans[gone]
             span = self._spans[loop] = _Span(loop)
             span.task = loop.create_task(self._live(span))
-        await asyncio.shield(span.begun)
+        while span.ready != self._changes:
+            if span.waiting.done():
+                span.waiting = loop.create_future()
+            span.change.set()
+            await asyncio.shield(span.waiting)
         return span
 
     async def _live(self, span: _Span) -> None:
         try:
-            async with self._make() as span.value:
-                span.ready = True
-                span.begun.set_result(None)
-                await span.over.wait()
-        except BaseException as error:
-            if span.begun.done():
-                raise
-            span.begun.set_exception(error)
-            span.begun.exception()  # the task that waited for it may have gone
+            async with AsyncExitStack() as stack:
+                while not span.over:
+                    span.change.clear()
+                    seen = self._changes
+                    try:
+                        await self._enter(span, stack)
+                    except BaseException as error:
+                        if not span.waiting.done():
+                            span.waiting.set_exception(error)
+                            span.waiting.exception()  # the task that waited for it may have gone
+                        span.over = span.ready < 0
+                        if span.over:  # nothing uses it yet: the next user tries again from the beginning
+                            return
+                    else:
+                        span.ready = seen
+                        if not span.waiting.done():
+                            span.waiting.set_result(None)
+                    await span.change.wait()
         finally:
-            span.ready = False
+            span.ready = -1
             self._spans.pop(span.loop, None)
             if self._last is span:
                 self._last = None
+
+    async def _enter(self, span: _Span, stack: AsyncExitStack) -> None:
+        for key, part in self._parts().items():
+            if key not in span.held:
+                span.held[key] = await stack.enter_async_context(part(span.held))
+        for one in self._included():  # what was added there since
+            await one.begin()
 
     async def stop(self) -> None:
         """Count one user less on this loop; the last one ends it, and waits for its end."""
@@ -107,7 +182,32 @@ class Lifespan:
         span.users -= 1
         if span.users > 0:
             return
-        span.over.set()
+        span.over = True
+        span.change.set()
         await asyncio.wait([span.task])
         if not span.task.cancelled() and (error := span.task.exception()) is not None:
             logger.error("the lifespan of %s failed at its end", self._name, exc_info=error)
+
+
+@asynccontextmanager
+async def _using(other: Lifespan) -> AsyncIterator[None]:
+    await other.start()
+    try:
+        yield
+    finally:
+        await other.stop()
+
+
+def managed(lifespan: Callable[..., Any], where: str) -> Make:
+    """A lifespan as the user gave it, as what makes a context manager; a bare async generator is one too. LocalError,
+    with what to write, for what can be none."""
+    runs = runs_as(lifespan)
+    name = name_of(lifespan)
+    if runs in ("generator", "coroutine"):
+        raise LocalError(
+            f"{where}: {name} is not a lifespan: write `async def {name[:-2]}(app):` with one `yield` in it"
+        )
+    code = getattr(getattr(lifespan, "__wrapped__", lifespan), "__code__", None)
+    if isinstance(code, CodeType) and not code.co_argcount and not code.co_flags & 0x04:  # no *args
+        raise LocalError(f"{where}: a lifespan takes the app that it is of: write `async def {name[:-2]}(app):`")
+    return asynccontextmanager(lifespan) if runs == "async generator" else lifespan

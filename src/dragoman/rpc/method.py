@@ -3,18 +3,54 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from opcode import opmap
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import UNSET, Struct
 
+from ..channel import LIMITS, Identity
 from ..jsonrpc.errors import LocalError, RpcError
-from ..jsonrpc.options import CALL_TIME, FLAG, NONE, NOT_GIVEN, Rule, check, many, whole
+from ..jsonrpc.options import (
+    CALL_TIME,
+    CALLABLE,
+    FLAG,
+    NAME,
+    NONE,
+    NOT_GIVEN,
+    TEXT,
+    TEXTS,
+    Rule,
+    check,
+    many,
+    strict,
+    whole,
+)
 from .binding.binding import Binding, bind
 from .context import Context
-from .middleware import Middleware, Next
+from .middleware import Call, Middleware, Next
+
+if TYPE_CHECKING:
+    from ..access import Access
+
+
+Allow: TypeAlias = Callable[[Identity, Mapping[str, Any] | None], bool]
+"""Says whether a caller may make a call with these arguments, by name; None for them: whether lists show it."""
+
+
+class Life(Protocol):
+    """The part of a lifespan (`lifespan.Lifespan`) that calls use."""
+
+    def here(self) -> object | None:
+        """None unless it has begun on the running loop."""
+
+    async def begin(self) -> object:
+        """Begin it on the running loop, if it has not begun."""
+
+    def held(self, loop: Any = None) -> Mapping[Any, Any]:
+        """The values of its parts on a loop, the state under None; by default on the running one."""
 
 
 class Handler(Protocol):
@@ -43,6 +79,10 @@ class Handler(Protocol):
     def opaque(self) -> bool:
         """True if a part of the params is left undecoded, so that its numbers are not checked."""
 
+    @property
+    def shallow(self) -> bool:
+        """True if its results are never nested deeply, so that nothing looks how deep a long one is."""
+
 
 _encode = msgspec.json.Encoder().encode
 
@@ -58,6 +98,7 @@ class Passed(Struct, frozen=True, eq=False):
     wants_context: bool = True
     opaque: bool = True
     encode: Callable[[Any], bytes] = _encode
+    shallow: bool = False
 
     def arguments(self, params: Any, context: Any = None) -> tuple[Any, ...]:
         """Both, unchanged."""
@@ -90,16 +131,30 @@ class Method(Struct, eq=False):
     """An `async def` that may wait for something; see `may_wait`."""
     runs_inline: bool = False
     """Answered in place where a loop runs: quick, or an `async def` that never waits, without middleware."""
+    life: Life | None = None
+    """The lifespan of the service that it was registered with."""
+    tags: frozenset[str] = frozenset()
+    """By which it may be enabled and disabled, with others."""
+    enabled: bool = True
     stream: bool = False
     """A long-lived call that sends messages: it does not count among the calls in flight."""
+    access: Access | None = None
+    """What it demands of its callers."""
 
     @property
     def signature(self) -> Binding:
         """The described function: its parameters and its result. Raises LocalError for a method without one, which a
         protocol on top answers itself."""
         if not isinstance(self.binding, Binding):
-            raise LocalError(f"{self.name} is no method of a service: it has no signature of its own")
+            raise LocalError(f"{self.name} is not a method of a service: it has no signature of its own")
         return self.binding
+
+
+def _verifies(value: Any) -> bool:
+    several = value if isinstance(value, list | tuple) else (value,)
+    return bool(several) and all(
+        callable(getattr(one, "verify", None)) or callable(getattr(one, "challenged", None)) for one in several
+    )
 
 
 RUNNING: Final = {
@@ -110,7 +165,24 @@ RUNNING: Final = {
 }
 """The rules of the options that say how a function runs."""
 ERROR: Final = Rule(lambda value: isinstance(value, type) and issubclass(value, RpcError), "a subclass of RpcError")
-METHOD: Final = RUNNING | {"errors": many(ERROR), "idempotent": FLAG, "deprecated": FLAG}
+AUTH: Final = Rule(_verifies, "a verifier of tokens, such as dragoman.auth.Bearer(issuer, resource=...)") | NONE
+SERVICE: Final = {
+    "name": NAME,
+    "version": TEXT,
+    "title": TEXT | NONE,
+    "description": TEXT | NONE,
+    "limits": LIMITS,
+    "middleware": many(CALLABLE),
+    "lifespan": CALLABLE | NONE,
+    "debug": FLAG,
+    "discover": FLAG,
+    "auth": AUTH,
+}
+"""What the options of a Service may be; those of `Leniency` are checked there."""
+DEMANDS: Final = {"scopes": TEXT | TEXTS, "roles": TEXT | TEXTS, "allow": CALLABLE | NONE}
+"""The rules of the options that say who may call."""
+_SAID: Final = {"errors": many(ERROR), "idempotent": FLAG, "deprecated": FLAG, "tags": many(TEXT)}
+METHOD: Final = RUNNING | DEMANDS | _SAID
 
 
 def bounded(name: str, concurrency: int | None, queue: int | None) -> None:
@@ -119,6 +191,35 @@ def bounded(name: str, concurrency: int | None, queue: int | None) -> None:
         raise LocalError(f"{name}: queue bounds the calls that wait for one of `concurrency` places: give both")
 
 
+class MethodOptions(TypedDict, total=False):
+    """How a function is registered as a method."""
+
+    inline: bool
+    """It is quick, never blocks, and runs in place."""
+    errors: Iterable[type[RpcError]]
+    """The errors that it declares."""
+    timeout: float | None
+    """Seconds that a call may take; None: for ever. By default the limit `handler_timeout`."""
+    concurrency: int | None
+    """How many calls run at once."""
+    queue: int | None
+    """How many calls may wait for one of those; further ones are busy."""
+    idempotent: bool
+    """A call may be repeated."""
+    deprecated: bool
+    """Shown in the OpenRPC document."""
+    tags: Collection[str]
+    """What `Service.enable` and `Service.disable` may name in place of it; shown nowhere."""
+    scopes: str | Collection[str]
+    """Those that a caller needs, all of them; as text, with spaces between them."""
+    roles: str | Collection[str]
+    """A caller needs one of them."""
+    allow: Allow | None
+    """`allow(identity, arguments)` is True where this caller may make this call: a plain function, which is asked on
+    the loop. It gets None for the arguments where the method is listed."""
+
+
+@strict("@service.method")
 def method_of(
     function: Callable[..., Any],
     name: str | None,
@@ -130,9 +231,15 @@ def method_of(
     queue: int | None = None,
     idempotent: bool = False,
     deprecated: bool = False,
+    tags: Collection[str] = (),
+    scopes: str | Collection[str] = (),
+    roles: str | Collection[str] = (),
+    allow: Allow | None = None,
 ) -> Method:
     """The method for a function, by its own name unless `name` gives another. Raises LocalError for what cannot be a
     method."""
+    if name == "":
+        raise LocalError(f"{function!r}: a method's name is not empty; leave it out for the function's own")
     name = name or getattr(function, "__name__", "")
     check(str(name or function), METHOD, locals())
     if not name or name == "<lambda>":
@@ -143,6 +250,8 @@ def method_of(
     binding = bind(function, context_type=Context)
     if inline and binding.kind == "async":
         raise LocalError(f"{name}: an async def already runs on the loop; inline=True is for plain functions")
+    if inline and binding.injection is not None:
+        binding.injection.run_inline()
     return Method(
         name,
         binding,
@@ -153,9 +262,51 @@ def method_of(
         queue=queue,
         idempotent=idempotent,
         deprecated=deprecated,
+        tags=frozenset(tags),
         description=(getattr(function, "__doc__", None) or "").strip(),
-        waits=may_wait(function),
+        waits=binding.injection is not None or may_wait(function),
+        access=demands(name, scopes, roles, allow, partial(arguments_by_name, binding)),
     )
+
+
+def demands(
+    name: str,
+    scopes: str | Collection[str],
+    roles: str | Collection[str],
+    allow: Allow | None,
+    arguments: Callable[[Any], Mapping[str, Any]],
+) -> Access | None:
+    """What a method demands of its callers; None where it demands nothing. `arguments`: decodes the params of a call to
+    its arguments by name. Raises LocalError for a scope that no token could have."""
+    if not scopes and not roles and allow is None:
+        return None
+    from ..access import access_of  # noqa: PLC0415  (start-up: for methods that not every caller may call)
+
+    return access_of(name, scopes, roles, allow, arguments)
+
+
+def arguments_by_name(binding: Binding, params: Any) -> dict[str, Any]:
+    """The arguments of a call by their names, decoded. Raises what `Binding.arguments` raises."""
+    return by_name(binding, binding.arguments(params, NO_CONTEXT))
+
+
+def by_name(binding: Binding, values: tuple[Any, ...]) -> dict[str, Any]:
+    """The values that `Binding.arguments` gave, by the names of the parameters, without a context."""
+    given = iter([value for value in values if value is not NO_CONTEXT and not isinstance(value, Context)])
+    kinds = ("positional", "either"), ("named",), ("members",), ("rest",)
+    found: dict[str, Any] = {}
+    for parameter in (one for kind in kinds for one in binding.parameters if one.kind in kind):
+        if parameter.kind == "members":
+            found |= next(given, {})
+        elif parameter.kind == "rest":
+            found[parameter.name] = list(given)
+        else:
+            found[parameter.name] = next(given)
+    return found
+
+
+NO_CONTEXT: Any = object()
+"""In the place of a context, where arguments are only looked at."""
 
 
 def may_wait(function: Callable[..., Any]) -> bool:
@@ -165,3 +316,17 @@ def may_wait(function: Callable[..., Any]) -> bool:
     """
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code is None or sys.version_info >= (3, 12) or opmap["SEND"] in code.co_code[::2]
+
+
+def living(life: Life, method: Method, handler: Callable[[Method], Next]) -> Method:
+    """A method within a lifespan: unchanged if the lifespan has begun on this loop, otherwise one that begins it first.
+    `handler`: what runs a method with its middleware."""
+    if life.here() is not None:
+        return method
+    inner = handler(method)
+
+    async def begun(call: Call) -> Any:
+        await life.begin()
+        return await inner(call)
+
+    return msgspec.structs.replace(method, handler=begun, quick=False, runs_inline=False)

@@ -12,13 +12,12 @@ from weakref import WeakSet
 import msgspec
 from msgspec import Raw
 
-from ..channel import ChannelError
+from ..channel import ChannelError, again
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.limits import MIB
 from ..jsonrpc.messages import Notification
-from .outbound import again
 
-logger = logging.getLogger("dragoman")
+logger: logging.Logger = logging.getLogger("dragoman")
 
 QUEUE = 10_000
 """Notifications that one iterator keeps for a slow reader; beyond, it raises an error with the number lost."""

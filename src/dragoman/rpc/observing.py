@@ -21,7 +21,7 @@ from ..channel import Caller, ChannelError
 from ..jsonrpc.codec import error_code
 from ..jsonrpc.errors import INTERNAL_ERROR, CallTimeout, Dialect, Refusal, RpcError
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result
-from ..observer import Additions, Kind, Observation, Observer, Outcome
+from ..observer import Additions, Kind, Observation, Observer, Outcome, Rejection
 from .binding.results import to_json
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-log = logging.getLogger("dragoman.observers")
+log: logging.Logger = logging.getLogger("dragoman.observers")
 
-numbers = count(1)
+numbers: count[int] = count(1)
 """Of channels and exchanges."""
 
 _KINDS: dict[type, Kind] = {
@@ -74,14 +74,15 @@ class FarPlace(Place, Protocol):
 class Watch:
     """The observers of one service."""
 
-    __slots__ = ("_came_in", "_ended", "_outbound", "_raised", "_started", "name")
+    __slots__ = ("_came_in", "_ended", "_outbound", "_raised", "_rejected", "_started", "name")
 
     def __init__(self, name: str, observers: Sequence[Observer]) -> None:
-        self.name = name
+        self.name: str = name
         self._came_in = [(one, one.came_in) for one in observers]
         self._outbound = [(one, one.outbound) for one in observers]
         self._started = [(one, one.started) for one in observers]
         self._ended = [(one, one.ended) for one in observers]
+        self._rejected = [(one, one.rejected) for one in observers]
         self._raised: list[Observer] = []  # of which that was logged
 
     # -- the way in
@@ -213,12 +214,26 @@ class Watch:
         if seen.outcome is not None:
             return
         seen.outcome = outcome
+        seen.stop = None
         seen.ended = monotonic()
         for observer, ended in self._ended:
             try:
                 ended(seen)
             except Exception:
                 self._failed(observer)
+
+    def rejected(self, seen: Rejection) -> None:
+        """Tell that something was turned away."""
+        for observer, rejected in self._rejected:
+            try:
+                rejected(seen)
+            except Exception:
+                self._failed(observer)
+
+    def faulty(self, place: str, caller: Caller, raw: bytes, error: Exception) -> None:
+        """Tell that our own code raised before a message was read."""
+        reason = f"a fault of this end: {type(error).__name__}"
+        self.rejected(Rejection(kind="failed", reason=reason, place=place, caller=caller, size=len(raw)))
 
     def _failed(self, observer: Observer) -> None:
         if not any(one is observer for one in self._raised):
@@ -232,10 +247,10 @@ class Arrival:
     __slots__ = ("_alone", "context", "deliver", "refusal", "seen", "watch")
 
     def __init__(self, watch: Watch, seen: Observation, deliver: Deliver, context: Context | None) -> None:
-        self.watch = watch
-        self.seen = seen
-        self.deliver = deliver
-        self.context = context
+        self.watch: Watch = watch
+        self.seen: Observation = seen
+        self.deliver: Deliver = deliver
+        self.context: Context | None = context
         """What the handler runs in; None: as it is."""
         self.refusal: Refusal | None = None
         """Why it is not done, once that is known."""
@@ -244,6 +259,11 @@ class Arrival:
     def __call__(self, answer: bytes | None, refusal: Refusal | None = None, /) -> None:
         self.over(answer, refusal or self.refusal)
         self.deliver(answer, refusal)
+
+    def found(self, name: str) -> None:
+        """What does the work has this name."""
+        if name != self.seen.method:
+            self.seen.target = name
 
     def start(self) -> None:
         """Its handler runs now."""
@@ -305,9 +325,9 @@ class Departure:
 
     def __init__(self, watch: Watch, seen: Observation, meta: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         self._watch = watch
-        self.seen = seen
-        self.meta = meta
-        self.headers = headers
+        self.seen: Observation = seen
+        self.meta: Mapping[str, Any] = meta
+        self.headers: Mapping[str, str] = headers
 
     def __enter__(self) -> Departure:
         return self
@@ -429,8 +449,24 @@ def with_trace(trace: Hook | None, observers: Iterable[Observer]) -> tuple[Obser
     return (Trace(trace), *observers)
 
 
+def rejecting(observers: Sequence[Observer]) -> Callable[[Rejection], None] | None:
+    """What wires tell of what they turn away, for `Options.rejected`; None where there are no observers."""
+    return Watch("", observers).rejected if observers else None
+
+
 def nothing(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
     """No answer is waited for."""
+
+
+def speak(origin: Any, raw: bytes, method: str, watch: Watch | None) -> bool:
+    """Send a message of this method ahead of an answer, where its call was asked; False: it was dropped."""
+    if origin.reply_stream is None:
+        return origin.peer is not None and bool(origin.peer.tell(raw, method))
+    sent = bool(origin.reply_stream(raw))
+    if watch is not None:
+        place: Any = origin if origin.peer is None else origin.peer  # an exchange's origin is its acceptor too
+        watch.told(place, method, raw, sent)
+    return sent
 
 
 _raw_members = msgspec.json.Decoder(dict[str, Raw]).decode

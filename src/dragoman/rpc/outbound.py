@@ -6,17 +6,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from ..channel import Channel, ChannelError, Closed
+from ..channel import Channel, Closed
 from ..jsonrpc.codec import Call as WireCall
 from ..jsonrpc.codec import join
 from ..jsonrpc.conversation import Conversation
 from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError
 from ..jsonrpc.limits import Limits
+from ..jsonrpc.options import only_async
 from ..jsonrpc.scanner import too_deep
 from .binding.results import result_decoder, to_json
 from .deadlines import Clock
@@ -24,7 +25,8 @@ from .dispatch import Speak
 from .middleware import Call, Middleware, chain
 from .observing import Departure, FarPlace, Watch
 
-logger = logging.getLogger("dragoman")
+T = TypeVar("T")
+logger: logging.Logger = logging.getLogger("dragoman")
 
 _anything = msgspec.json.Decoder().decode
 
@@ -72,11 +74,11 @@ class OutboundCall:
     """One outgoing call. The `Outgoing` of its message."""
 
     __slots__ = (
+        "_group",
         "abandon",
         "decoder",
         "extra",
         "future",
-        "group",
         "id",
         "message",
         "method",
@@ -89,24 +91,29 @@ class OutboundCall:
     )
 
     def __init__(self, peer: CallSender, method: str, result: Any, timeout: float | None, group: object = None) -> None:
-        self.peer = peer
-        self.method = method
+        self.peer: CallSender = peer
+        self.method: str = method
         self.decoder: Callable[[Raw], Any] | None = (
             None if result is Raw else _anything if result is Any else result_decoder(result)
         )
         """None: the result is wanted as JSON text, which was checked with its answer."""
-        self.timeout = timeout
+        self.timeout: float | None = timeout
         self.until: float | None = None
         self.on_progress: Callable[[Any], object] | None = None
         self.abandon: Callable[[], None] | None = None
         self.extra: Any = None
         self.reply_stream: Speak | None = None
-        self.message = b""
-        self.id = 0
+        self.message: bytes = b""
+        self.id: int = 0
         self.seen: Departure | None = None
         """What tells observers; None where there are none."""
-        self.group = self if group is None else group
+        self._group = group
         self.future: asyncio.Future[Any] = peer.loop.create_future()
+
+    @property
+    def group(self) -> object:
+        """Equal for the calls of one batch."""
+        return self if self._group is None else self._group  # a reference to itself would be the collector's work
 
     @property
     def left(self) -> float | None:
@@ -135,7 +142,7 @@ class OutboundCall:
             if self.seen is not None:
                 self.seen.end("result")
         except BadAnswer as error:
-            self.fail(error)
+            self.fail(BadAnswer(f"{self.method}: {error}"))
         except (msgspec.DecodeError, RecursionError) as error:
             self.fail(BadAnswer(f"{self.method}: the result does not fit: {error}"))
 
@@ -152,6 +159,15 @@ class OutboundCall:
                 self.seen.failed(why)
 
     # -- its time
+
+    def hold(self) -> None:
+        """Its time stands still; `until` does not move."""
+        self.peer.clock.drop(self)
+
+    def resume(self) -> None:
+        """Its time begins anew."""
+        if not self.future.done():
+            self.wait(self.timeout)
 
     def wait(self, seconds: float | None) -> None:
         """Its time begins now: this many seconds (None: any number), but not beyond `until`."""
@@ -197,7 +213,7 @@ class BatchHandle:
         self.abandon: Callable[[], None] | None = None
         self.extra: Any = None
         self.reply_stream: Speak | None = None
-        self.pendings = pendings
+        self.pendings: list[OutboundCall] = pendings
 
     @property
     def left(self) -> float | None:
@@ -213,8 +229,16 @@ class BatchHandle:
         for pending in self.pendings:
             pending.failed(why)
 
+    def hold(self) -> None:
+        for pending in self.pendings:
+            pending.hold()
 
-class BatchResult:
+    def resume(self) -> None:
+        for pending in self.pendings:
+            pending.resume()
+
+
+class BatchResult(Generic[T]):
     """The outcome of one call of a batch: `await` it, or call `result()`, after the block.
 
     Raises LocalError inside the block, because the batch is sent at its end and waiting would never end.
@@ -222,16 +246,16 @@ class BatchResult:
 
     __slots__ = ("_batch", "_future")
 
-    def __init__(self, batch: OutgoingBatch, future: asyncio.Future[Any]) -> None:
+    def __init__(self, batch: OutgoingBatch, future: asyncio.Future[T]) -> None:
         self._batch = batch
         self._future = future
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, None, T]:
         if not self._future.done() and self._batch.is_open_here:
             raise LocalError("a batch is sent at the end of its block: await its calls behind it")
         return self._future.__await__()
 
-    def result(self) -> Any:
+    def result(self) -> T:
         """The result. Raises the call's error; LocalError before the call is over."""
         if not self._future.done():
             raise LocalError("a batch is sent at the end of its block: its calls have no results yet")
@@ -260,6 +284,7 @@ class OutgoingBatch:
         self._timeout = timeout
         self._messages: list[bytes] = []
         self._pendings: list[OutboundCall] = []
+        self._group = object()  # not the batch itself, which refers to its calls
         self._tasks: list[asyncio.Task[Any]] = []
         self._missing: set[int] = set()  # tasks that are still in their middleware, on the way out
         self._through: asyncio.Future[None] | None = None
@@ -273,19 +298,29 @@ class OutgoingBatch:
         """Whether the running task is inside the block."""
         return self._block is not None and self._block is asyncio.current_task()
 
-    def call(self, method: str, params: Any = UNSET, *, result: Any = Any) -> BatchResult:
-        """Add a call; its result is available after the block."""
+    @overload
+    def call(self, method: str, params: Any = ..., *, result: type[T]) -> BatchResult[T]: ...
+    @overload
+    def call(self, method: str, params: Any = ..., *, result: Any = ...) -> BatchResult[Any]: ...
+    def call(self, method: str, params: Any = UNSET, *, result: Any = Any) -> BatchResult[Any]:
+        """Add a call; its result is available after the block. Raises LocalError outside the block."""
+        self._inside(method)
         if self._peer.middleware:
             options = (result, self._timeout, None, None, None, None)
             return BatchResult(self, self._surrounded(Call(method, params, UNSET, self._peer, options)))
         return BatchResult(self, self._add(method, params, result).future)
 
     def notify(self, method: str, params: Any = UNSET) -> None:
-        """Add a notification."""
+        """Add a notification. Raises LocalError outside the block."""
+        self._inside(method)
         if self._peer.middleware:
             self._surrounded(Call(method, params, UNSET, self._peer))
         else:
             self._note(method, params)
+
+    def _inside(self, method: str) -> None:
+        if self._block is None:
+            raise LocalError(f"{method}: a batch is filled within its block: `async with peer.batch() as batch:`")
 
     def _note(self, method: str, params: Any) -> None:
         peer = self._peer
@@ -298,7 +333,7 @@ class OutgoingBatch:
         self._messages.append(raw)
 
     def _add(self, method: str, params: Any, result: Any) -> OutboundCall:
-        pending = OutboundCall(self._peer, method, result, self._timeout, group=self)
+        pending = OutboundCall(self._peer, method, result, self._timeout, group=self._group)
         if self._seen is not None and self._peer.watch is not None:
             pending.seen = self._peer.watch.calling(self._peer, method, self._seen.seen)
         self._peer.register(pending, params)
@@ -334,6 +369,9 @@ class OutgoingBatch:
         self._missing.discard(place)
         if not self._missing and self._through is not None and not self._through.done():
             self._through.set_result(None)
+
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = only_async("peer.batch()", "")
 
     async def __aenter__(self) -> OutgoingBatch:
         self._block = asyncio.current_task()
@@ -431,8 +469,9 @@ def encode_call(method: str, params: Any, id: Any, *, v1: bool, limits: Limits) 
     """
     kind = type(params)
     if params is not UNSET and kind is not list and kind is not dict and kind is not tuple:
-        params = Raw(params if kind is Raw else to_json(params))
-        if bytes(params[:1] if isinstance(params, bytes) else memoryview(params)[:1]) not in (b"[", b"{"):
+        if kind is not Raw:
+            params = Raw(to_json(params))
+        if memoryview(params)[0] not in b"[{":
             raise LocalError(
                 f"{method}: params are a list or a dict (JSON: an array or an object); leave them out for none"
             )
@@ -449,8 +488,3 @@ def encode_call(method: str, params: Any, id: Any, *, v1: bool, limits: Limits) 
     if len(raw) > 2 * limits.depth and too_deep(raw, limits.depth):
         raise LocalError(f"{method}: the message is nested too deep: depth allows {limits.depth} levels")
     return raw
-
-
-def again(why: ChannelError) -> ChannelError:
-    """A copy of the ending, so that tracebacks do not pile up on one exception."""
-    return type(why)(*why.args)

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
 
 from msgspec import UNSET
 
-from ..channel import LIMITS, Channel, ChannelError, Closed, Ended
+from ..channel import LIMITS, Channel, ChannelError, Closed, Ended, again
 from ..jsonrpc.codec import Call as WireCall
 from ..jsonrpc.codec import Leniency
 from ..jsonrpc.errors import LSP, CallTimeout, Dialect, LocalError, Refusal, RpcError
@@ -27,7 +27,7 @@ from .method import ERROR
 from .middleware import Call, Middleware, Next, chain
 from .notifications import Notifications
 from .observing import Departure, Watch
-from .outbound import OutboundCall, OutgoingBatch, again, encode_call
+from .outbound import OutboundCall, OutgoingBatch, encode_call
 from .proxy import Proxy, proxy
 from .runner import Runner
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 State: TypeAlias = Literal["connected", "lost", "closed"]
 OnState: TypeAlias = Callable[[State, ChannelError | None], object]
 
-logger = logging.getLogger("dragoman")
+logger: logging.Logger = logging.getLogger("dragoman")
 
 BROADCAST: Any = ("broadcast",)
 """The options of a broadcast notification on its way through middleware."""
@@ -56,8 +56,26 @@ PEER: Final = {
 class Peer(ChannelEnd):
     """One end of a channel: `call`, `notify`, `batch`, `proxy`, `notifications`, and a service for the far end's calls.
 
-    Made by `connect` and by serving; `Peer(runner)` with `attach(channel)` for wires of your own.
+    Made by `connect` and by serving; `Peer(runner)` with `attach(channel)` for wires of your own. `timeout`: seconds
+    for a call that names none; None: for ever. `v1`: it writes JSON-RPC 1.0. `middleware` is around each of its calls.
+    After an outage the calls of `idempotent` methods are sent again. `on_state` is told of "connected", "lost" and
+    "closed". `on_lost` and `redialling` are the library's, for connecting again.
     """
+
+    __slots__ = (
+        "_chain",
+        "_ending",
+        "_online",
+        "_why",
+        "idempotent",
+        "middleware",
+        "on_lost",
+        "on_state",
+        "redialling",
+        "state",
+        "timeout",
+        "v1",
+    )
 
     def __init__(
         self,
@@ -74,10 +92,10 @@ class Peer(ChannelEnd):
         check("Peer", PEER, locals())
         service = runner.service
         super().__init__(runner, limits or service.limits, lenient or service.lenient, dialect, errors)
-        self.timeout = timeout if timeout is not None else self.limits.call_timeout
-        self.v1 = v1
+        self.timeout: float | None = timeout if timeout is not None else self.limits.call_timeout
+        self.v1: bool = v1
         self._why: ChannelError | None = None
-        self.middleware = tuple(middleware)
+        self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self._chain = chain(self.middleware, self.unchained) if middleware else None
         self._ending: asyncio.Task[None] | None = None  # closing, once draining is over
         # reconnection, see wires
@@ -187,7 +205,7 @@ class Peer(ChannelEnd):
     def ended(self, why: ChannelError) -> None:
         """The channel is over: drop unanswered calls, and fail our own calls that used it."""
         if self.conversation.followed and isinstance(why, Closed):
-            why = Ended("the far end closed the channel")
+            why = Ended("the far end closed the channel").because("hung_up")
         self._over(why)
         self._why = why
         back = self.on_lost is not None and not isinstance(why, Closed) and self.on_lost(why)
@@ -289,6 +307,7 @@ class Peer(ChannelEnd):
         return await handler(call)
 
     async def unchained(self, call: Call) -> Any:
+        """Make a call or send a notification past the middleware. Raises what `call` and `notify` raise."""
         if call.options is None or call.options is BROADCAST:
             return await self._notify(call.method, call.params, call.options is BROADCAST)
         watch = self.runner.service.watch
@@ -315,6 +334,8 @@ class Peer(ChannelEnd):
     ) -> Any:
         if timeout is UNSET:
             timeout = self.timeout
+        elif type(timeout) is not float or not timeout > 0:
+            check(method, {"timeout": CALL_TIME}, {"timeout": timeout})
         until = None if total is None else self.loop.time() + total
         channel = self.channel
         if channel is None or not channel.writable:
@@ -327,8 +348,11 @@ class Peer(ChannelEnd):
         self.register(pending, params)
         if seen is not None:
             seen.goes(pending.message)
-        pending.until = until
-        pending.wait(timeout)
+        if until is not None:
+            pending.until = until
+            pending.wait(timeout)
+        elif timeout is not None:
+            self.clock.set(pending, timeout)
         try:
             self.transmit(pending.message, pending)
             return await pending.future
@@ -340,6 +364,7 @@ class Peer(ChannelEnd):
             raise
 
     def register(self, pending: OutboundCall, params: Any) -> None:
+        """Give a call its id and its text. Raises LocalError for params that are no JSON."""
         pending.id = self.conversation.expect(pending)
         try:
             if callable(params):
@@ -347,7 +372,7 @@ class Peer(ChannelEnd):
             if pending.seen is not None:
                 pending.message = pending.seen.encoded(self.encode, params, pending.id)
             else:
-                pending.message = self.encode(pending.method, params, pending.id)
+                pending.message = encode_call(pending.method, params, pending.id, v1=self.v1, limits=self.limits)
         except BaseException:
             self.conversation.forget(pending.id)
             raise
@@ -357,13 +382,14 @@ class Peer(ChannelEnd):
         return encode_call(method, params, id, v1=self.v1, limits=self.limits)
 
     def transmit(self, raw: bytes, call: Any) -> None:
+        """Send the text of a call, on its reply stream where it has one. Raises ChannelError without a channel."""
         if call is not None and call.reply_stream is not None and call.reply_stream(raw):
             return
         channel = self.channel
         if channel is None:
             raise self._gone()
         if call is not None and self.conversation.half_closed:
-            raise Ended("the far end closed its sending side: it can answer nothing more")
+            raise Ended("the far end closed its sending side: it can answer nothing more").because("hung_up")
         channel.send(raw, call)
 
     def _gone(self) -> ChannelError:

@@ -89,6 +89,8 @@ def proxy(call: Callable[..., Any], protocol: type[Any] | None, prefix: str) -> 
     """A proxy over `call(method, params, result=...)`; LocalError when the class has no public methods."""
     if protocol is None:
         return Proxy(call, prefix.rstrip("."))
+    if not isinstance(protocol, type):
+        raise LocalError(f"peer.proxy takes a class with the far end's methods, or nothing, not {protocol!r:.100}")
     specs: dict[str, _Spec] = {}
     for name, function in inspect.getmembers(protocol, inspect.isfunction):
         if name.startswith("_"):
@@ -99,5 +101,7 @@ def proxy(call: Callable[..., Any], protocol: type[Any] | None, prefix: str) -> 
         keyword_only = any(p.kind is inspect.Parameter.KEYWORD_ONLY for p in signature.parameters.values())
         specs[name] = _Spec(signature, hints.get("return", Any), keyword_only)
     if not specs:
-        raise LocalError(f"{protocol.__name__} has no public methods to call")
+        raise LocalError(
+            f"{protocol.__name__} has no public methods to call: write `def name(self, ...) -> ...: ...` in it"
+        )
     return _Typed(call, protocol, specs, prefix)

@@ -20,6 +20,7 @@ from ..jsonrpc.errors import (
     METHOD_NOT_FOUND,
     PARSE_ERROR,
     PLAIN,
+    CallRefused,
     Dialect,
     InternalError,
     LocalError,
@@ -31,7 +32,7 @@ from ..jsonrpc.messages import NULL, Batch, Malformed, Message, Notification, Re
 from ..jsonrpc.scanner import too_deep, unholdable
 from .declared import leaving
 
-logger = logging.getLogger("dragoman")
+logger: logging.Logger = logging.getLogger("dragoman")
 
 
 def _sendable(id: Any, dialect: Dialect) -> Any:
@@ -103,6 +104,8 @@ class Answers(Struct, frozen=True):
         """
         if isinstance(error, KeyboardInterrupt):
             raise error
+        if isinstance(error, CallRefused):
+            error = (dialect or self.dialect).error(error.refusal)
         if not isinstance(error, RpcError):
             error = self._masked(message.method, error)
         if type(message) is Notification:
@@ -156,15 +159,16 @@ class Answers(Struct, frozen=True):
         """The reason as `error.data` in debug mode; the specification's examples have none."""
         return {"reason": reason} if self.switch.on else UNSET
 
-    def fitting(self, message: Request | Notification, answer: bytes) -> bytes:
-        """The answer, or an error when it is above `limits.response_size` or `limits.depth`."""
+    def fitting(self, message: Request | Notification, answer: bytes, *, shallow: bool = False) -> bytes:
+        """The answer, or an error when it is above `limits.response_size` or `limits.depth`. `shallow`: its depth is
+        known to be small."""
         limits = self.limits
         size = len(answer)
         if (size <= limits.response_size and size <= 2 * limits.depth) or type(message) is Notification:
             return answer
         if size > limits.response_size:
             refusal = too_large("response_size", limits.response_size, size)
-        elif too_deep(answer, limits.depth):
+        elif not shallow and too_deep(answer, limits.depth):
             refusal = too_large("depth", limits.depth, None, "levels")
         else:
             return answer

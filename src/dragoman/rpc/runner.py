@@ -17,7 +17,7 @@ from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Message, Notification, Request, Result
 from .call import InboundCall
 from .deadlines import Clock
-from .dispatch import MethodTable, Origin
+from .dispatch import HERE, MethodTable, Origin, Speak
 from .method import Method
 from .observing import Deliver, Place, numbers
 from .thread_pool import ThreadPool
@@ -33,7 +33,7 @@ class ConcurrencyLimit:
     def __init__(self, method: Method, all: dict[Method, ConcurrencyLimit]) -> None:
         self._method = method
         self._all = all
-        self.free = method.concurrency or 1
+        self.free: int = method.concurrency or 1
         self.queue: deque[asyncio.Future[None]] = deque()
 
     def take(self) -> None:
@@ -68,7 +68,7 @@ class Runner:
 
     def __init__(self, table: Table) -> None:
         self.service = table
-        self.gate = CallLimit(table.limits.calls)
+        self.call_limit: CallLimit = CallLimit(table.limits.calls)
         self.loop: asyncio.AbstractEventLoop
         """The loop on which it runs now; see `bind`."""
         self.clock: Clock
@@ -98,6 +98,14 @@ class Runner:
         """The slots of a method that has a concurrency of its own."""
         return self._places.get(method) or ConcurrencyLimit(method, self._places)
 
+    def measures(self) -> dict[str, float]:
+        """For metrics: channels, and calls that wait for a slot or for a thread."""
+        peers = tuple(self.peers)
+        waiting = sum(len(peer.conversation.waiting) for peer in peers)
+        waiting += sum(len(one.queue) for one in tuple(self._places.values()))
+        waiting += 0 if self._pool is None else self._pool.waiting
+        return {"channels": len(peers), "calls_waiting": waiting}
+
     # -- exchanges
 
     def exchange(self, x: Exchange) -> None:
@@ -105,26 +113,31 @@ class Runner:
         the answer."""
         service = self.service
         try:
-            if service.quick and not self.gate.draining:
+            if service.quick and not self.call_limit.draining:
                 answer = service.answer_inline(x.request)
                 if answer is not None:
                     x.respond(answer)
                     return
             self.take(x, read(x.request, service.limits, service.lenient))
         except Exception as error:
-            service.answers.faulty(x.request, error, x.respond)
+            self._faulty(x, error)
 
     def take(self, x: Exchange, message: Message) -> None:
         """Answer one exchange whose message is already decoded. Raises nothing, as `exchange`."""
         try:
-            refusal = self.gate.refusal()
+            refusal = self.call_limit.refusal()
             if refusal is None or type(message) not in _ASKING:
                 origin = ExchangeOrigin(self, x)
                 self.service.dispatcher.dispatch(message, origin, origin, x.respond, x.request)
             else:
                 self._refuse(x, message, refusal)
         except Exception as error:
-            self.service.answers.faulty(x.request, error, x.respond)
+            self._faulty(x, error)
+
+    def _faulty(self, x: Exchange, error: Exception) -> None:
+        if self.service.watch is not None:
+            self.service.watch.faulty(x.caller.path, x.caller, x.request, error)
+        self.service.answers.faulty(x.request, error, x.respond)
 
     def _refuse(self, x: Exchange, message: Message, refusal: Refusal) -> None:
         error = self.service.answers.dialect.error(refusal)
@@ -136,10 +149,10 @@ class Runner:
             self.service.watch.refused(message, ExchangeOrigin(self, x), x.caller, answer, refusal, x.request)
         x.respond(answer, refusal)
 
-    async def answer(self, raw: bytes) -> bytes | None:
+    async def answer(self, raw: bytes, caller: Caller = HERE.caller) -> bytes | None:
         """One message and its answer."""
         self.bind()
-        x = _Plain(raw, self.loop.create_future())
+        x = _Plain(raw, self.loop.create_future(), caller)
         if len(raw) > self.service.limits.message_size:
             return self.service.oversized(raw, ExchangeOrigin(self, x))
         self.exchange(x)
@@ -161,14 +174,14 @@ class Runner:
     async def drain(self, timeout: float) -> None:
         """Refuse new calls, wait for those in flight, cancel the rest, close every channel."""
         self.bind()
-        self.gate.draining = True
+        self.call_limit.draining = True
         for peer in tuple(self.peers):
             peer.drain()
-        if self.gate.in_flight:
+        if self.call_limit.in_flight:
             idle = self.loop.create_future()
-            self.gate.idle = lambda: None if idle.done() else idle.set_result(None)
+            self.call_limit.idle = lambda: None if idle.done() else idle.set_result(None)
             await asyncio.wait([idle], timeout=timeout)
-            self.gate.idle = None
+            self.call_limit.idle = None
         refusal = Refusal("draining", "Draining: the server closed before the call was done")
         for peer in tuple(self.peers):
             peer.turn_away(refusal)
@@ -185,10 +198,10 @@ class ExchangeOrigin(Origin):
     __slots__ = ("_number", "_runner", "_x", "calls")
 
     def __init__(self, runner: Runner, x: Exchange) -> None:
-        self.caller = x.caller
-        self.peer = None
-        self.reply_stream = x.stream
-        self.taken = True  # draining was looked at when the exchange came
+        self.caller: Caller = x.caller
+        self.peer: Any = None
+        self.reply_stream: Speak | None = x.stream
+        self.already_accepted = True  # draining was looked at when the exchange came
         self._number = 0
         self._runner = runner
         self._x = x
@@ -219,7 +232,7 @@ class ExchangeOrigin(Origin):
         runner = self._runner
         runner.bind()
         call = InboundCall(runner, method, message, self, self, deliver)
-        refusal = runner.gate.enter(taken=True)
+        refusal = runner.call_limit.enter(already_accepted=True)
         if refusal is not None:
             deliver(call.refused(refusal), refusal)
             return
@@ -233,7 +246,7 @@ class ExchangeOrigin(Origin):
         """No effect: no call is kept by id."""
 
     def release(self, call: InboundCall) -> None:
-        self._runner.gate.leave()
+        self._runner.call_limit.leave()
         if self.calls is not None:
             self.calls.remove(call)
         elif not call.method.stream:
@@ -263,9 +276,9 @@ class _Plain:
 
     __slots__ = ("caller", "future", "gone", "request")
 
-    def __init__(self, request: bytes, future: asyncio.Future[bytes | None]) -> None:
+    def __init__(self, request: bytes, future: asyncio.Future[bytes | None], caller: Caller) -> None:
         self.request = request
-        self.caller = Caller()
+        self.caller = caller
         self.gone: Callable[[], None] | None = None
         self.future = future
 

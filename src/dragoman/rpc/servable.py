@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..channel import Channel, Document, Exchange
 from ..jsonrpc.limits import Limits
 from ..observer import Observer
+from ..routes import Route, RouteExchange
+from ..store.contract import Engine
 from .peer import Peer
+from .routing.registering import routes_of
+from .routing.running import take
 from .runner import Runner
 from .service import Service
+
+if TYPE_CHECKING:
+    from ..access import Protection
+    from ..channel import CallLimit
 
 
 class ServableService:
     """A `Service` that wires can serve. `limits`: others than the service's own."""
 
     def __init__(self, service: Service, *, limits: Limits | None = None) -> None:
-        self.service = service = service if limits is None else service.within(limits)
-        self.name = service.name
-        self.runner = Runner(service)
-        self.gate = self.runner.gate
+        self.service: Service = service if limits is None else service.within(limits)
+        service = self.service
+        self.name: str = service.name
+        self.runner: Runner = Runner(service)
+        self.call_limit: CallLimit = self.runner.call_limit
+        self._started = 0
 
     subprotocol: str | None = None
 
@@ -31,18 +42,49 @@ class ServableService:
     def restrict(self, limits: Limits) -> None:
         """Serve under other limits from now on."""
         self.service = self.runner.service = self.service.within(limits)
-        self.gate.limit = limits.calls
+        self.call_limit.limit = limits.calls
+
+    @property
+    def auth(self) -> Any:
+        """As `Protectable`."""
+        return self.service.auth
+
+    @property
+    def demanded(self) -> frozenset[str] | None:
+        """As `Protectable`."""
+        return self.service.demanded
+
+    @property
+    def protection(self) -> Protection | None:
+        """As `Protectable`."""
+        return self.service.protection
+
+    def protect(self, protection: Protection) -> None:
+        """As `Protectable`. A service that is served behind another guard too is served as a copy of its own."""
+        if self.service.protection is not None and self.service.protection is not protection:
+            self.service = self.runner.service = self.service.within(self.limits)
+        self.service.protect(protection)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         """As `Service.observe`, of what is served here alone."""
         self.service = self.runner.service = self.service.within(self.limits)
         return self.service.observe(observer)
 
+    def measures(self) -> Mapping[str, float]:
+        """For metrics: channels, and calls that wait."""
+        return self.runner.measures()
+
     async def start(self) -> None:
-        """No effect: a service has no lifespan."""
+        """Count one more user of the service's lifespan on this event loop, if it has one."""
+        if self.service.life is not None:
+            await self.service.life.start()
+            self._started += 1
 
     async def stop(self) -> None:
-        """No effect: a service has no lifespan."""
+        """One user less of the lifespan; the last one ends it."""
+        if self.service.life is not None and self._started:
+            self._started -= 1
+            await self.service.life.stop()
 
     def exchange(self, x: Exchange) -> None:
         """Answer one exchange, now or later."""
@@ -50,12 +92,28 @@ class ServableService:
 
     def attach(self, channel: Channel) -> None:
         """Serve a channel until it ends."""
+        if self.service.protection is not None:
+            channel.caller = self.service.protection.known(channel.caller)
         Peer(self.runner).attach(channel)
 
     def routes(self) -> Mapping[str, Document]:
         """`/openrpc.json`: the result of `rpc.discover`."""
         return {"/openrpc.json": Document("application/json", method="rpc.discover")}
 
+    def keep_in(self, engine: Engine | None) -> None:
+        """As `KeepsStore`."""
+        self.service.kept_in = engine
+
+    def http_routes(self) -> Sequence[Route]:
+        """As `HasRoutes`."""
+        return routes_of(self.service)
+
+    def take_route(self, route: Route, x: RouteExchange) -> None:
+        """As `HasRoutes`."""
+        take(self.runner, self.service, route, x)
+
     async def drain(self, timeout: float) -> None:
-        """Refuse new calls, wait for those in flight, cancel the rest, close every channel."""
+        """Refuse new calls, wait for those in flight, cancel the rest, close every channel;
+        `stop`."""
         await self.runner.drain(timeout)
+        await self.stop()

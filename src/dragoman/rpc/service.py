@@ -10,58 +10,50 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from ..channel import LIMITS, Caller
+from ..channel import Caller
+from ..doors import run_app
 from ..jsonrpc.codec import STRICT, Answer, Leniency, Wire, first_byte, plain, plain_batch, read
-from ..jsonrpc.errors import LocalError, RpcError, too_large
+from ..jsonrpc.errors import LocalError, too_large
 from ..jsonrpc.limits import SERVER, Limits
 from ..jsonrpc.messages import Batch, Malformed, Message, Notification, Request
-from ..jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXT, check, instance, many
+from ..jsonrpc.options import check, strict
 from ..jsonrpc.scanner import SHORT, odd
 from ..observer import OBSERVER, Observer
 from .binding.binding import bind
-from .binding.signature import registrable
 from .context import Context
-from .dispatch import HERE, Dispatcher, LooplessAcceptor, Router, run
-from .method import Handler, Method, method_of
-from .middleware import Call, Middleware, Next, chain
+from .dispatch import HERE, Dispatcher, LooplessAcceptor, Origin, Router
+from .method import SERVICE, Handler, Method, living
+from .middleware import Middleware
 from .observing import Place, Watch
 from .openrpc import document
+from .registering.methods import Registered
 from .responses import Answers, Debug
 
 if TYPE_CHECKING:
+    from .background import Portal
     from .runner import Runner
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-SERVICE: Final = {
-    "name": NAME,
-    "version": TEXT,
-    "title": TEXT | NONE,
-    "description": TEXT | NONE,
-    "limits": LIMITS,
-    "middleware": many(CALLABLE),
-    "debug": FLAG,
-    "discover": FLAG,
-}
-"""What the options of a Service may be; those of `Leniency` are checked there."""
-
-
-class Service:
+class Service(Registered):
     """Named methods, served as JSON-RPC 2.0 on any wire.
 
     `version`, `title` and `description` go into the OpenRPC document. `middleware`: see
-    `dragoman.rpc.middleware`; the first is outermost. `accept_v1`, `null_id` and `string_codes`
-    are lenient options (`jsonrpc.Leniency`). `debug=True` sends exceptions' texts and the reasons of
-    refusals to callers. `discover=False` removes `rpc.discover`.
+    `dragoman.rpc.middleware`; the first is outermost. `lifespan(service)`: an async context manager, or an async
+    generator with one `yield`, around the serving, on each event loop; its value is `ctx.state`. `accept_v1`,
+    `null_id` and `string_codes` are lenient options (`jsonrpc.Leniency`). `debug=True` sends exceptions' texts and
+    the reasons of refusals to callers. `discover=False` removes `rpc.discover`. `auth`: a verifier of tokens that says
+    who is calling, on every wire (`dragoman.auth.Bearer`).
+    `answers` and `dispatcher` are the library's.
     """
 
+    @strict("Service")
     def __init__(
         self,
         name: str,
@@ -71,49 +63,53 @@ class Service:
         description: str | None = None,
         limits: Limits = SERVER,
         middleware: Sequence[Middleware] = (),
+        lifespan: Callable[[Service], AbstractAsyncContextManager[Any] | AsyncIterator[Any]] | None = None,
         accept_v1: bool = False,
         null_id: Literal["request", "notification"] = "request",
         string_codes: bool = False,
         debug: bool = False,
         discover: bool = True,
+        auth: Any = None,
     ) -> None:
         check(f"Service {name!r}", SERVICE, locals())
-        self.name = name
+        super().__init__(name, middleware)
+        self.auth = auth
         self._bound_by(limits)
         self.version = version
         self.title = title
         self.description = description
-        self.lenient = (
-            Leniency(accept_v1=accept_v1, null_id=null_id, string_codes=string_codes)
-            if accept_v1 or string_codes or null_id != "request"
-            else STRICT
-        )
-        self.answers = Answers(limits, Debug(debug))
-        self.route: Router = self._by_name
+        lenient = Leniency(accept_v1=accept_v1, null_id=null_id, string_codes=string_codes)
+        self.lenient: Leniency = STRICT if lenient == STRICT else lenient
+        """What is taken beyond the specification."""
+        self.answers: Answers = Answers(limits, Debug(debug))
+        self.router: Router = self._by_name
         """Finds the method for a message; a protocol on top with rules of its own puts its router here."""
-        self.middleware: tuple[Middleware, ...] = tuple(middleware)
-        self._table: dict[str, Method] = {}
-        self._internal: dict[str, Method] = {}
-        self._inline: dict[Any, Handler] = {}
-        self.quick = self._inline
+        self.quick: dict[Any, Handler] = self._inline
         """What `answer_inline` may answer: nothing while there are observers, which the dispatcher tells."""
         self.observers: tuple[Observer, ...] = ()
+        """Those that `observe` gave, in order."""
         self.watch: Watch | None = None
         """Its observers, where it has some."""
-        self.dispatcher = Dispatcher(self)
+        self.dispatcher: Dispatcher = Dispatcher(self)
+        if lifespan is not None:
+            self.live(lifespan, self)
         self._host: Runner | None = None
         self._behind: Runner | None = None
-        self._document: tuple[int, Raw] | None = None
+        self._portal: Portal | None = None
+        self._document: tuple[dict[str, Any], Raw] | None = None
         if discover:
-            discovery = bind(self._discover, context_type=Context)
-            self._internal["rpc.discover"] = Method("rpc.discover", discovery, "inline")
-            self.link(self._internal["rpc.discover"])
+            self._offer_discovery()
+
+    def _offer_discovery(self) -> None:
+        method = Method("rpc.discover", bind(self._discover, context_type=Context), "inline")
+        self._internal[method.name] = method
+        self.link(method)
 
     def _bound_by(self, limits: Limits) -> None:
         self.limits = limits
         self._short = min(SHORT, 2 * limits.depth)
         """A message of at most this many bytes in its usual shape needs no further check."""
-        self.modest = min(limits.response_size, 2 * limits.depth)
+        self.modest: int = min(limits.response_size, 2 * limits.depth)
         """An answer of at most this many bytes is within every limit."""
 
     @property
@@ -125,123 +121,11 @@ class Service:
     def debug(self, debug: bool) -> None:
         self.answers.switch.on = debug
 
-    # -- registering
-
-    @property
-    def methods(self) -> Mapping[str, Method]:
-        """The registered methods by name (not `rpc.discover`)."""
-        return self._table
-
-    @overload
-    def method(self, function: F, /) -> F: ...
-    @overload
-    def method(
-        self,
-        name: str | None = None,
-        *,
-        inline: bool = False,
-        errors: Iterable[type[RpcError]] = (),
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
-        idempotent: bool = False,
-        deprecated: bool = False,
-    ) -> Callable[[F], F]: ...
-    def method(
-        self,
-        name: Any = None,
-        *,
-        inline: bool = False,
-        errors: Iterable[type[RpcError]] = (),
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
-        idempotent: bool = False,
-        deprecated: bool = False,
-    ) -> Any:
-        """Register a function; the function is not changed. `@api.method`, `@api.method("name", inline=True)`,
-        `@api.method(name="name")`.
-
-        `inline`: the function is quick, never blocks, and runs in place. `errors`: the RpcErrors it
-        declares. `timeout` in seconds. `concurrency` and `queue`: how many calls run at once, and wait.
-        Raises LocalError for a name that is taken or reserved (`rpc.`), and for annotations to which JSON
-        cannot be decoded.
-        """
-        given = None if name is None or isinstance(name, str) else registrable(name, "service.method")
-
-        def register(function: F) -> F:
-            self._put(
-                method_of(
-                    registrable(function, "service.method"),
-                    name if given is None else None,
-                    inline=inline,
-                    errors=errors,
-                    timeout=timeout,
-                    concurrency=concurrency,
-                    queue=queue,
-                    idempotent=idempotent,
-                    deprecated=deprecated,
-                )
-            )
-            return function
-
-        return register if given is None else register(given)
-
-    def _put(self, method: Method) -> None:
-        if method.name.startswith("rpc."):
-            raise LocalError(f"{method.name}: names that begin with `rpc.` are reserved by the specification (4.3)")
-        if len(method.name) > self.limits.method_length:
-            raise LocalError(
-                f"{method.name[:40]}...: a method's name has at most {self.limits.method_length} characters"
-            )
-        if method.name in self._table:
-            raise LocalError(f"{self.name} has a method {method.name!r} already")
-        self._link(method)
-        self._table[method.name] = method
-
-    def link(self, method: Method) -> None:
-        """Put the service's middleware around a method, also around one that a router finds."""
-        around = self.middleware + method.middleware
-        method.handler = chain(around, self._last(method)) if around else None
-        method.quick = method.kind == "inline" and not around and method.concurrency is None
-        never = method.kind == "async" and not method.waits
-        method.runs_inline = method.quick or (never and not around and method.concurrency is None)
-
-    def handler(self, method: Method) -> Next:
-        """The function that runs a method with its middleware."""
-        return method.handler if method.handler is not None else self._last(method)
-
-    def _link(self, method: Method) -> None:
-        self.link(method)
-        self._inline.pop(method.name, None)
-        if method.quick and not method.binding.wants_context and not method.binding.opaque:
-            self._inline[method.name] = method.binding
-
-    def include(self, other: Service, *, prefix: str = "") -> None:
-        """Add the methods that `other` has now, each under `prefix` + its name, with its middleware.
-
-        Raises LocalError for a name that is taken.
-        """
-        check("Service.include", {"other": instance(Service, "a Service"), "prefix": TEXT}, locals())
-        for method in other._table.values():
-            around = other.middleware + method.middleware
-            self._put(msgspec.structs.replace(method, name=prefix + method.name, middleware=around))
-
-    def use(self, middleware: Middleware) -> Middleware:
-        """Add middleware inside the existing ones. Usable as a decorator."""
-        check("Service.use", {"middleware": CALLABLE}, locals())
-        self.middleware = (*self.middleware, middleware)
-        for method in self._table.values():
-            self._link(method)
-        for method in self._internal.values():
-            self.link(method)
-        return middleware
-
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Tell an observer of all that comes in and goes out from now on, beside those that are told already. Gives the
         function that ends it. What is served already under other limits (`serve(limits=...)`) is not told of.
 
-        LocalError for what is no `Observer`.
+        LocalError for what is not an `Observer`.
         """
         check("Service.observe", {"observer": OBSERVER}, locals())
         self._watched((*self.observers, observer))
@@ -262,33 +146,42 @@ class Service:
         other = copy.copy(self)
         other.restrict(limits)
         other.dispatcher = Dispatcher(other)
-        other._host = other._behind = None
+        other._host = other._behind = other._portal = None
         return other
-
-    def find(self, name: str) -> Method | None:
-        """The method of a name, also `rpc.discover`."""
-        return self._table.get(name) or self._internal.get(name)
 
     def _by_name(
         self, message: Request | Notification, caller: Caller, peer: Any
     ) -> tuple[Method | None, Request | Notification]:
-        return self._table.get(message.method) or self._internal.get(message.method), message
+        method = self._table.get(message.method) or self._internal.get(message.method)
+        life = self._life
+        if life is None or method is None:
+            return method, message
+        return living(life, method, self.handler), message
 
     def openrpc(self) -> dict[str, Any]:
         """The OpenRPC 1.3 document of this service."""
-        found: dict[str, Any] = document(self)
-        return found
+        return document(self)
 
-    def _discover(self) -> Any:
-        """The document as JSON, made again only when there are more methods, because it is costly to make."""
-        if self._document is None or self._document[0] != len(self._table):
-            self._document = len(self._table), Raw(msgspec.json.encode(self.openrpc()))
+    def _discover(self, context: Context) -> Any:
+        """The document as JSON, made again only when there are other methods, because it is costly to make; without
+        methods that are not for this caller."""
+        accesses = {name: one.access for name, one in self.methods.items() if one.access is not None}
+        hidden = {name for name, one in accesses.items() if not one.shown(context.caller)}
+        if hidden:
+            found = self.openrpc()
+            return found | {"methods": [one for one in found["methods"] if one["name"] not in hidden]}
+        now = {one.name: one.binding for one in self._table.values()}
+        if self._document is None or self._document[0] != now:
+            self._document = now, Raw(msgspec.json.encode(self.openrpc()))
         return self._document[1]
+
+    run = run_app
 
     # -- answering
 
-    def answer(self, raw: bytes) -> bytes | None:
-        """The answer to one message or batch as JSON text, or None when none is owed. Needs no loop.
+    def answer(self, raw: bytes, *, caller: Caller = HERE.caller) -> bytes | None:
+        """The answer to one message or batch as JSON text, or None when none is owed. Needs no loop. `caller`: for the
+        context, such as the user that a web framework's view knows: `Caller(identity=Identity(subject="ada"))`.
 
         Plain functions run in the calling thread, `async def` on one background loop. Raises nothing
         because of `raw`. Raises LocalError inside a running loop, for a method that is not inline:
@@ -296,7 +189,7 @@ class Service:
         """
         if len(raw) > self.limits.message_size:
             return self.oversized(raw, LooplessAcceptor(self.dispatcher))
-        return self.answer_inline(raw) or self._answer(read(raw, self.limits, self.lenient), raw)
+        return self.answer_inline(raw) or self._answer(read(raw, self.limits, self.lenient), raw, caller)
 
     def oversized(self, raw: bytes, place: Place) -> bytes:
         """The answer to a message above `limits.message_size`, which is not read."""
@@ -317,6 +210,8 @@ class Service:
             wire = plain(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError):
             return None
+        except (KeyError, TypeError) as error:
+            raise LocalError(f"{self.name}: a message is bytes, not {raw!r:.60}") from error
         id = wire.id
         binding = self.quick.get(wire.method)
         if (
@@ -363,50 +258,49 @@ class Service:
                     return None
         return self.dispatcher.run_together(calls)
 
-    async def answer_async(self, raw: bytes) -> bytes | None:
+    async def answer_async(self, raw: bytes, *, caller: Caller = HERE.caller) -> bytes | None:
         """`answer` on the running loop: plain functions in worker threads, elements of a batch concurrently."""
         from .runner import Runner  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
 
         if self._host is None:
             self._host = Runner(self)
-        return await self._host.answer(raw)
+        return await self._host.answer(raw, caller)
 
-    async def _answer_behind(self, raw: bytes) -> bytes | None:
+    async def _answer_behind(self, raw: bytes, caller: Caller) -> bytes | None:
         """`answer_async` on the background loop, with a runner of its own, because two loops must not share one."""
         from .runner import Runner  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
 
         if self._behind is None:
             self._behind = Runner(self)
-        return await self._behind.answer(raw)
+        if self._portal is None and self.life is not None:  # begun here, and ended with the interpreter
+            from .background import Portal  # noqa: PLC0415  (as above)
 
-    def _answer(self, message: Message, raw: bytes) -> bytes | None:
+            self._portal = Portal("service", self.life.stop)
+            await self.life.start()
+        return await self._behind.answer(raw, caller)
+
+    def _answer(self, message: Message, raw: bytes, caller: Caller) -> bytes | None:
         """The answer to a message that is not answered in place; inside a running loop nothing of it runs."""
         kinds = set()
         for one in message.messages if type(message) is Batch else (message,):
             if type(one) is Request or type(one) is Notification:
                 method = self._table.get(one.method) or self._internal.get(one.method)
-                if method is not None and not method.quick:
-                    kinds.add(method.kind)
+                if method is not None and (self.life is not None or not method.quick):
+                    kinds.add("async" if self.life is not None else method.kind)
         if kinds:
             if inside_a_loop():
                 raise LocalError("answer() would block the running loop: use `await service.answer_async(raw)` here")
             if "async" in kinds:
                 from .background import run as run_behind  # noqa: PLC0415  (asyncio is paid for only by async methods)
 
-                return run_behind(lambda: self._answer_behind(raw))
+                return run_behind(lambda: self._answer_behind(raw, caller))
         acceptor = LooplessAcceptor(self.dispatcher)
         answers: list[bytes | None] = []
-        self.dispatcher.dispatch(message, acceptor, HERE, lambda answer, _=None: answers.append(answer), raw)
+        origin = HERE if caller is HERE.caller else Origin(caller)
+        self.dispatcher.dispatch(message, acceptor, origin, lambda answer, _=None: answers.append(answer), raw)
         if acceptor.error is not None:
             raise acceptor.error
         return answers[0]
-
-    @staticmethod
-    def _last(method: Method) -> Next:
-        async def last(call: Call) -> Any:
-            return await run(method, method.binding.arguments(call.params, call.context), call.context._site)
-
-        return last
 
 
 _INTEGERS = {int}

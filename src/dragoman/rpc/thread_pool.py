@@ -42,7 +42,7 @@ class Work:
     )
 
     def __init__(self, future: asyncio.Future[Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self.future = future
+        self.future: asyncio.Future[Any] = future
         self._context = contextvars.copy_context()
         self._function = function
         self._arguments = arguments
@@ -98,6 +98,11 @@ class ThreadPool:
     def __init__(self, loop: asyncio.AbstractEventLoop, size: int, name: str) -> None:
         self._queue = queue = _Queue(loop, size, name)
         weakref.finalize(self, queue.close).atexit = False
+
+    @property
+    def waiting(self) -> int:
+        """Work that no thread has begun."""
+        return len(self._queue.waiting)
 
     def submit(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Work:
         """Call the function in a thread, in a copy of the current context; on the loop. Raises RuntimeError after

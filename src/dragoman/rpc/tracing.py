@@ -4,7 +4,7 @@ hook an `Event` for each.
 Rules:
 
 - One `Event` when a call passes ("started") and one when its answer passes ("complete") or can no longer come
-  ("failed"). A notification and an answer that no call waits for are "complete" at once; what is no message is
+  ("failed"). A notification and an answer that no call waits for are "complete" at once; what is not a message is
   "failed".
 - A batch is one message: it starts once, and is complete when none of its calls is open. Its elements are not told.
 - The hook runs on the event loop, in the order of the wire, and must be quick. One that raises is logged once and goes
@@ -21,10 +21,12 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from ..doors import listed
 from ..jsonrpc.limits import KIB
-from ..observer import Direction, Observation
+from ..observer import Direction, Observation, Rejection
 
 __all__ = ["SECRETS", "Event", "Hook", "Trace", "json_lines"]
+__dir__: Callable[[], list[str]] = listed(__name__)
 
 _NAMES: Final = 5
 """Methods of a batch that are named."""
@@ -36,6 +38,7 @@ class Event(Struct, frozen=True, kw_only=True):
     """Something happened to a message."""
 
     kind: Literal["started", "complete", "failed"]
+    """"started" where an answer is owed, and then "complete" or "failed"."""
     time: float
     """Unix seconds, by the clock on the wall."""
     seconds: float | None = None
@@ -95,6 +98,9 @@ class Trace:
         failed = seen.outcome in ("lost", "failed", "dropped") or seen.kind == "malformed" or seen.answer is None
         done = seen.outcome in ("notified", "ignored")
         self._tell("failed" if failed and not done else "complete", seen, _outcome(seen))
+
+    def rejected(self, seen: Rejection) -> None:
+        """It is not a message."""
 
     def _tell(
         self, kind: Literal["started", "complete", "failed"], seen: Observation, outcome: str | None = None
@@ -190,7 +196,7 @@ def json_lines(write: Callable[[str], object], *, mask: Iterable[str] = SECRETS)
     Members: time, channel, direction, kind, method, id, bytes (of the message), message, answer, outcome, ms.
     Values of members whose names hold a word of `mask` are written as "***", at any depth of params, results
     and error data; but a number under a name with "token" is a count or a progress token and is shown. Text
-    that is no JSON is cut off after the first such word. Positional params have no names and are shown.
+    that is not JSON is cut off after the first such word. Positional params have no names and are shown.
     """
     words = tuple(flat for word in mask if (flat := _flat(word)))
     likely = re.compile("|".join("[-_]*".join(map(re.escape, word)) for word in words) or r"(?!)", re.IGNORECASE)

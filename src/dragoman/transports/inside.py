@@ -4,38 +4,38 @@ Rules:
 
 - Each message is an exchange, as over HTTP: bytes go in and come out. The stateful era needs a channel and uses one in
   memory.
-- The receiver is a peer that has registered its call before it sends. So an answer that is ready at once is delivered
-  at once, which other wires must not do; after a number of such answers the loop runs first, so that calls in a row do
-  not starve it.
+- Messages are delivered in place, see `in_place`: an answer that is ready at once is there when `send` returns.
 - Abandoning a call calls its exchange's `gone`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 
-from ..channel import Caller, ChannelError, Closed, Outgoing, Receiver, Servable, again
+from ..channel import Caller, ChannelError, Closed, Outgoing, Receiver, Servable, again, exchanged
 from ..jsonrpc.errors import Refusal
+from .in_place import in_place
 
-_BURST = 64
-"""Answers in a row that are delivered at once."""
+_numbers = itertools.count(1)
+"""Tells the channels of this process apart: `ctx.store` of an anonymous caller belongs to one of them."""
 
 
 class InProcessChannel:
     """A `Channel` to a `Servable` of this process."""
 
-    __slots__ = ("_burst", "_open", "_receiver", "_why", "caller", "duplex", "served", "writable")
+    __slots__ = ("_in_place", "_open", "_receiver", "_why", "caller", "duplex", "served", "writable")
 
     def __init__(self, served: Servable) -> None:
-        self.caller = Caller(scheme="memory", remote=f"memory:{served.name}")
-        self.duplex = False
-        self.writable = True
-        self.served = served
+        self.caller: Caller = Caller(scheme="memory", remote=f"memory:{served.name}/{next(_numbers)}")
+        self.duplex: bool = False
+        self.writable: bool = True
+        self.served: Servable = served
         self._receiver: Receiver | None = None
         self._why: ChannelError | None = None
-        self._open: set[_Exchange] = set()
-        self._burst = 0
+        self._open: set[_Exchange] = set()  # those without an answer, for which calls wait
+        self._in_place = in_place()
 
     def open(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -47,14 +47,19 @@ class InProcessChannel:
         self._open.add(exchange)
         if call is not None:
             call.abandon = exchange.abandon
-        self.served.exchange(exchange)
+        if not self._in_place.deliver(exchanged, self.served, exchange):
+            asyncio.get_running_loop().call_soon(self._begin, exchange)
+
+    def _begin(self, exchange: _Exchange) -> None:
+        if exchange in self._open:
+            exchanged(self.served, exchange)
 
     async def flush(self) -> None:
         if self._why is not None:
             raise again(self._why)
 
     async def close(self) -> None:
-        self.abort(Closed(f"The channel to {self.caller.remote} was closed here"))
+        self.abort(Closed(f"The channel to {self.caller.remote} was closed here: connect anew"))
 
     def abort(self, why: ChannelError) -> None:
         if self._why is not None:
@@ -70,18 +75,8 @@ class InProcessChannel:
     def deliver(self, message: bytes) -> None:
         """Deliver a message of the server."""
         receiver = self._receiver
-        if receiver is None or self._why is not None:
-            return
-        self._burst += 1
-        if self._burst < _BURST:
+        if receiver is not None and self._why is None:
             receiver.received(message)
-        else:
-            self._burst = 0
-            asyncio.get_running_loop().call_soon(receiver.received, message)
-
-    def over(self, exchange: _Exchange) -> None:
-        """An exchange has its answer, or the call does not wait for it any more."""
-        self._open.discard(exchange)
 
 
 class _Exchange:
@@ -100,9 +95,10 @@ class _Exchange:
         if self._over:
             return
         self._over = True
-        self._channel.over(self)
+        channel = self._channel
+        channel._open.discard(self)
         if answer is not None:
-            self._channel.deliver(answer)
+            channel.deliver(answer)
 
     def stream(self, message: bytes) -> bool:
         if self._over:
@@ -115,6 +111,6 @@ class _Exchange:
         if self._over:
             return
         self._over = True
-        self._channel.over(self)
+        self._channel._open.discard(self)
         if self.gone is not None:
             self.gone()

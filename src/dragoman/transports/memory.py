@@ -2,10 +2,12 @@
 
 Rules:
 
-- Messages are passed as they are, by the loop and never from inside `send`; the limits of size apply as
-  on every wire.
-- Both ends share one pump: one turn of the loop carries a call to the far end and its answer back. After a number of
+- Messages are passed as they are; the limits of size apply as on every wire.
+- Both ends share one pump: one turn of the loop carries messages to the far end and its answers back. After a number of
   messages it lets other tasks run.
+- A call is delivered by `send` itself, in place (see `in_place`), if no message waits, and so is the first message that
+  comes back meanwhile: an answer that is ready at once costs no turn of the loop. All else is delivered by the pump, so
+  the order of messages, and of what they start, is that of other wires. A receiver is never entered again.
 - A name is known only in the event loop that listens on it.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from ..channel import (
@@ -36,6 +39,10 @@ from ..jsonrpc.limits import Limits
 from ..net.sending import Waiters
 from ..net.sockets import cannot_listen, sole
 from ..net.urls import Url, parse
+from .in_place import in_place
+
+if TYPE_CHECKING:
+    from .in_place import InPlace
 
 _BURST = 256
 """Messages of one run of the pump."""
@@ -45,7 +52,9 @@ class MemoryChannel:
     """One end of a `Channel` within the process."""
 
     __slots__ = (
+        "_awaiting",
         "_closing",
+        "_delivering",
         "_ended",
         "_inbox",
         "_limits",
@@ -63,13 +72,15 @@ class MemoryChannel:
     duplex = True
 
     def __init__(self, limits: Limits, caller: Caller, pump: _Pump) -> None:
-        self.caller = caller
-        self.writable = True
+        self.caller: Caller = caller
+        self.writable: bool = True
         self.far: MemoryChannel = self  # `pair` says who
         self._limits = limits
         self._pump = pump
         self._inbox: deque[bytes] = deque()
         self._queued = 0  # bytes in `_inbox`
+        self._delivering = False  # the receiver takes a message in place
+        self._awaiting = False  # a call of ours is delivered in place, and no message has come back
         self._receiver: Receiver | None = None
         self._why: ChannelError | None = None  # if set, the channel is over, or will be when the inbox is empty
         self._ended = False  # `Receiver.ended` was called
@@ -84,13 +95,21 @@ class MemoryChannel:
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
         if self._why is not None:
             raise again(self._why)
-        far = self.far
+        far, pump = self.far, self._pump
+        asks = call is not None
+        if (asks or far._awaiting) and not (pump.running or far._delivering) and far._receiver is not None:
+            far._awaiting, self._awaiting, far._delivering = False, asks, True
+            try:
+                if pump.in_place.deliver(far._give, far._receiver, message):
+                    return
+            finally:
+                self._awaiting = far._delivering = False
         far._inbox.append(message)
         far._queued += len(message)
         if far._queued > self._limits.send_queue:
             self.writable = False
-        if not self._pump.running:
-            self._pump.start()
+        if not pump.running:
+            pump.start()
 
     async def flush(self) -> None:
         await self._until_writable()
@@ -101,7 +120,7 @@ class MemoryChannel:
         if not self._closing:
             far = self.far
             self._closing = True
-            self._why = self._why or Closed(f"The channel to {self.caller.remote} was closed here")
+            self._why = self._why or Closed(f"The channel to {self.caller.remote} was closed here: connect anew")
             far._finish(Ended(f"{far.caller.remote} closed the channel"))
             self._pump.start()
         if not self._ended:
@@ -126,26 +145,28 @@ class MemoryChannel:
             self._why = why
 
     def _deliver(self, most: int) -> int:
-        """Deliver up to `most` messages; return their number."""
+        """Deliver up to `most` messages of the inbox; return their number."""
         receiver, inbox = self._receiver, self._inbox
         if receiver is None:
             return 0
-        allowed = self._limits.message_size
         done = 0
         while inbox and done < most and not self._closing:
             message = inbox.popleft()
-            size = len(message)
-            self._queued -= size
+            self._queued -= len(message)
             done += 1
-            if size > allowed:
-                refusal = too_large("message_size", allowed, size)
-                receiver.refused(overlong(message, refusal))
-            else:
-                receiver.received(message)
+            self._give(receiver, message)
         far = self.far
         if not far.writable and self._queued <= far._limits.send_queue // 4:
             far._resume()
         return done
+
+    def _give(self, receiver: Receiver, message: bytes) -> None:
+        allowed = self._limits.message_size
+        if len(message) > allowed:
+            refusal = too_large("message_size", allowed, len(message))
+            receiver.refused(overlong(message, refusal))
+        else:
+            receiver.received(message)
 
     def _resume(self) -> None:
         self.writable = True
@@ -179,12 +200,14 @@ class MemoryChannel:
 class _Pump:
     """Carries the messages of two ends, both ways, until there are none."""
 
-    __slots__ = ("_loop", "ends", "running")
+    __slots__ = ("_loop", "ends", "in_place", "running")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.ends: tuple[MemoryChannel, ...] = ()
-        self.running = False
+        self.running: bool = False
+        """A run is due, or under way: the messages that it delivers come first."""
+        self.in_place: InPlace = in_place()
 
     def start(self) -> None:
         if not self.running:
@@ -229,7 +252,7 @@ class MemoryListener:
     """A `Listener` under a name."""
 
     def __init__(self, url: Url, served: Servable, limits: Limits) -> None:
-        self.url = url.shown
+        self.url: str = url.shown
         self._name = url.path
         self._served = served
         self._limits = limits

@@ -34,7 +34,7 @@ class PartialMessages:
     """The incomplete messages of one listener. Costs nothing while every message comes whole."""
 
     def __init__(self, limits: Limits) -> None:
-        self.size = 0
+        self.size: int = 0
         """Bytes of all parts."""
         self._timeout = limits.message_timeout
         self._most = max(limits.partial_bytes, limits.message_size)

@@ -45,8 +45,9 @@ from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL
 from ..net.sockets import bind, cannot_dial, in_words, inherited, place, remote_name, sole
 from ..net.urls import Url, parse
+from ..observer import Rejection
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 LARGEST = 65_507
 """Bytes that one datagram over IPv4 can hold."""
@@ -81,8 +82,8 @@ class Datagram:
     __slots__ = ("_address", "_answered", "_port", "caller", "gone", "request")
 
     def __init__(self, port: _Port, request: bytes, address: Any) -> None:
-        self.request = request
-        self.caller = Caller(scheme="udp", remote=remote_name(address))
+        self.request: bytes = request
+        self.caller: Caller = Caller(scheme="udp", remote=remote_name(address))
         self.gone: Callable[[], None] | None = None  # never called on this wire
         self._port = port
         self._address = address
@@ -121,29 +122,39 @@ class Datagram:
 class _Port(asyncio.DatagramProtocol):
     """One bound address of a listener."""
 
-    def __init__(self, door: UdpListener) -> None:
-        self._door = door
-        self._limits = door.limits
+    def __init__(self, listener: UdpListener) -> None:
+        self._listener = listener
+        self._limits = listener.limits
         self._transport: asyncio.DatagramTransport | None = None
         self._full = False
         self._gone = asyncio.Event()
 
     def __str__(self) -> str:
-        return self._door.url
+        return self._listener.url
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        if not self._door.open:
+        if not self._listener.open:
             return
-        self._door.entered()
+        self._listener.entered()
         datagram = Datagram(self, data, addr)
         if len(data) > self._limits.message_size:
             refusal = too_large("message_size", self._limits.message_size, len(data))
+            if (rejected := self._listener.rejected) is not None:
+                rejected(
+                    Rejection(
+                        kind="too_large",
+                        reason=refusal.reason,
+                        place=str(self),
+                        caller=datagram.caller,
+                        size=len(data),
+                    )
+                )
             datagram.respond(failure(NULL, PLAIN.error(refusal)), refusal)
         else:
-            exchanged(self._door.served, datagram)
+            exchanged(self._listener.served, datagram)
 
     def error_received(self, exc: Exception) -> None:
         log.debug("%s: an earlier answer did not arrive: %s", self, in_words(exc))
@@ -160,7 +171,7 @@ class _Port(asyncio.DatagramProtocol):
 
     def allowed(self, request: int) -> int:
         """Bytes that the answer to a request of that size may have."""
-        return LARGEST if self._door.amplify else min(LARGEST, max(_LEAST, _FACTOR * request))
+        return LARGEST if self._listener.amplify else min(LARGEST, max(_LEAST, _FACTOR * request))
 
     def send(self, answer: bytes, address: Any) -> None:
         """Send a datagram, or drop it if the network does not take it, as networks do."""
@@ -171,7 +182,7 @@ class _Port(asyncio.DatagramProtocol):
 
     def left(self) -> None:
         """An exchange has ended."""
-        self._door.left()
+        self._listener.left()
 
     async def close(self) -> None:
         """Close the socket."""
@@ -186,9 +197,10 @@ class UdpListener:
     def __init__(self, url: str, served: Servable, options: Options) -> None:
         self.url = url
         self.served = served
-        self.limits = options.limits
-        self.amplify = options.amplify
-        self.open = True
+        self.limits: Limits = options.limits
+        self.amplify: bool = options.amplify
+        self.rejected: Callable[[Any], object] | None = options.rejected
+        self.open: bool = True
         self._ports: list[_Port] = []
         self._in_flight = 0
         self._idle = asyncio.Event()
@@ -229,9 +241,9 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     where = _where(url)
     what = sole(where, served)
     bound = inherited(url, options) or await bind(where, socket.SOCK_DGRAM)
-    door = UdpListener(place(where, bound), what, options)
-    await door.start(bound)
-    return door
+    listener = UdpListener(place(where, bound), what, options)
+    await listener.start(bound)
+    return listener
 
 
 # -- the client -----------------------------------------------------------------------------------
@@ -244,7 +256,7 @@ class DatagramChannel(asyncio.DatagramProtocol):
 
     def __init__(self, limits: Limits, caller: Caller) -> None:
         self.caller = caller
-        self.writable = True
+        self.writable: bool = True
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.DatagramTransport | None = None
@@ -280,7 +292,7 @@ class DatagramChannel(asyncio.DatagramProtocol):
 
     async def close(self) -> None:
         if self._why is None:
-            self._why = Closed(f"The channel to {self.caller.remote} was closed here")
+            self._why = Closed(f"The channel to {self.caller.remote} was closed here: connect anew")
             if self._transport is not None:
                 self._transport.close()
         await asyncio.wait([self._gone], timeout=self._limits.write_timeout)

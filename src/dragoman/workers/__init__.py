@@ -15,5 +15,6 @@ else:
             "supervisor": "run_workers",
         },
     )
+    del TYPE_CHECKING, annotations, door
 
 __all__ = ["run_workers"]

@@ -23,7 +23,9 @@ import signal
 import socket
 import sys
 import tempfile
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, TypeAlias
 
 import msgspec
@@ -32,9 +34,13 @@ from msgspec import Struct
 from ..bus.hub import Hub, hold
 from ..jsonrpc.errors import LocalError
 from ..net.accept import ABSENT, SharedSockets
+from ..net.activation import activation
 from ..net.reconnect import backoff
+from ..net.service_manager import managed, notify, reloading
 from ..net.sockets import in_words
-from .worker import DRAIN, GRACE, READY, VARIABLE, WorkerSpec
+from .process import Worker
+from .reports import Reports, queried, reported
+from .worker import GRACE, VARIABLE, WorkerSpec
 
 PAUSES = (0.1, 10.0)
 """The first and the longest pause before a worker is started again, in seconds."""
@@ -43,13 +49,16 @@ STEADY = 10.0
 ATTEMPTS = 5
 _UNTIL_CHANGED = 1e6
 _NOBODY = ABSENT.to_bytes(8, sys.byteorder, signed=True)
-DRAIN_TIME = 30.0
-"""Seconds for the drain of a worker that has not reported its own drain time."""
+ENDED_KEPT = 1000
+"""Last reports of ended workers that are kept until they are asked for."""
 START_TIME = 60.0
 """Seconds that a worker may take until it listens."""
 USAGE = 2
 """The exit status of a program that was started with wrong arguments: it would fail again."""
 
+
+Beside: TypeAlias = "Callable[[Supervisor], AbstractAsyncContextManager[object]]"
+"""What runs beside the workers, from before the first starts until the last has ended."""
 Say: TypeAlias = Callable[[str, bool], object]
 """Reports one line to the user; the second argument is True for a failure."""
 
@@ -63,7 +72,9 @@ async def run_workers(
     mode: int = 0o600,
     env: Mapping[str, str] | None = None,
     changes: AsyncIterator[str] | None = None,
+    may_reload: Callable[[], bool] | None = None,
     say: Say | None = None,
+    beside: Beside | None = None,
 ) -> int:
     """Run `workers` processes of `command` that serve at `urls`, until SIGTERM or SIGINT, or until it is cancelled.
 
@@ -72,13 +83,15 @@ async def run_workers(
 
     `bus`: the URL of the bus that they share; None: the supervisor holds one. `mode`: the permissions of Unix sockets.
     `env`: variables to add to the workers' environment. `changes`: each item is a reason to reload; if it is given, a
-    program that cannot start waits for the next one.
+    program that cannot start waits for the next one. `may_reload`: asked at SIGHUP; False leaves the workers as they
+    are. `beside`: entered with the supervisor, which asks workers for reports and answers (`worker.ControlPipe`), as
+    for metrics of them all.
 
     Raises LocalError for a URL that cannot be listened on, or not by several processes.
     """
     if workers < 1:
         raise LocalError(f"{workers} workers cannot serve: at least 1")
-    doors = await SharedSockets.open(urls, mode)
+    sockets = await SharedSockets.open(urls, mode)
     hub, folder = None, None
     try:
         if bus is None:
@@ -87,10 +100,12 @@ async def run_workers(
             bus = hub.url
         told = {**os.environ, **(env or {}), "DRAGOMAN_BUS": bus}
         told.setdefault("DRAGOMAN_SECRET", secrets.token_urlsafe(32))  # one worker opens what another has sealed
-        supervisor = Supervisor(command, doors, told, say or _to_stderr)
-        return await supervisor.run(workers, changes)
+        supervisor = Supervisor(command, sockets, told, say or _to_stderr, may_reload)
+        async with nullcontext() if beside is None else beside(supervisor):
+            activation().warn()
+            return await supervisor.run(workers, changes)
     finally:
-        doors.close()
+        sockets.close()
         await _leave(hub, folder)
 
 
@@ -103,73 +118,6 @@ async def _leave(hub: Hub | None, folder: str | None) -> None:
 
 def _to_stderr(text: str, grave: bool) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201  (unless the caller says otherwise)
-
-
-# -- one worker -----------------------------------------------------------------------------------
-
-
-class Worker:
-    """One process. `ready`: whether it listened in time; `over`: its exit status."""
-
-    def __init__(self, number: int, generation: int, process: asyncio.subprocess.Process, line: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        self.number, self.generation = number, generation
-        self.process = process
-        self.pid = process.pid
-        self.since = loop.time()
-        self.ready: asyncio.Future[bool] = loop.create_future()
-        self.over: asyncio.Task[int] = loop.create_task(process.wait())
-        self.seconds = DRAIN_TIME
-        self._line = line
-        loop.add_reader(line, self._heard)
-        self.over.add_done_callback(self._ended)
-
-    def _heard(self) -> None:
-        try:
-            said = self._line.recv(64)
-        except OSError:
-            said = b""
-        if said.startswith(READY) and not self.ready.done():
-            self.seconds = float(said.split()[1])
-            self.since = asyncio.get_running_loop().time()
-            self.ready.set_result(True)
-        elif not said:
-            asyncio.get_running_loop().remove_reader(self._line)
-
-    def _ended(self, over: asyncio.Task[int]) -> None:
-        asyncio.get_running_loop().remove_reader(self._line)
-        self._line.close()
-        if not self.ready.done():
-            self.ready.set_result(False)
-
-    def drain(self) -> None:
-        """Tell it to drain. A worker that does not listen yet cannot be told."""
-        if self.over.done():
-            return
-        if not self.ready.done():
-            self._signal(signal.SIGTERM)
-            return
-        with contextlib.suppress(OSError):
-            self._line.send(DRAIN)
-
-    def kill(self) -> None:
-        """Kill it."""
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, number: int) -> None:
-        if not self.over.done():
-            with contextlib.suppress(ProcessLookupError):
-                self.process.send_signal(number)
-
-    def how(self) -> str:
-        """How it ended, for the log."""
-        status = self.over.result()
-        if status >= 0:
-            return f"ended with status {status}"
-        try:
-            return f"was killed by {signal.Signals(-status).name}"
-        except ValueError:
-            return f"was killed by signal {-status}"
 
 
 # -- all of them ----------------------------------------------------------------------------------
@@ -206,20 +154,31 @@ class _Slot:
 class Supervisor:
     """Keeps a worker running in every slot."""
 
-    def __init__(self, command: Sequence[str], doors: SharedSockets, env: Mapping[str, str], say: Say) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        sockets: SharedSockets,
+        env: Mapping[str, str],
+        say: Say,
+        may_reload: Callable[[], bool] | None = None,
+    ) -> None:
         self._command = list(command)
-        self._doors = doors
+        self._sockets = sockets
         self._env = env
         self._say = say
+        self._may_reload = may_reload
         self._slots: list[_Slot] = []
         self._load_board = tempfile.TemporaryFile()  # noqa: SIM115  (as long as we live)
         self._living: set[Worker] = set()
+        self._last_reports: deque[bytes] = deque(maxlen=ENDED_KEPT)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._wanted = asyncio.Event()
         self._generation = 0
         self._failures = 0
+        self._starts = 0
+        self._faults = 0
         self._announced = False
         self._waits_for_change = False
         self._status = 0
@@ -243,6 +202,23 @@ class Supervisor:
             self._ignore_signals()
             self._load_board.close()
         return self._status
+
+    async def _manage(self) -> None:
+        """Tell the service manager that the first worker serves, and then of the end."""
+        async with managed():
+            await self._stop.wait()
+
+    async def reports(self) -> Reports:
+        """Every worker's report; of one that does not answer in time, the one before."""
+        living = await reported(self._living)
+        ended = list(self._last_reports)
+        self._last_reports.clear()
+        return Reports(living, ended, self._starts, self._faults)
+
+    async def query(self, message: bytes, pid: int | None = None) -> dict[int, bytes]:
+        """The answers of all workers to a JSON-RPC message of one line, or of the one with that process id, by process
+        id; nothing of one that does not answer in time."""
+        return await queried([one for one in self._living if pid in (None, one.pid)], message)
 
     def reload(self) -> None:
         """Replace every worker, one after the other."""
@@ -313,7 +289,9 @@ class Supervisor:
     def _serves(self, slot: _Slot, worker: Worker) -> None:
         slot.worker = worker
         self._failures = 0
-        self._announced = True
+        if not self._announced:
+            self._announced = True
+            self._begin(self._manage())
         self._say(f"worker {worker.number} (pid {worker.pid}) is ready", False)
         worker.over.add_done_callback(lambda over: self._lost(slot, worker))
 
@@ -322,6 +300,7 @@ class Supervisor:
         if self._stop.is_set() or slot.worker is not worker:  # reloaded: another worker serves in the slot
             return
         slot.worker = None
+        self._faults += 1
         os.pwrite(self._load_board.fileno(), _NOBODY, (slot.number - 1) * len(_NOBODY))
         lived = asyncio.get_running_loop().time() - worker.since
         if lived >= STEADY:
@@ -334,6 +313,7 @@ class Supervisor:
     def _failed(self, slot: _Slot, failure: Failure) -> None:
         """A worker ended before it listened."""
         self._failures += 1
+        self._faults += 1
         if self._waits_for_change:
             slot.pause = _UNTIL_CHANGED
             self._say(f"{failure.words}; waiting for a change", True)
@@ -359,7 +339,7 @@ class Supervisor:
         """Start a process. Raises OSError."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        sockets = self._doors.numbers()
+        sockets = self._sockets.numbers()
         job = WorkerSpec(
             number=number,
             line=theirs.fileno(),
@@ -383,13 +363,19 @@ class Supervisor:
         finally:
             theirs.close()
         worker = Worker(number, self._generation, process, ours)
+        self._starts += 1
         self._living.add(worker)
-        worker.over.add_done_callback(lambda over: self._living.discard(worker))
+        worker.over.add_done_callback(lambda over: self._gone(worker))
         late = asyncio.get_running_loop().call_later(START_TIME, self._late, worker)
         worker.ready.add_done_callback(lambda ready: late.cancel())
         if self._stop.is_set():  # the drain was requested before it could be told
             worker.kill()
         return worker
+
+    def _gone(self, worker: Worker) -> None:
+        self._living.discard(worker)
+        if worker.report:
+            self._last_reports.append(worker.report)
 
     def _late(self, worker: Worker) -> None:
         self._say(f"worker {worker.number} (pid {worker.pid}) did not listen within {START_TIME:g} s", True)
@@ -411,9 +397,12 @@ class Supervisor:
             await self._wanted.wait()
             self._wanted.clear()
             self._generation += 1
+            told = self._announced and reloading()
             for slot in self._slots:
                 if not await self._replace(slot):
                     break
+            if told:
+                notify("READY=1")
 
     async def _replace(self, slot: _Slot) -> bool:
         """Replace the worker of a slot: the new one listens before the old one drains. False if it never listens."""
@@ -424,6 +413,7 @@ class Supervisor:
                 return True
             worker = await self._come(slot.number)
             if isinstance(worker, Failure):
+                self._faults += 1
                 if not self._stop.is_set():
                     self._say(f"the new {worker.words}; the old ones go on", True)
                 return False
@@ -451,6 +441,8 @@ class Supervisor:
             loop.remove_signal_handler(number)
 
     def _told_to_reload(self) -> None:
+        if self._may_reload is not None and not self._may_reload():
+            return
         self._say("reloading: one worker after the other", False)
         self.reload()
 
@@ -466,7 +458,7 @@ class Supervisor:
 
     async def _end(self) -> None:
         """Accept no new connection, let calls finish, and kill the workers that do not end in time."""
-        self._doors.close()
+        self._sockets.close()
         for worker in tuple(self._living):
             worker.drain()
         starting = [task for task in self._tasks if not task.done()]

@@ -5,7 +5,8 @@ file descriptors are the worker's sockets and its control pipe. Rules:
 
 - The first `serve` of the process takes the variable out of the environment, so child processes are not workers.
 - The worker sends `ready` and its drain time in seconds once it listens; told to `drain` it closes as it would by
-  itself.
+  itself. Asked for its `report` it sends one, and one more when it has ended. A `query` with a number gets an `answer`
+  with the same number; both hold a JSON-RPC message. Each message is one line.
 - When the pipe ends, the supervisor is dead and the worker drains. A thread reads the pipe, so that a worker that has
   not drained in time is ended even if a handler blocks the loop.
 """
@@ -18,6 +19,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from msgspec import Struct, field
@@ -25,6 +27,12 @@ from msgspec import Struct, field
 VARIABLE = "DRAGOMAN_WORKER"
 READY = b"ready"
 DRAIN = b"drain\n"
+REPORT = b"report"
+ASK = REPORT + b"\n"
+QUERY = b"query"
+ANSWER = b"answer"
+LAST_WORDS = 1.0
+"""Seconds that the last report of a worker may take to be sent."""
 GRACE = 3.0
 """Seconds after the drain time until the process is ended."""
 
@@ -56,11 +64,23 @@ def employed() -> WorkerSpec | None:
 
 
 class ControlPipe:
-    """The pipe to the supervisor. `drain` is called on the loop when the supervisor says so, and when it is dead."""
+    """The pipe to the supervisor. `drain` is called on the loop when the supervisor says so, and when it is dead.
+    `report`: makes what the supervisor gets that asks for it, on the loop; one line without its end. `answer`: answers
+    its JSON-RPC messages, on the loop, and the same; without it they get no answer."""
 
-    def __init__(self, job: WorkerSpec, drain: Callable[[], object], seconds: float) -> None:
+    def __init__(
+        self,
+        job: WorkerSpec,
+        drain: Callable[[], object],
+        seconds: float,
+        report: Callable[[], bytes] | None = None,
+        answer: Callable[[bytes], bytes | None] | None = None,
+    ) -> None:
         self._socket = socket.socket(fileno=job.line)
         self._drain = drain
+        self._report = report
+        self._answer = answer
+        self._sending = threading.Lock()
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._over = threading.Event()
@@ -68,25 +88,58 @@ class ControlPipe:
 
     def ready(self) -> None:
         """Report that the worker listens."""
-        with contextlib.suppress(OSError):  # the supervisor is dead; the thread sees that too
-            self._socket.sendall(b"%b %g\n" % (READY, self._seconds))
+        self._send(b"%b %g\n" % (READY, self._seconds))
 
     def close(self) -> None:
         """Close the pipe: the worker has ended."""
+        if self._report is not None:
+            self._reported().join(LAST_WORDS)
         self._over.set()
 
+    def _send(self, line: bytes) -> None:
+        with self._sending, contextlib.suppress(OSError):  # the supervisor is dead; the reading thread sees that too
+            self._socket.sendall(line)
+
+    def _reported(self) -> threading.Thread:
+        """Make the report, and send it from a thread: the supervisor may be slow."""
+        made = b"" if self._report is None else self._report()
+        return self._sent(b"%b %b\n" % (REPORT, made))
+
+    def _answered(self, query: bytes) -> None:
+        number, _, message = query.partition(b" ")
+        made = None if self._answer is None else self._answer(message)
+        self._sent(b"%b %b %b\n" % (ANSWER, number, made or b""))
+
+    def _sent(self, line: bytes) -> threading.Thread:
+        thread = threading.Thread(target=self._send, args=(line,), daemon=True)
+        thread.start()
+        return thread
+
     def _read(self) -> None:
-        said = self._next()
-        with contextlib.suppress(RuntimeError):  # the loop is closed, so the worker has ended
-            self._loop.call_soon_threadsafe(self._drain)
-        while said:  # told to drain; the supervisor may still die
-            said = self._next()
+        rest, draining = b"", False
+        while said := self._next():
+            *lines, rest = (rest + said).split(b"\n")
+            for line in lines:
+                word, _, query = line.partition(b" ")
+                if word == REPORT:
+                    self._on_loop(self._reported)
+                elif word == QUERY:
+                    self._on_loop(partial(self._answered, query))
+                elif not draining:  # told to drain; the supervisor may still die
+                    draining = True
+                    self._on_loop(self._drain)
+        if not draining:
+            self._on_loop(self._drain)
         if not self._over.wait(self._seconds + GRACE):
             os._exit(1)  # the supervisor is dead and the worker has not drained in time
 
+    def _on_loop(self, work: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so the worker has ended
+            self._loop.call_soon_threadsafe(work)
+
     def _next(self) -> bytes:
-        """The next message of the supervisor, always `DRAIN`; empty when it is dead."""
+        """What the supervisor says next, `ASK`, `DRAIN` or a query; empty when it is dead."""
         try:
-            return self._socket.recv(64)
+            return self._socket.recv(1024)
         except OSError:
             return b""

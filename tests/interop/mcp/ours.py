@@ -62,7 +62,7 @@ async def found(pair: Pair, target: list[str]) -> dict[str, Any]:
 
 
 def text(result: CallToolResult) -> str:
-    """The first text of a result that is no failure."""
+    """The first text of a result that is not a failure."""
     block = result.content[0]
     assert not result.is_error, result
     assert isinstance(block, TextContent), block

@@ -1,4 +1,4 @@
-"""`docs/mcp/interop.md`: the table of who with whom, made from what the meetings gave."""
+"""`docs/mcp/interop.md`: the table of all pairs, made from what their meetings gave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who talks to whom: a peer in one role, dragoman in the other, on one wire, in one era."""
+"""The pairs: a peer in one role, dragoman in the other, on one wire, in one era."""
 
 from __future__ import annotations
 

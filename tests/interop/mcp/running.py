@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_port
+
 from . import ours
 from .environments import CACHE, PYTHON, ROOT, program, variables
 from .pairs import Pair
@@ -28,7 +30,7 @@ EVERYTHING = {"stdio": "stdio", "http": "streamableHttp", "sse": "sse"}
 
 
 class Failed(Exception):
-    """A meeting that did not come about; the text is the last words of who failed."""
+    """A meeting that did not come about; the text is the last output of the side that failed."""
 
 
 def meet(pair: Pair) -> dict[str, Any]:
@@ -110,7 +112,7 @@ def listening(command: list[str], port: int, extra: dict[str, str]) -> Iterator[
 
 
 def await_port(child: subprocess.Popen[bytes], port: int, said: Any) -> None:
-    """Return once somebody takes connections there."""
+    """Return once connections are accepted there."""
     deadline = time.monotonic() + STARTING
     while True:
         try:
@@ -122,11 +124,3 @@ def await_port(child: subprocess.Popen[bytes], port: int, said: Any) -> None:
             said.seek(0)
             raise Failed(f"{' '.join(child.args)}: {said.read().decode(errors='replace')[-1500:]}")  # type: ignore[arg-type]
         time.sleep(0.05)
-
-
-def free_port() -> int:
-    """A port on which no process listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -14,7 +14,7 @@ from msgspec import Struct
 from dragoman import BadAnswer, CallTimeout, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT, SERVER
 from dragoman.mcp.asking.ask import CannotAsk, Elicit, ElicitUrl, QuestionFailed, Roots, Sample, completed, require_url
-from dragoman.mcp.asking.questions import known_in
+from dragoman.mcp.asking.questions import Elicited, known_in
 from dragoman.mcp.protocol.encoding import encode
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
 from dragoman.mcp.protocol.types import (
@@ -37,7 +37,7 @@ NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required"
 
 
 class Person(Struct):
-    """Whom we ask for."""
+    """The form that we ask for."""
 
     name: str
     age: int = 0
@@ -139,7 +139,7 @@ async def test_what_is_missing_or_does_not_fit_is_asked_again(responses: Any) ->
     assert text(await stand.call(retry(second, {"user_name": accept(name="Bob")}))) == "Hello, Bob!"
 
 
-async def test_what_nobody_asked_is_ignored() -> None:
+async def test_an_answer_without_a_question_is_ignored() -> None:
     """ "If additional, unexpected parameters are provided [...] the server SHOULD ignore"."""
     stand = serving(greet)
     first = await stand.call(request("tool"))
@@ -204,6 +204,20 @@ async def test_several_questions_at_once() -> None:
     assert list(second["result"]["inputRequests"]) == ["greeting"]  # what came in time is kept
     last = await stand.call(retry(second, {"greeting": sampled("Hi")}))
     assert json.loads(text(last)) == [{"name": "Ann"}, "Hi", 0]
+
+
+async def test_a_model_is_asked_with_a_text_alone_and_answers_with_text() -> None:
+    async def greets(ctx: Asker) -> str:
+        (answer,) = await ctx.ask(Sample(messages="Greet!", key="greeting"))
+        return str(answer.text)
+
+    stand = serving(greets)
+    first = await stand.call(request("tool"))
+    assert first["result"]["inputRequests"]["greeting"]["params"]["maxTokens"] == 512
+    image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    blocks = [{"type": "text", "text": "Hello"}, image, {"type": "text", "text": "and welcome"}]
+    last = await stand.call(retry(first, {"greeting": sampled() | {"content": blocks}}))
+    assert text(last) == "Hello\nand welcome"
 
 
 async def test_a_handler_cannot_swallow_it() -> None:
@@ -348,7 +362,7 @@ async def test_a_state_of_another_request_is_an_error() -> None:
     assert refusal(await stand.call(retry(first, arguments={"amount": 1_000_000}))) == "mismatched"
 
 
-async def test_a_state_of_somebody_else_is_an_error() -> None:
+async def test_a_state_of_another_client_is_an_error() -> None:
     stand = serving(greet)
     stand.who = "ann"
     first = await stand.call(request("tool"))
@@ -387,7 +401,7 @@ async def test_once(by: str) -> None:
     assert refusal(await stand.call(again)) == "used"
 
 
-async def test_a_state_may_be_used_again_where_nobody_said_once() -> None:
+async def test_a_state_may_be_used_again_unless_once_is_set() -> None:
     stand = serving(greet)
     again = retry(await stand.call(request("tool")), {"user_name": accept(name="Ann")})
     assert text(await stand.call(again)) == text(await stand.call(again))
@@ -790,26 +804,31 @@ async def test_roots_are_files() -> None:
 # -- every kind of handler ------------------------------------------------------------------------
 
 
+def hello(answer: Elicited[Person]) -> str:
+    assert answer.content is not None
+    return f"Hello, {answer.content.name}!"
+
+
 def whole() -> Server:
     """A server with all that may ask (basic/patterns/mrtr, "Supported Requests"), and all ways to write it."""
     server = Server("whole", version="1", keys=KEY)
 
     @server.tool
     async def tool(ctx: Context) -> str:
-        return f"Hello, {(await ctx.elicit('Name?', Person, key='n')).content.name}!"
+        return hello(await ctx.elicit("Name?", Person, key="n"))
 
     @server.tool
     def plain(ctx: Context) -> str:
         (who,) = ctx.ask(Elicit("Name?", Person, key="n"))
-        return f"Hello, {who.content.name}!"
+        return hello(who)
 
     @server.prompt
     async def prompt(ctx: Context) -> str:
-        return f"Hello, {(await ctx.elicit('Name?', Person, key='n')).content.name}!"
+        return hello(await ctx.elicit("Name?", Person, key="n"))
 
     @server.resource("test://name")
     def resource(ctx: Context) -> str:
-        return f"Hello, {ctx.elicit('Name?', Person, key='n').content.name}!"
+        return hello(ctx.elicit("Name?", Person, key="n"))
 
     return server
 

@@ -245,7 +245,7 @@ class Nested(Struct):
 
 
 class Listed(Struct):
-    """A list of what is no choice."""
+    """A list of what is not a choice."""
 
     many: list[str]
 
@@ -325,9 +325,14 @@ def test_a_schema_s_dialect_goes_where_it_is_known() -> None:
         ({"type": "object", "properties": {"x": {"type": "integer", "multipleOf": 2}}}, "'x'"),
     ],
 )
-def test_a_schema_that_is_no_form_is_refused_by_name(schema: Any, word: str) -> None:
+def test_a_schema_that_is_not_a_form_is_refused_by_name(schema: Any, word: str) -> None:
     with pytest.raises(LocalError, match=word):
         form_of(schema)
+
+
+def test_a_list_of_choices_is_told_how_to_write_it() -> None:
+    with pytest.raises(LocalError, match=r"\['low', 'high'\] is no type: a choice is written Literal"):
+        form_of(["low", "high"])
 
 
 @pytest.mark.parametrize(

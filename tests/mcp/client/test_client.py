@@ -86,6 +86,13 @@ async def test_each_list(server: Any, method: str, member: str, item: Any, call:
     assert peer.methods()[-1] == method
 
 
+async def test_marks_for_headers_leave_out_no_tool_where_there_are_no_headers() -> None:
+    """Over HTTP such a tool cannot be called."""
+    bad = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "bad name"}}}
+    async with Client(modern(lambda message: [listed("tools", tool("spoilt") | {"inputSchema": bad})])) as client:
+        assert [one.name for one in await client.list_tools()] == ["spoilt"]
+
+
 async def test_a_list_that_never_ends_is_an_error() -> None:
     async with Client(modern(lambda message: [listed("tools", nextCursor="again")])) as client:
         with pytest.raises(BadAnswer, match="'again' came twice"):

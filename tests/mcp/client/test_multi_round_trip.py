@@ -21,7 +21,7 @@ from dragoman.mcp.protocol.params import (
     ElicitResult,
 )
 from dragoman.mcp.protocol.types import Root, TextContent
-from tests.transports.http_cases import PATIENCE
+from tests.transports.http.cases import PATIENCE
 
 from ..scripted import META, Error, Message, Result, Scripted, initialized, legacy, modern, said
 
@@ -277,7 +277,7 @@ async def test_prompts_and_resources_may_ask_and_what_they_say_then_is_not_kept(
     [
         (required({"a": {"method": "tools/list"}}), "no server may ask"),
         (required(), "without inputRequests and without requestState"),
-        (required(state=5), "requestState is no string"),
+        (required(state=5), "requestState is not a string"),
         (Result({"resultType": "unheard_of", "content": []}), "'unheard_of' is not known"),
         (Result({"resultType": 5, "content": []}), "cannot be read"),
         (Result({"resultType": "complete"}), "does not fit"),
@@ -572,7 +572,7 @@ async def test_an_errand_takes_no_longer_than_the_call_may_in_all() -> None:
 
 
 @pytest.mark.parametrize("handlers", [{}, {"on_elicit_url": lambda asked: False}])
-async def test_who_does_not_go_there_gets_the_error(handlers: dict[str, Any]) -> None:
+async def test_a_client_that_does_not_open_the_url_gets_the_error(handlers: dict[str, Any]) -> None:
     async with Client(legacy(lambda message: [url_required("a")]), **handlers) as client:
         with pytest.raises(RpcError) as caught:
             await client.call_tool("t")

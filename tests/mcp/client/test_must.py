@@ -107,7 +107,7 @@ async def test_the_handshake_is_first_and_ends_with_initialized(revision: Revisi
 
 
 @pytest.mark.parametrize("spoken", ["2026-07-28", "2099-01-01", "1"])
-async def test_who_chooses_a_version_that_is_none_of_ours_is_left(spoken: str) -> None:
+async def test_a_server_that_chooses_a_version_that_is_not_ours_is_left(spoken: str) -> None:
     """basic/lifecycle: "If the client does not support the version in the server's response, it SHOULD disconnect"."""
     server = legacy(whole, version=spoken)
     with pytest.raises(BadAnswer, match="answers with revision"):
@@ -268,7 +268,7 @@ async def test_a_lost_server_is_reached_anew_and_calls_are_not_repeated() -> Non
     assert (server.attached, len(server.of("tools/call"))) == (2, 2)
 
 
-async def test_who_is_refused_a_version_takes_a_common_one() -> None:
+async def test_a_client_that_is_refused_a_version_takes_a_common_one() -> None:
     """basic/versioning: "The client SHOULD select a mutually supported version from the `supported` list and retry the
     request, or surface an error to the user"."""
 
@@ -304,7 +304,7 @@ async def test_a_result_without_a_type_is_complete() -> None:
 
 
 async def test_a_server_may_know_more_than_we_do() -> None:
-    """Members that a schema does not name pass; an unknown capability, extension or field is no error."""
+    """Members that a schema does not name pass; an unknown capability, extension or field is not an error."""
     strange: dict[str, Any] = {
         "zzz": {"a": 1},
         "extensions": {"com.example/x": {}},

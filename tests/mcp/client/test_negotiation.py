@@ -21,7 +21,7 @@ from ..scripted import META, Dies, Error, Message, Result, Scripted, discovered,
 async def test_a_modern_server_is_discovered_and_spoken_to_statelessly() -> None:
     """basic/versioning: "Every request declares the protocol version it is using in its `_meta` field"."""
     server = modern(lambda message: [said("hi")], tools={})
-    async with Client(server, name="ours", version="2") as client:
+    async with Client(server, name="ours", version="2", title="Ours") as client:
         assert client.revision is R2026_07
         assert client.server is not None
         assert client.server.name == "scripted"
@@ -31,7 +31,7 @@ async def test_a_modern_server_is_discovered_and_spoken_to_statelessly() -> None
     for message in server.heard:
         meta = message["params"]["_meta"]
         assert meta[f"{META}protocolVersion"] == "2026-07-28"
-        assert meta[f"{META}clientInfo"] == {"name": "ours", "version": "2"}
+        assert meta[f"{META}clientInfo"] == {"name": "ours", "version": "2", "title": "Ours"}
         assert meta[f"{META}clientCapabilities"] == {}
 
 
@@ -54,7 +54,7 @@ async def test_any_other_error_means_a_legacy_server(code: int) -> None:
 
 
 @pytest.mark.parametrize("answer", [Result({}), Result([]), Result({"tools": []})])
-async def test_a_result_that_is_no_discovery_means_a_legacy_server(answer: Result) -> None:
+async def test_a_result_that_is_not_a_discovery_means_a_legacy_server(answer: Result) -> None:
     def script(message: Message) -> Iterable[Any]:
         if message["method"] == "server/discover":
             return [answer]
@@ -243,7 +243,7 @@ def test_what_servers_speak_is_remembered_of_so_many() -> None:
 
 
 @pytest.mark.parametrize("code", [-32020, -32021])
-async def test_other_modern_errors_are_no_reason_to_fall_back(code: int) -> None:
+async def test_other_modern_errors_are_not_a_reason_to_fall_back(code: int) -> None:
     server = Scripted(lambda message: [Error(code, "modern")])
     with pytest.raises(RpcError) as caught:
         await Client(server).__aenter__()
@@ -261,6 +261,23 @@ async def test_a_handshake_in_a_version_not_spoken_here_disconnects(version: str
     assert server.channel is not None
     with pytest.raises(ChannelError):
         await server.channel.flush()
+
+
+@pytest.mark.parametrize("result", [{}, [], "2025-11-25", {"protocolVersion": 20251125, "capabilities": {}}])
+async def test_the_result_of_a_handshake_that_does_not_fit_is_named(result: Any) -> None:
+    def script(message: Message) -> Iterable[Any]:
+        return [Error(-32601) if message["method"] == "server/discover" else Result(result)] if "id" in message else []
+
+    with pytest.raises(BadAnswer, match="initialize: the result does not fit"):
+        await Client(Scripted(script)).__aenter__()
+
+
+async def test_a_broken_description_of_a_modern_server_is_left_out() -> None:
+    found = discovered()
+    found.value.setdefault("_meta", {})[f"{META}serverInfo"] = {"name": 7}
+    async with Client(Scripted(lambda message: [found])) as client:
+        assert client.revision is R2026_07
+        assert client.server is None
 
 
 @pytest.mark.parametrize("date", [date for date, one in REVISIONS.items() if one.stateful])

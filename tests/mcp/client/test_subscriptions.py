@@ -119,6 +119,21 @@ async def test_a_lost_subscription_raises() -> None:
                 await anext(changes)
 
 
+@pytest.mark.parametrize("lost", [True, False], ids=["lost", "refused"])
+async def test_the_end_of_a_subscription_is_raised_anew_each_time(lost: bool) -> None:
+    """One instance would keep the tracebacks of all readers, and the values of their frames."""
+    server = listens()
+    async with Client(server) as client, client.subscribe(tools=True) as changes:
+        (listen,) = server.of("subscriptions/listen")
+        error = {"code": -32603, "message": "no more"}
+        server.say(Dies() if lost else {"jsonrpc": "2.0", "id": listen["id"], "error": error})
+        ends = await asyncio.gather(*(anext(changes) for _ in range(3)), return_exceptions=True)
+    assert {type(one) for one in ends} == {type(ends[0])}
+    assert isinstance(ends[0], ChannelError if lost else RpcError)
+    assert len({str(one) for one in ends}) == 1
+    assert len(set(map(id, ends))) == 3
+
+
 async def test_a_refused_subscription_raises() -> None:
     async with Client(modern(lambda message: [Error(-32601, "none here")])) as client:
         with pytest.raises(RpcError, match="none here"):

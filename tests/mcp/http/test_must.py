@@ -179,7 +179,7 @@ async def test_a_stream_ends_with_its_answer(place: Place) -> None:
     assert last["result"]["resultType"] == "complete"
 
 
-async def test_who_goes_away_cancels(there: tuple[Place, Stage]) -> None:
+async def test_a_client_that_goes_away_cancels(there: tuple[Place, Stage]) -> None:
     """ "Closing the SSE response stream MUST be treated by the server as cancellation of that request"."""
     place, stage = there
     raw, headers = called("talk_and_wait", progressToken=1)
@@ -201,7 +201,8 @@ async def test_a_session_s_version_header_is_one_that_is_known(place: Place, rev
     assert (await sitting.post(ping)).status == 200
     for version in ("2099-01-01", "", "1", f"{revision.date}, {revision.date}"):
         assert (await sitting.post(ping, {"MCP-Protocol-Version": version})).status == 400, version
-    # "if the server does not receive an `MCP-Protocol-Version` header [...] SHOULD assume protocol version `2025-03-26`";
+    # "if the server does not receive an `MCP-Protocol-Version` header [...] SHOULD assume protocol version
+    # `2025-03-26`";
     # here it can be identified: "for example, by relying on the protocol version negotiated during initialization"
     assert (await sitting.post(ping, {"MCP-Protocol-Version": None})).status == 200
 

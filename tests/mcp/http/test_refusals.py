@@ -12,8 +12,8 @@ import pytest
 
 from dragoman.channel import Options
 from dragoman.jsonrpc.limits import Limits
-from tests.transports.http_cases import answer
-from tests.transports.http_ends import wire
+from tests.transports.http.cases import answer
+from tests.transports.http.ends import wire
 
 from ..http_tools import tools
 from ..http_wire import body, called, served
@@ -57,8 +57,11 @@ async def test_what_the_front_refuses_is_an_error_without_an_id(
 
 
 async def test_elsewhere_it_is_said_in_words() -> None:
-    """A JSON-RPC error at a path that is no endpoint would tell a client that there is one."""
+    """A JSON-RPC error at a path that is not an endpoint would tell a client that there is one."""
     server, _ = tools()
     async with served(server) as place:
         found = await place.ask(body("ping"), path="/other")
-        assert (found.status, json.loads(found.body)) == (404, {"error": "There is nothing at /other"})
+        assert (found.status, json.loads(found.body)) == (
+            404,
+            {"error": "There is nothing at /other; served here: /mcp"},
+        )

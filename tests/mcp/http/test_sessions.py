@@ -13,7 +13,7 @@ import pytest
 from dragoman.channel import Options
 from dragoman.mcp.protocol.revisions import NEWEST_STATEFUL, R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
 from tests.transports.ends import until
-from tests.transports.http_ends import wire
+from tests.transports.http.ends import wire
 
 from ..http_tools import Stage, tools
 from ..http_wire import ME, Place, body, called, meta, named_by, served, standard
@@ -61,7 +61,7 @@ async def test_both_eras_at_once(both: tuple[Place, Stage]) -> None:
     sitting = await place.begin()
     raw, headers = called("add", {"a": 1, "b": 1})
     async with wire(place.port) as (reader, writer):
-        from tests.transports.http_cases import answer
+        from tests.transports.http.cases import answer
 
         for _ in range(3):
             for said, message in ((headers, raw), (sitting.headers, sitting.tool("add", a=1, b=1))):
@@ -177,7 +177,7 @@ async def test_notifications_and_responses_are_202(both: tuple[Place, Stage]) ->
     ],
 )
 @pytest.mark.parametrize("revision", [R2025_06, R2025_11], ids=lambda one: one.date)
-async def test_what_is_no_message(there: tuple[Place, Stage], raw: bytes, code: int, revision: Revision) -> None:
+async def test_what_is_not_a_message(there: tuple[Place, Stage], raw: bytes, code: int, revision: Revision) -> None:
     """ "If the server cannot accept the input, it MUST return an HTTP error status code". An error whose id could not
     be read has none, and null in the revisions that knew no error without."""
     sitting = await there[0].begin(revision)
@@ -231,7 +231,7 @@ async def test_content_negotiation(
 
 
 async def test_a_session_is_its_principals_alone() -> None:
-    """Sessions are "bound to the principal": for anybody else there is none."""
+    """Sessions are "bound to the principal": for any other caller there is none."""
     server, _ = tools()
     async with served(server, options=Options(guard=named_by(b"authorization"))) as place:
         found = await place.ask(initialize(), {"Authorization": "alice"})
@@ -332,7 +332,7 @@ async def test_deleting_a_session_ends_its_calls_and_streams(both: tuple[Place, 
         assert await home.message() is None
     assert (await call).status == 404
     await stage.cancelled.wait()
-    await until(lambda: not place.server.gate.in_flight)
+    await until(lambda: not place.server.call_limit.in_flight)
 
 
 async def test_cancelling_a_call(both: tuple[Place, Stage]) -> None:
@@ -360,9 +360,9 @@ async def test_going_away_does_not_cancel(both: tuple[Place, Stage]) -> None:
         writer.transport.abort()
     assert (await sitting.post(body("ping", id=2))).status == 200
     assert not stage.cancelled.is_set()
-    assert place.server.gate.in_flight == 1
+    assert place.server.call_limit.in_flight == 1
     stage.go.set()
-    await until(lambda: not place.server.gate.in_flight)
+    await until(lambda: not place.server.call_limit.in_flight)
     assert not stage.cancelled.is_set()
 
 

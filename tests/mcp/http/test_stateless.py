@@ -14,8 +14,8 @@ from dragoman.jsonrpc.limits import Limits
 from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import NEWEST, R2025_06, R2025_11, R2026_07
 from tests.transports.ends import until
-from tests.transports.http_cases import PATIENCE, answer
-from tests.transports.http_ends import wire
+from tests.transports.http.cases import PATIENCE, answer
+from tests.transports.http.ends import wire
 
 from ..http_tools import Stage, tools
 from ..http_wire import Place, body, called, meta, served, standard
@@ -50,7 +50,7 @@ async def test_a_call_is_answered_in_json(both: tuple[Place, Stage]) -> None:
 
 
 async def test_calls_of_one_connection(there: tuple[Place, Stage]) -> None:
-    """Heads that repeat are known; what is said about them holds for each body anew."""
+    """Heads that repeat are known; what is decided about them is applied to each body."""
     place = there[0]
     async with wire(place.port) as (reader, writer):
         for number in range(5):
@@ -132,7 +132,7 @@ async def test_closing_the_stream_cancels(there: tuple[Place, Stage]) -> None:
         await events.message()
     async with asyncio.timeout(PATIENCE):
         await stage.cancelled.wait()
-    await until(lambda: not place.server.gate.in_flight)
+    await until(lambda: not place.server.call_limit.in_flight)
 
 
 async def test_a_hundred_aborted_posts_leave_nothing(there: tuple[Place, Stage]) -> None:
@@ -145,7 +145,7 @@ async def test_a_hundred_aborted_posts_leave_nothing(there: tuple[Place, Stage])
             await writer.drain()
             writer.transport.abort()
     assert (await place.call("add", {"a": 1, "b": 1})).status == 200
-    await until(lambda: not place.server.gate.in_flight and not place.server.host.runs)
+    await until(lambda: not place.server.call_limit.in_flight and not place.server.host.runs)
 
 
 async def test_a_notification_is_202_without_a_body(both: tuple[Place, Stage]) -> None:
@@ -322,7 +322,7 @@ async def test_ids_that_are_none(there: tuple[Place, Stage], id: Any) -> None:
         (b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""}}', -32600),
     ],
 )
-async def test_what_is_no_single_request(both: tuple[Place, Stage], raw: bytes, code: int) -> None:
+async def test_what_is_not_a_single_request(both: tuple[Place, Stage], raw: bytes, code: int) -> None:
     """ "The body of the HTTP POST MUST be a single JSON-RPC request or notification"."""
     found = await both[0].ask(raw, LIST_HEADERS)
     assert (found.status, error(found.body)["code"]) == (400, code)

@@ -1,4 +1,4 @@
-"""Who is let in, under which revision: `admission.admit`, value in, value out."""
+"""Which messages are admitted, and under which revision: `admission.admit`, value in, value out."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dragoman.jsonrpc.messages import Notification, Request
 from dragoman.mcp.protocol import revisions as r
 from dragoman.mcp.protocol.admission import EVERYTHING, SessionState, admit, begun, negotiated, offer
 from dragoman.mcp.protocol.methods import METHODS, UNSUPPORTED_VERSION
+from dragoman.mcp.protocol.params import CallToolRequestParams
 from dragoman.mcp.protocol.types import ClientCapabilities, Implementation
 
 STATEFUL = [one for one in r.REVISIONS.values() if one.stateful]
@@ -50,7 +51,7 @@ def test_an_envelope_is_enough() -> None:
     assert bytes(found.params.arguments) == b'{"a":1}'
 
 
-def test_the_client_need_not_say_who_it_is() -> None:
+def test_the_client_need_not_give_its_name() -> None:
     meta = {key: value for key, value in ENVELOPE.items() if not key.endswith("clientInfo")}
     found = admit(request("tools/list", meta=meta), None, EVERYTHING)
     assert found is not None
@@ -178,7 +179,7 @@ def test_a_modern_request_in_a_session_is_stateless() -> None:
     assert found.session is None
 
 
-def test_unknown_methods_and_those_of_clients_are_nobodys() -> None:
+def test_unknown_methods_and_those_of_clients_are_not_found() -> None:
     for method in ("tools/remove", "sampling/createMessage", "", "rpc.discover"):
         assert admit(request(method, meta=ENVELOPE), None, EVERYTHING) is None
 
@@ -218,3 +219,37 @@ def test_an_initialize_has_the_principal_of_its_caller() -> None:
     found = admit(request("initialize", params), None, EVERYTHING, principal="ann")
     assert found is not None
     assert found.principal == "ann"
+
+
+LENGTHY = 'some words, \\ "and" more ' * 4_000
+PLAIN = "words " * 20_000
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"name": "add", "arguments": {"text": LENGTHY}},
+        {"name": "add", "arguments": {"text": PLAIN, "more": [1, {"a": PLAIN}]}},
+        {"name": PLAIN, "arguments": {"text": PLAIN}},
+        {"name": PLAIN, "arguments": {"a": 1}},
+        {"name": PLAIN},
+        {"name": "add", "arguments": {"a": 1}, "inputResponses": {"a": PLAIN}},
+        {"name": "add", "arguments": [PLAIN]},
+        {"name": "add", "arguments": PLAIN},
+        {"name": "add", "arguments": {"a": list(range(20_000))}},
+        {PLAIN: 1, "name": "add", "arguments": {PLAIN: PLAIN}},
+    ],
+)
+def test_long_params_are_read_as_short_ones_are(params: Any) -> None:
+    message = request("tools/call", params, meta=ENVELOPE)
+    found = admit(message, None, EVERYTHING)
+    assert found is not None
+    assert found.params == msgspec.json.decode(message.params, type=CallToolRequestParams)
+    assert bytes(found.params.arguments or b"null") == msgspec.json.encode(params.get("arguments"))
+
+
+def test_of_long_params_the_faults_are_told_as_they_came() -> None:
+    error = refused(request("tools/call", {"arguments": {"text": PLAIN}, "name": 5}, meta=ENVELOPE))
+    assert error.data["errors"] == [
+        {"field": "name", "message": "Expected `str`, got `int`", "received": msgspec.Raw(b"5")}
+    ]

@@ -282,7 +282,7 @@ def test_one_block_in_a_list_is_the_block_to_older_clients() -> None:
 
 
 @pytest.mark.parametrize("value", [[1], "text", 1, 1.5, True, None, Raw(b" [1]"), Raw(b"1")])
-def test_structured_content_that_is_no_object_is_left_out_for_older_clients(value: Any) -> None:
+def test_structured_content_that_is_not_an_object_is_left_out_for_older_clients(value: Any) -> None:
     """2025-11-25, server/tools, Structured Content: a JSON object; any JSON value since 2026-07-28."""
     result = params.CallToolResult(content=[], structured_content=value)
     assert told(result, R2025_11) == {"content": []}
@@ -290,7 +290,7 @@ def test_structured_content_that_is_no_object_is_left_out_for_older_clients(valu
 
 
 @pytest.mark.parametrize("value", [{"a": 1}, Raw(b' {"a":1}')])
-def test_structured_content_that_is_an_object_is_for_all_who_know_it(value: Any) -> None:
+def test_structured_content_that_is_an_object_goes_to_every_revision_that_has_it(value: Any) -> None:
     result = params.CallToolResult(content=[], structured_content=value)
     assert told(result, R2025_03) == {"content": []}
     assert told(result, R2025_06) == {"content": [], "structuredContent": {"a": 1}}
@@ -387,6 +387,6 @@ def test_content_is_easily_made() -> None:
     assert decode(encode(block, R2026_07), EmbeddedResource) == block
 
 
-def test_values_that_are_no_struct_go_as_they_are() -> None:
+def test_values_that_are_not_a_struct_go_as_they_are() -> None:
     assert encode({"a": [1]}, R2024_11) == b'{"a":[1]}'
     assert encode(Raw(b'{"a": 1}'), R2024_11) == b'{"a": 1}'

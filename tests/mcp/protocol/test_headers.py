@@ -44,7 +44,7 @@ def test_marked() -> None:
         assert marked(one) == (HeaderParam(("b",), "Region", "string"),)
     # a property may be called so
     assert marked(schema(**{"x-mcp-header": {"type": "string"}})) == ()
-    # what is no schema marks nothing
+    # what is not a schema marks nothing
     assert marked(schema(a={"type": "object", "default": {"x-mcp-header": ""}, "enum": [{"x-mcp-header": 1}]})) == ()
 
 
@@ -128,7 +128,7 @@ def test_decoding_is_strict(header: str) -> None:
 
 
 @pytest.mark.parametrize("header", ["=?base64?=", "=?BASE64?QQ==?=", "QQ==", "=?base64?QQ=="])
-def test_what_is_no_sentinel(header: str) -> None:
+def test_what_is_not_a_sentinel(header: str) -> None:
     """ "These markers are case-sensitive and MUST appear exactly as shown"."""
     assert decode_value(header) == header
 

@@ -1,4 +1,4 @@
-"""The rows against the official schemas: which methods there are, when, who sends them, what they carry."""
+"""The rows against the official schemas: the methods, their revisions, the side that sends them, what they carry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..schemas import Schema, definitions, messages, needs_schemas, target
 
 # The tasks of 2025-11-25 have no rows yet.
 TASKS = {"tasks/get", "tasks/result", "tasks/cancel", "tasks/list", "notifications/tasks/status"}
-# What the newest revision asks inside `input_required` has a method's name and is no method.
+# What the newest revision asks inside `input_required` has a method's name and is not a method.
 QUESTIONS = {"sampling/createMessage", "roots/list", "elicitation/create"}
 UNIONS = {
     "client": ("ClientRequest", "ClientNotification"),
@@ -43,7 +43,7 @@ def test_a_revision_has_its_methods_and_no_others(revision: Revision) -> None:
 
 @needs_schemas
 @every_row
-def test_who_sends_it(row: Row) -> None:
+def test_the_sender_of_a_method(row: Row) -> None:
     for revision in filter(row.within, REVISIONS.values()):
         senders = {side for side in UNIONS if row.name in sent(revision, side)}
         if row.name == "notifications/progress" and revision is R2026_07:

@@ -95,7 +95,8 @@ META_KEYS = {
     "NotificationMetaObject": {types.SUBSCRIPTION_ID},
     "SubscriptionsListenResultMetaObject": {types.SERVER_INFO, types.SUBSCRIPTION_ID},
 }
-# Names for a type that is no object of its own: (our hint, or None where `expand` in the comparison is proof enough).
+# Names for a type that is not an object of its own: (our hint, or None where `expand` in the comparison is proof
+# enough).
 ALIASES: dict[str, Any] = {
     "Role": types.Role,
     "LoggingLevel": types.LoggingLevel,

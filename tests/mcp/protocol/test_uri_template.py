@@ -136,7 +136,7 @@ def test_back_again(a: str, b: str) -> None:
         ("x://{?a}{b}", "come last"),
     ],
 )
-def test_what_is_no_template(text: str, words: str) -> None:
+def test_what_is_not_a_template(text: str, words: str) -> None:
     with pytest.raises(LocalError, match=words):
         parse(text)
 

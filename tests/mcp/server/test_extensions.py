@@ -96,7 +96,9 @@ def extended(heard: list[str] | None = None, **options: Any) -> Server:
 
     @app.method("com.example/asks")
     async def asks(params: AskParams, ctx: Context) -> Any:
-        (answer,) = await ctx.ask(Elicit("Who?", FORM, key="who"))
+        question: Elicit[dict[str, str]] = Elicit("Who?", FORM, key="who")
+        (answer,) = await ctx.ask(question)
+        assert answer.content is not None
         return EchoResult(answer.content["name"])
 
     @app.method("com.example/nothing")
@@ -290,7 +292,7 @@ async def test_a_tool_may_ask_in_its_own_words() -> None:
         assert again["messages"][0]["content"]["text"] == "of a prompt"
 
 
-async def test_who_did_not_declare_it_is_not_asked() -> None:
+async def test_a_client_that_did_not_declare_it_is_not_asked() -> None:
     async with calling(asking(), R2026_07) as calls:
         error = await calls.error("tools/call", name="own", arguments={})
         assert error["code"] == -32021
@@ -370,7 +372,7 @@ async def test_a_client_calls_the_methods_of_its_extensions(wire: str) -> None:
         with pytest.raises(RpcError, match="Method not found"):
             await client.request("com.example/unanswered", {"text": ""})
         for method in ("com.example/other", "notifications/com.example/heard", "sampling/createMessage", "ping"):
-            with pytest.raises(LocalError, match="no method of 2026-07-28"):
+            with pytest.raises(LocalError, match="not a method of 2026-07-28"):
                 await client.request(method)
 
 

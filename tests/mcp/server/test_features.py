@@ -30,8 +30,8 @@ from dragoman.mcp import (
     ToolError,
 )
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.server.entries import prompt_entry, resource_entry, tool_entry
 from dragoman.mcp.server.registering import PromptOptions, ResourceOptions, ToolOptions
-from dragoman.mcp.server.registry import Registry
 
 from ..calling import Calls, calling
 
@@ -167,7 +167,24 @@ async def test_what_was_raised_for_the_caller_reaches_the_caller(server: Server,
         raise ToolError("closed on Sundays")
 
     closed = {"code": -32603, "message": "closed on Sundays"}
+
+    @server.prompt
+    def about(title: str) -> str:
+        raise ResourceNotFound(title)
+
+    @server.tool
+    def read(title: str) -> str:
+        raise ResourceNotFound(f"there is no book {title}")
+
     async with calling(server, revision) as calls:
+        assert await calls.error("prompts/get", name="about", arguments={"title": "no book 7"}) == {
+            "code": -32602,
+            "message": "no book 7",
+        }
+        found = await calls.error("prompts/get", name="about", arguments={"title": ""})
+        assert found == {"code": -32602, "message": "about: there is no such resource"}
+        told = await calls.result("tools/call", name="read", arguments={"title": "7"})
+        assert (told["isError"], told["content"][0]["text"]) == (True, "there is no book 7")
         assert await calls.error("resources/read", uri="test://missing") == {
             "code": revision.missing_resource,
             "message": "Resource not found: there is no book 7",
@@ -259,8 +276,8 @@ def test_what_cannot_be_a_resource(server: Server) -> None:
     def rest(*a: str) -> None: ...
 
     for function, uri, words in (
-        (nothing, "no uri", "no URI"),
-        (nothing, "/path", "no URI"),
+        (nothing, "no uri", "not a URI"),
+        (nothing, "/path", "not a URI"),
         (nothing, "x://{a", "template"),
         (nothing, "x://{a}", "no parameter 'a'"),
         (needs, "x://y", "nothing in the URI is 'a'"),
@@ -654,8 +671,18 @@ async def test_a_resource_is_read_where_it_is_told_to_be(server: Server, inline:
 
 @pytest.mark.parametrize(
     ("options", "add"),
-    [(ToolOptions, Registry.add_tool), (ResourceOptions, Registry.add_resource), (PromptOptions, Registry.add_prompt)],
+    [(ToolOptions, tool_entry), (ResourceOptions, resource_entry), (PromptOptions, prompt_entry)],
 )
 def test_whatever_is_registered_may_be_told_all_of_its_options(options: Any, add: Any) -> None:
     taken = [one.name for one in inspect.signature(add).parameters.values() if one.kind is one.KEYWORD_ONLY]
-    assert sorted({"name", *options.__annotations__}) == sorted(taken)
+    assert sorted(options.__annotations__) == sorted(taken)
+
+
+def test_a_description_as_deep_as_no_client_reads_is_named(server: Server) -> None:
+    deep: Any = 1
+    for _ in range(600):
+        deep = [deep]
+    server.add_tool(lambda: None, name="plain", meta={"example.com/a": [[1]]})
+    assert b'"plain"' in bytes(server.catalog.page("tools", R2026_07, Caller()))
+    with pytest.raises(LocalError, match="the description of tool 'deep' is nested more than 504 levels deep"):
+        server.add_tool(lambda: None, name="deep", meta={"example.com/a": deep})

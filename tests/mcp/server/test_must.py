@@ -83,7 +83,7 @@ def server(**options: Any) -> Server:
 
 
 def _greet(who: str) -> list[Any]:
-    """Greet somebody."""
+    """Greet a person."""
     return [f"Hello, {who}", Image(PIXEL)]
 
 
@@ -229,7 +229,7 @@ RESULTS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("method", "params"), RESULTS, ids=lambda one: str(one)[:40])
-async def test_results_say_of_what_type_and_whose_they_are(client: Client, method: str, params: Any) -> None:
+async def test_results_have_their_type_and_the_servers_name(client: Client, method: str, params: Any) -> None:
     """basic/index: "The `result` MUST include a `resultType` field", "Servers SHOULD include
     `io.modelcontextprotocol/serverInfo` in every result's `_meta`"; older revisions know neither.
     server/utilities/caching: "Servers MUST include caching hints", "MUST provide a `ttlMs` value that is `>= 0`"."""

@@ -390,7 +390,7 @@ async def test_a_cancelled_call_stops_its_handler_and_gets_no_answer() -> None:
             async with asyncio.timeout(5):
                 await stopped.wait()
             assert not (await client.call_tool("quick")).is_error
-            assert app.gate.in_flight == 0
+            assert app.call_limit.in_flight == 0
 
 
 @EVERY
@@ -523,7 +523,7 @@ async def test_a_client_trusts_the_authority_that_it_is_given() -> None:
 
 
 async def test_a_guard_says_401_before_the_body_is_read() -> None:
-    """basic/authorization: "MUST receive a HTTP 401 response"; it may wait for whom it asks."""
+    """basic/authorization: "MUST receive a HTTP 401 response"; it may wait for another service."""
 
     async def guard(handshake: Handshake) -> Admitted | Denied:
         await asyncio.sleep(0)

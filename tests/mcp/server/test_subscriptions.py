@@ -1,4 +1,4 @@
-"""Who hears what when something changes (2026-07-28's basic/patterns/subscriptions; server/resources before it)."""
+"""What clients get when something changes (2026-07-28's basic/patterns/subscriptions; server/resources before it)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from dragoman.channel import Caller, Closed, Options
 from dragoman.jsonrpc.limits import CLIENT
 from dragoman.mcp.client.client import Client
-from dragoman.mcp.protocol.revisions import R2024_11, R2025_11
+from dragoman.mcp.protocol.revisions import R2024_11, R2025_11, R2026_07, Revision
 from dragoman.mcp.server.server import Server
 from dragoman.mcp.server.subscriptions import Subscriptions
 from dragoman.schemes import dial
@@ -24,7 +24,7 @@ from dragoman.transports.memory import pair
 
 from ..asking_server import Stand, Wire, meta
 from ..http_tools import tools
-from ..http_wire import body, standard
+from ..http_wire import body, named_by, standard
 from ..http_wire import meta as http_meta
 from ..http_wire import served as http_served
 
@@ -165,7 +165,7 @@ async def test_from_any_thread() -> None:
         thread.join()
 
 
-def test_nobody_listens_and_no_loop_runs() -> None:
+def test_without_listeners_and_without_a_loop() -> None:
     hub = Stand().subscriptions
     hub.changed("tools")
     hub.updated("test://one")
@@ -216,7 +216,10 @@ async def test_it_does_not_count_as_a_call_in_flight_and_has_no_time() -> None:
     stand = Stand()
     wire = stand.wire()
     await opened(wire)
-    assert stand.host.gate.in_flight == 0
+    assert stand.host.call_limit.in_flight == 0
+    await stand.subscriptions.close()
+    await until(lambda: not stand.host.runs)
+    assert stand.host.call_limit.in_flight == 0
 
 
 async def test_there_is_a_limit() -> None:
@@ -457,7 +460,7 @@ async def flooded(send: Callable[[dict[str, Any]], None], wire: Wire, count: int
     return agreed, refused
 
 
-async def test_a_flood_on_one_channel_harms_nobody_else() -> None:
+async def test_a_flood_on_one_channel_does_not_harm_the_others() -> None:
     stand = Stand()
     mine, other = stand.wire(), stand.wire()
     await opened(other, "other", toolsListChanged=True)
@@ -465,7 +468,7 @@ async def test_a_flood_on_one_channel_harms_nobody_else() -> None:
     assert agreed == stand.subscriptions.per_peer
     assert all(one == {"limit": "subscriptions", "allowed": agreed, "retry_after": 60} for one in refused)
     assert len(stand.subscriptions) == agreed + 1
-    assert not stand.host.gate.in_flight
+    assert not stand.host.call_limit.in_flight
     stand.subscriptions.changed("tools")
     assert (await other.next())["params"]["_meta"] == {ID: "other"}
     await opened(other, "more", toolsListChanged=True)
@@ -523,3 +526,52 @@ async def test_what_a_listener_asks_for_is_bounded() -> None:
     refused = (await wire.next())["error"]
     assert (refused["code"], refused["data"]["limit"]) == (-32600, "subscription_size")
     assert not len(stand.subscriptions)
+
+
+def owned(caller: Caller) -> bool:
+    if caller.identity is not None and caller.identity.subject == "eve":
+        raise RuntimeError("what decides may fail")
+    return caller.identity is not None and caller.identity.subject == "ada"
+
+
+@pytest.mark.parametrize("revision", [R2025_11, R2026_07], ids=lambda one: one.date)
+async def test_only_those_who_may_see_a_resource_are_told_of_it(revision: Revision) -> None:
+    """Also of one below a URI that they subscribed to."""
+    app = Server("private")
+    app.add_resource(lambda: "all", "note://all")
+    app.add_resource(lambda: "hers", "note://all/hers", visible=owned)
+    app.add_resource(lambda who: "theirs", "note://all/{who}/theirs", visible=owned)
+    told: dict[str, list[str | None]] = {"ada": [], "bob": [], "eve": []}
+    guard = named_by(b"x-user")
+    async with serve(app, urls=["http://127.0.0.1:0/mcp"], guard=guard) as serving, AsyncExitStack() as stack:
+        streams = {}
+        for who in told:
+            client = await stack.enter_async_context(
+                Client(serving.urls[0], headers={"x-user": who}, revision=revision)
+            )
+            streams[who] = await stack.enter_async_context(client.subscribe(["note://all"]))
+            if who == "ada":
+                hers = await stack.enter_async_context(client.subscribe(["note://all/hers"]))
+        app.notify_resource_updated("note://all/hers")
+        app.notify_resource_updated("note://all/x/theirs")
+        app.notify_resource_updated("note://all")
+        for who, stream in streams.items():
+            while not told[who] or told[who][-1] != "note://all":
+                told[who].append((await anext(stream)).uri)
+        assert (await anext(hers)).uri == "note://all/hers"
+    assert told["bob"] == told["eve"] == ["note://all"]
+    assert sorted(map(str, told["ada"])) == ["note://all", "note://all/hers", "note://all/x/theirs"]
+
+
+async def test_a_resource_that_is_for_others_is_not_listened_to() -> None:
+    app = Server("private")
+    app.add_resource(lambda: "all", "note://all")
+    app.add_resource(lambda: "hers", "note://hers", visible=owned)
+    async with serve(app, urls=["http://127.0.0.1:0/mcp"], guard=named_by(b"x-user")) as serving:
+        for who, agreed in (("ada", ["note://all", "note://hers"]), ("bob", ["note://all"]), ("eve", ["note://all"])):
+            client = Client(serving.urls[0], headers={"x-user": who}, revision=R2026_07)
+            async with client, client.subscribe(["note://all", "note://hers"]) as stream:
+                app.notify_resource_updated("note://hers")
+                app.notify_resource_updated("note://all")
+                found = [(await anext(stream)).uri for _ in agreed]
+            assert sorted(map(str, found)) == agreed

@@ -259,7 +259,7 @@ async def test_a_path_is_its_text(server: Server, tmp_path: Path) -> None:
             ("declared", {}, str(secret)),
         ):
             assert (await calls.call(name, arguments))["content"] == [{"type": "text", "text": text}]
-        assert (await calls.tools())["several"]["outputSchema"]["items"] == {"type": "string"}
+        assert (await calls.tools())["several"]["outputSchema"]["items"] == {"type": "string", "format": "path"}
         assert (await calls.call("several"))["structuredContent"] == [str(secret), str(tmp_path)]
         assert (await calls.call("inside"))["structuredContent"] == {"at": str(secret)}
         (sent,) = (await calls.call("untyped", {"key": "sent"}))["content"]
@@ -303,7 +303,7 @@ class Shop:
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("attribute", ["opening", "stock"])
 @pytest.mark.parametrize("which", ["tool", "prompt", "resource", "completion", "method"])
-def test_what_stands_in_a_class_and_is_no_function_is_refused(
+def test_what_stands_in_a_class_and_is_not_a_function_is_refused(
     server: Server, which: str, attribute: str, named: bool
 ) -> None:
     decorator: Any = dragoman.Service("api").method if which == "method" else getattr(server, which)
@@ -428,7 +428,7 @@ def test_strange_names_are_warned_of(server: Server, name: str, caplog: pytest.L
     assert "names should have" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["getUser", "DATA_EXPORT_v2", "admin.tools.list", "a-b", "x" * 128])
+@pytest.mark.parametrize("name", ["getUser", "DATA_EXPORT_v2", "a-b", "x" * 64])
 def test_good_names(server: Server, name: str, caplog: pytest.LogCaptureFixture) -> None:
     server.add_tool(lambda: None, name=name)
     assert not caplog.records
@@ -542,7 +542,7 @@ async def test_every_fault_is_told(server: Server, revision: Revision) -> None:
 
 @every
 @pytest.mark.parametrize("arguments", [[1], "x", 5, None, True])
-async def test_arguments_that_are_no_object(server: Server, revision: Revision, arguments: Any) -> None:
+async def test_arguments_that_are_not_an_object(server: Server, revision: Revision, arguments: Any) -> None:
     """Error Handling: "Malformed requests" are protocol errors in every revision."""
     server.add_tool(everything)
     async with calling(server, revision) as calls:
@@ -980,7 +980,7 @@ async def test_cancelled(server: Server) -> None:
         asking.cancel()
 
 
-async def test_links_for_those_who_know_none(server: Server) -> None:
+async def test_links_for_clients_that_do_not_know_them(server: Server) -> None:
     @server.tool
     def link() -> ResourceLink:
         return ResourceLink(uri="file:///a", name="a")
@@ -1003,14 +1003,16 @@ async def test_questions_end_the_call(server: Server) -> None:
     @server.tool
     async def on_loop(ctx: Context) -> str:
         try:
-            return str((await ctx.elicit("Who?", Form, key="who")).content.name)
+            content = (await ctx.elicit("Who?", Form, key="who")).content
+            return str(content and content.name)
         except Exception:
             return "swallowed"
 
     @server.tool
     def in_thread(ctx: Context) -> str:
         try:
-            return str(ctx.elicit("Who?", Form, key="who").content.name)
+            content = ctx.elicit("Who?", Form, key="who").content
+            return str(content and content.name)
         except Exception:
             return "swallowed"
 

@@ -117,7 +117,7 @@ def test_a_session_that_another_replica_reads(state: SessionState) -> None:
 def test_a_sessions_log_read_at_once_or_bit_by_bit(
     state: SessionState, deltas: list[Delta], data: st.DataObject
 ) -> None:
-    """Whoever follows it, whoever reads all of it, and whoever wrote it know the same."""
+    """A replica that follows it, one that reads all of it, and the one that wrote it know the same."""
     entries = [(1, records.written(records.begun(state)))]
     entries += [(number, records.written(delta)) for number, delta in enumerate(deltas, 2)]
     whole = records.record(entries)

@@ -244,7 +244,7 @@ async def test_an_error_and_a_senseless_answer_through_another_replica(three: Ri
             assert expected.lower() in json.dumps(found).lower()
 
 
-async def test_an_answer_nobody_waits_for(three: Ring) -> None:
+async def test_an_answer_that_is_not_waited_for(three: Ring) -> None:
     sitting = await three.begin(capabilities=ASKS)
     for id in (1, 2**52, -1, 2**60, "a", 1.5):
         assert (await sitting.post(accepted(id, city="Ulm"))).status == 202
@@ -298,7 +298,7 @@ async def test_state_that_one_replica_sealed_is_opened_by_another(three: Ring) -
     assert text(json.loads(found.body)) == "Ulm"
 
 
-async def test_a_state_is_used_once_whoever_is_asked() -> None:
+async def test_a_state_is_used_once_on_all_replicas() -> None:
     """ "If the server's logic requires that [...] be processed at most once, [it] MUST enforce that invariant
     server-side" (basic/patterns/mrtr)."""
     async with ring(3, once=True) as three:

@@ -14,13 +14,10 @@ import pytest
 from dragoman.bus import Bus, open_bus
 from dragoman.bus.hub import hold
 from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, R2025_11, Revision
-from tests.brokers.engines import nats, redis
 from tests.transports.ends import until
 
 from ..http_wire import body, meta, standard
 from ..replicas import Ring, accepted, ring, text
-
-__all__ = ["nats", "redis"]
 
 ASKS: dict[str, Any] = {"elicitation": {}}
 CHANGED = "notifications/tools/list_changed"

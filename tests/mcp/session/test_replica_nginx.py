@@ -11,7 +11,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -29,6 +28,7 @@ from dragoman.jsonrpc.errors import CallTimeout, RpcError
 from dragoman.mcp import Client
 from dragoman.mcp.client.http.refusals import HttpRefused
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, Revision
+from tests.ports import free_port
 from tests.skips import missing
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "replicas"
@@ -46,13 +46,6 @@ def nginx() -> str:
     if found is None:
         missing("there is no nginx: install it from the system's packages")
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 class Replica:
@@ -150,7 +143,8 @@ class Load:
         return Client(self.url, revision=revision, on_elicit=lambda _: ACCEPT, timeout=PATIENCE)
 
     async def once_more(self, kind: str, work: Callable[[], Awaitable[Any]], expected: Any) -> None:
-        """A call that is safe to repeat: one retry, and then it has failed."""
+        """A call that is safe to repeat: one retry, after a pause as clients make it, and then it has failed. At once
+        it would meet the same replica, which takes connections until it stops to listen."""
         self.counts[kind] += 1
         for again in (False, True):
             try:
@@ -163,12 +157,15 @@ class Load:
                     self.failures.append(f"{kind}: {error!r}")
                 else:
                     self.counts[f"{kind} again"] += 1
+                    await asyncio.sleep(0.25)
 
-    async def call(self, revision: Revision, number: int) -> None:
-        """One client that calls, and every so often is asked, and counts."""
+    async def call(self, revision: Revision, number: int, opened: asyncio.Event) -> None:
+        """One client that calls, and every so often is asked, and counts. It is open before the first restart: nginx
+        does not repeat a POST that it had sent to a replica which closes, and an opening is tried once."""
         era = "stateful" if revision.stateful else "stateless"
         pause = 2 * CALLERS / RATE
         async with self.client(revision) as client:
+            opened.set()
             step = 0
             due = time.monotonic()
             while not self.over:
@@ -222,11 +219,13 @@ async def restarted(seconds: float, bus: str | None = None) -> Load:
             ]
             for event in ready:
                 await event.wait()
+            callers = [(revision, number) for revision in (R2025_11, R2026_07) for number in range(CALLERS)]
+            opened = [asyncio.Event() for _ in callers]
             calling = [
-                group.create_task(load.call(revision, number))
-                for revision in (R2025_11, R2026_07)
-                for number in range(CALLERS)
+                group.create_task(load.call(*who, open_now)) for who, open_now in zip(callers, opened, strict=True)
             ]
+            for event in opened:
+                await event.wait()
             begun = time.monotonic()
             while True:
                 for replica in replicas:

@@ -79,7 +79,7 @@ async def test_a_stream_goes_on_elsewhere(three: Ring, revision: Revision) -> No
         assert (second["params"]["progress"], text(answer)) == (2, "said")
 
 
-async def test_whoever_read_it_before_is_sent_away(three: Ring) -> None:
+async def test_a_new_reader_replaces_the_one_before(three: Ring) -> None:
     sitting = await three.begin()
     async with three.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:
         await events.message()
@@ -93,7 +93,7 @@ async def test_whoever_read_it_before_is_sent_away(three: Ring) -> None:
                     assert len(await fourth.rest()) == 2
 
 
-async def test_whoever_reads_it_elsewhere_gives_way_to_the_next_there(three: Ring) -> None:
+async def test_a_reader_on_another_replica_gives_way_to_the_next_one_there(three: Ring) -> None:
     sitting = await three.begin()
     async with three.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:
         await events.message()
@@ -301,7 +301,7 @@ async def test_a_replica_that_drains(three: Ring) -> None:
     ):
         await events.message()
         draining = asyncio.create_task(going.drain(10))
-        await until(lambda: going.gate.draining)
+        await until(lambda: going.call_limit.draining)
         for raw in (body("ping"), sitting.tool("add", a=1, b=2)):
             refused = await three.at(0, sitting).post(raw)
             assert (refused.status, refused.headers["retry-after"]) == (503, "1")
@@ -341,7 +341,7 @@ async def test_a_replica_that_dies(hasty: None) -> None:
             last = events.parser.last_id
             bus = two.buses[0]
             assert isinstance(bus, MemoryBus)
-            bus.away()  # for the others it is as good as dead
+            bus.disconnect()  # for the others it is as good as dead
             async with two.at(1, sitting).get(last) as again:
                 [answer] = await again.rest()
                 assert (answer["id"], answer["error"]["code"]) == ("mine", -32603)
@@ -362,7 +362,7 @@ async def test_what_a_dead_replica_had_ended_is_told_once_by_all_others(hasty: N
                     await events.rest()
         bus = three.buses[0]
         assert isinstance(bus, MemoryBus)
-        bus.away()
+        bus.disconnect()
         for last, error in zip(cut, (None, -32603), strict=True):
             for _ in range(2):
                 for number in (1, 2):
@@ -386,12 +386,13 @@ async def test_the_store_is_away(three: Ring) -> None:
     async with here.stream(sitting.tool("talk_and_wait", 3, "t")) as events, here.get() as home:
         await events.message()
         await home.next()
-        bus.away()
+        bus.disconnect()
         assert text(json.loads((await three.places[0].call("add", {"a": 1, "b": 2})).body)) == "3"
         for raw in (body("ping"), sitting.tool("add", a=1, b=2), body("notifications/initialized", id=None)):
             refused = await here.post(raw)
             assert (refused.status, refused.headers["retry-after"]) == (503, "1")
-            assert json.loads(refused.body)["error"]["code"] == -32603
+            error = json.loads(refused.body)["error"]
+            assert (error["code"], error["data"]) == (-32603, {"retry_after": 1})
         params = {"protocolVersion": R2025_11.date, "capabilities": {}, "clientInfo": ME}
         refused = await three.places[0].ask(body("initialize", params, 7))
         assert (refused.status, json.loads(refused.body)["id"]) == (503, 7)
@@ -399,9 +400,11 @@ async def test_the_store_is_away(three: Ring) -> None:
             assert (await three.places[0].ask(b"", sitting.headers, method=method)).status == 503
         three.servers[0].remove_tool("add")
         three.stages[0].go.set()
-        assert [text(one) for one in (await events.rest())[1:]] == ["said"]  # who reads here has it all the same
+        assert [text(one) for one in (await events.rest())[1:]] == [
+            "said"
+        ]  # the reader on this replica has it all the same
         assert (await running).status == 200
-        bus.back()
+        bus.connect_again()
         assert (await home.message())["method"] == CHANGED
         assert (await here.post(body("ping"))).status == 200
         await three.ask(b"", sitting.headers, method="DELETE")
@@ -418,12 +421,12 @@ async def test_what_happened_while_one_was_cut_off(three: Ring) -> None:
     raw, headers = body("subscriptions/listen", params, 9), standard("subscriptions/listen")
     async with three.places[0].stream(raw, headers) as listener, three.at(1, sitting).get() as home:
         await listener.message()
-        bus.away()
+        bus.disconnect()
         three.servers[1].remove_tool("add")
         assert (await home.message())["method"] == CHANGED
-        three.servers[0].remove_tool("talk")  # its own listeners hear at once
+        three.servers[0].remove_tool("talk")  # its own listeners hear of it immediately
         assert (await listener.message())["method"] == CHANGED
-        bus.back()
+        bus.connect_again()
         assert (await listener.message())["method"] == CHANGED
         assert (await home.message())["method"] == CHANGED
 
@@ -434,9 +437,9 @@ async def test_a_session_whose_end_was_missed(three: Ring) -> None:
     await three.stages[0].started.wait()
     bus = three.buses[0]
     assert isinstance(bus, MemoryBus)
-    bus.away()
+    bus.disconnect()
     assert (await three.places[1].ask(b"", sitting.headers, method="DELETE")).status == 204
-    bus.back()
+    bus.connect_again()
     assert (await call).status == 404
 
 
@@ -450,16 +453,16 @@ async def test_an_answer_that_cannot_be_kept_waits_for_the_store() -> None:
         await until(lambda: all(stream.cursor is None for stream in session.streams.values()))
         bus = two.buses[0]
         assert isinstance(bus, MemoryBus)
-        bus.away()
+        bus.disconnect()
         two.stages[0].go.set()
-        await until(lambda: not two.servers[0].gate.in_flight)
+        await until(lambda: not two.servers[0].call_limit.in_flight)
         async with two.at(1, sitting).get(last) as again:
-            bus.back()
+            bus.connect_again()
             assert [text(one) for one in (await again.rest())[1:]] == ["said"]
 
 
 async def test_an_answer_that_the_store_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who reads where it is said has it; who comes back for it is told why it is not there."""
+    """A reader on the replica that says it has it; a client that resumes for it is told why it is not there."""
     most = 5_000
 
     async def append(self: Any, log: str, message: bytes, *args: Any, **options: Any) -> int:

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, Revision
-from tests.transports.http_cases import Answered
+from tests.ports import free_port
+from tests.transports.http.cases import Answered
 
 from ..http_wire import Place, Sitting
 from ..replicas import accepted, text
-from .test_replica_nginx import EXAMPLE, free_port, ready
+from .test_replica_nginx import EXAMPLE, ready
 
 ASKS: dict[str, Any] = {"elicitation": {}}
 

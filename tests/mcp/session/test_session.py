@@ -15,7 +15,7 @@ from dragoman.mcp.server.context import Context
 from dragoman.mcp.session import shared
 from dragoman.rpc.middleware import Call, Next
 from tests.transports.ends import until
-from tests.transports.http_ends import wire
+from tests.transports.http.ends import wire
 
 from ..http_wire import ME, Sitting, body, called
 from ..replicas import KINDS, Ring, accepted, sessions, settled, text, with_files
@@ -64,15 +64,15 @@ async def test_busy_is_503_as_it_is_without_a_session(kind: str, json_only: bool
         assert (await here.post(here.tool("add", 7, a=1, b=1))).status == 200
 
 
-# -- what is no message ---------------------------------------------------------------------------
+# -- what is not a message ---------------------------------------------------------------------------
 
 
 @KINDS
 @pytest.mark.parametrize("revision", [R2025_03, R2025_06, R2025_11], ids=lambda one: one.date)
 @pytest.mark.parametrize("id", [None, 1.5, True, [1], {}, 1e400])
 async def test_an_id_that_is_none_is_a_400(kind: str, revision: Revision, id: Any) -> None:
-    """ "Requests MUST include a string or integer ID [...] MUST NOT be null" (basic/index): it is no notification, and
-    "if the server cannot accept the input, it MUST return an HTTP error status code" (basic/transports)."""
+    """ "Requests MUST include a string or integer ID [...] MUST NOT be null" (basic/index): it is not a notification,
+    and "if the server cannot accept the input, it MUST return an HTTP error status code" (basic/transports)."""
     async with sessions(kind) as place:
         sitting = await place.begin(revision)
         raw = json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "add"}})
@@ -207,6 +207,40 @@ async def test_an_answer_that_cannot_be_handed_on_is_a_503() -> None:
                 assert text(await events.message()) == "Ulm"
 
 
+async def test_a_change_that_cannot_be_stored_is_a_503_and_is_made_when_it_is_asked_for_again() -> None:
+    async with sessions("replica") as two:
+        sitting = await two.begin()
+        here = two.at(0, sitting)
+        store: Any = two.buses[0].store
+        append = store.append
+
+        async def lost(*args: Any, **options: Any) -> Any:
+            raise BusLost("not stored")
+
+        change = body("logging/setLevel", {"level": "warning"}, 3)
+        store.append = lost
+        found = await here.post(change)
+        store.append = append
+        assert (found.status, found.headers["retry-after"], json.loads(found.body)["id"]) == (503, "1", 3)
+        assert (await here.post(change)).status == 200
+
+
+@KINDS
+async def test_a_call_that_takes_too_long_is_answered_with_200(kind: str) -> None:
+    """It was accepted: its error is no refusal of HTTP."""
+    async with sessions(kind) as place:
+        for one in place.places:
+            one.server.add_tool(_forever, name="forever", timeout=0.05)
+        sitting = await place.begin()
+        found = await sitting.post(sitting.tool("forever", 4))
+        answer = json.loads(found.body)
+        assert (found.status, answer["id"], "forever took longer than 0.05 s" in str(answer)) == (200, 4, True), answer
+
+
+async def _forever() -> None:
+    await asyncio.Event().wait()
+
+
 async def test_changes_take_one_key_of_the_store() -> None:
     """However many lists and resources change while sessions live, and however many replicas hear of it."""
     async with sessions("replica") as two:
@@ -247,7 +281,7 @@ UPDATED = "notifications/resources/updated"
 
 
 async def test_what_changed_while_no_replica_held_the_session() -> None:
-    """All copies were dropped: who takes the session up again says what was missed, and nothing else, once."""
+    """All copies were dropped: the replica that takes the session up again says what was missed, once."""
     async with sessions("replica", make=with_files) as two:
         sitting = await two.begin()
         two.servers[0].notify_resource_updated("file:///late")
@@ -271,7 +305,7 @@ async def test_what_changed_while_no_replica_held_the_session() -> None:
             assert await home.rest() == []
 
 
-async def test_what_was_missed_is_said_by_whoever_can_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_missed_is_told_by_the_replica_that_can_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica takes the session up and cannot read what was missed: the next one that takes it up says it. What holds
     is the oldest subscription that the change concerns."""
     async with sessions("replica", make=with_a_leaf) as two:
@@ -328,12 +362,12 @@ def deaf(two: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
 def reconnected(two: Ring) -> None:
     """The first replica was cut off, and is back."""
     bus: Any = two.buses[0]
-    bus.away()
-    bus.back()
+    bus.disconnect()
+    bus.connect_again()
 
 
 @pytest.mark.parametrize("by", ["back", "beat"])
-async def test_an_answer_whose_word_was_lost_is_read(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_whose_bus_message_was_lost_is_read(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was accepted, so it is in the store: the replica that asked reads it when it is back, and at its next beat."""
     monkeypatch.setattr(shared, "BEAT", 0.05 if by == "beat" else 600.0)
     async with sessions("replica") as two:
@@ -381,7 +415,7 @@ async def test_nothing_of_a_message_with_the_engine_away_is_accepted(kind: str) 
         here = place.at(0, sitting)
         for bus in place.buses[:1]:
             engine: Any = bus
-            engine.away()
+            engine.disconnect()
         sent = [
             here.tool("add", 1, a=1, b=1),
             body("notifications/initialized", id=None),
@@ -455,7 +489,7 @@ async def test_streams_that_wait_are_bounded(kind: str) -> None:
 
 
 @KINDS
-async def test_a_stream_that_nobody_came_back_to_is_forgotten(kind: str) -> None:
+async def test_a_stream_that_is_not_resumed_is_forgotten(kind: str) -> None:
     async with sessions(kind, http=HttpOptions(resume=0.05)) as place:
         sitting = await place.begin()
         async with sitting.stream(sitting.tool("talk", 3, "t")) as events:
@@ -486,7 +520,7 @@ async def test_a_caller_that_left_before_its_stream_began_comes_back_for_it(kind
             writer.transport.abort()
         assert (await here.post(body("ping"))).status == 200
         stage.go.set()
-        await until(lambda: not place.servers[0].gate.in_flight)
+        await until(lambda: not place.servers[0].call_limit.in_flight)
         session: Any = next(iter(place.servers[0].host.peers)).channel
         await until(lambda: not session.busy)
 
@@ -507,7 +541,7 @@ async def test_a_server_that_drains_takes_nothing_new(kind: str) -> None:
             question = await asking.message()
             assert (await events.message())["params"]["progress"] == 1
             draining = asyncio.create_task(place.servers[0].drain(20))
-            await until(lambda: place.servers[0].gate.draining)
+            await until(lambda: place.servers[0].call_limit.draining)
             refused = [await here.post(one) for one in (body("ping", id=7), here.tool("add", 7, a=1, b=1))]
             refused.append(await here.post(b"[" + body("ping") + b"]"))
             asked = {"protocolVersion": R2025_11.date, "capabilities": {}, "clientInfo": ME}

@@ -15,7 +15,7 @@ from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, R2025_11, Revisi
 from dragoman.mcp.server.context import Context
 from dragoman.mcp.session.log import MemoryLog
 from tests.transports.ends import until
-from tests.transports.http_ends import reading, wire
+from tests.transports.http.ends import reading, wire
 
 from ..http_tools import Stage, tools
 from ..http_wire import Events, Place, body, served
@@ -55,6 +55,30 @@ async def test_what_a_call_says_goes_to_its_own_stream(both: tuple[Place, Stage]
         assert await home.message() is None
 
 
+@pytest.mark.parametrize("revision", RESUMABLE, ids=lambda one: one.date)
+async def test_an_answer_at_once_is_a_stream_that_can_be_resumed(both: tuple[Place, Stage], revision: Revision) -> None:
+    """It leaves in one piece, with the events that it would have had otherwise."""
+    place, _ = both
+    sitting = await place.begin(revision)
+    only_streams = {"Accept": "text/event-stream"}
+    async with sitting.stream(sitting.tool("add", 5, a=1, b=2), only_streams) as events:
+        found = [event async for event in every(events)]
+    assert [event.data == b"" for event in found] == ([True, False] if revision.primed else [False])
+    answer = json.loads(found[-1].data)
+    assert (answer["id"], text(answer)) == (5, "3")
+    assert len({event.id for event in found} - {""}) == len(found)
+    if revision.primed:
+        assert events.parser.retry == place.server.options.retry
+        async with sitting.get(found[0].id) as again:
+            assert [json.loads(event.data) async for event in every(again) if event.data] == [answer]
+
+
+async def every(events: Events) -> AsyncIterator[Any]:
+    """The events of a stream to its end."""
+    while (event := await events.next()) is not None:
+        yield event
+
+
 async def test_a_question_comes_on_the_calls_stream_and_its_answer_by_another_post(both: tuple[Place, Stage]) -> None:
     place, _ = both
     sitting = await place.begin(capabilities={"elicitation": {}})
@@ -80,7 +104,7 @@ async def test_an_answer_that_cannot_be_read_fails_its_question_at_once(both: tu
         assert (answer["id"], answer["result"]["isError"]) == (1, True)
 
 
-async def test_what_nobody_asked_for_goes_to_the_home_stream(both: tuple[Place, Stage]) -> None:
+async def test_unrelated_messages_go_to_the_home_stream(both: tuple[Place, Stage]) -> None:
     place, _ = both
     sitting = await place.begin()
     async with sitting.get() as home:
@@ -142,7 +166,7 @@ async def test_a_stream_that_goes_on_is_resumed_live(both: tuple[Place, Stage]) 
         assert [text(one) for one in (await again.rest())[1:]] == ["said"]
 
 
-async def test_resuming_takes_the_stream_from_whoever_reads_it(there: tuple[Place, Stage]) -> None:
+async def test_resuming_takes_the_stream_from_its_reader(there: tuple[Place, Stage]) -> None:
     place, stage = there
     sitting = await place.begin()
     async with sitting.stream(sitting.tool("talk_and_wait", 3, "t")) as events:
@@ -253,7 +277,7 @@ async def test_streams_always_where_json_is_not_preferred() -> None:
         async with sitting.get(last.partition("-")[0] + "-0") as again:
             assert [text(one) for one in await again.rest()] == ["3"]
         async with sitting.stream(sitting.tool("slow", 5)) as events:
-            assert (await events.next()).data == b""  # at once, so that the client can come back
+            assert (await events.next()).data == b""  # before anything else, so that the client can resume
             stage.go.set()
             assert text(await events.message()) == "done"
 
@@ -324,11 +348,11 @@ async def test_a_log_keeps_its_newest_whatever_its_size() -> None:
     answer = b'{"jsonrpc":"2.0","result":"' + b"x" * 1000 + b'","id":1}'
     log.append(answer)
     assert await since(log, 0) == [(2, answer)]
-    log.append(NOTE % 2)  # of what is no notification, the oldest goes only for want of one
+    log.append(NOTE % 2)  # of what is not a notification, the oldest goes only for want of one
     assert [position for position, _ in await since(log, 0)] == [3]
 
 
-async def test_who_reads_slowly_loses_progress_and_no_answer() -> None:
+async def test_a_slow_reader_loses_progress_and_no_answer() -> None:
     """What is unsent is bounded; of it the answer always stays."""
     server, _ = tools(http=HttpOptions(log_messages=20))
 
@@ -345,7 +369,7 @@ async def test_who_reads_slowly_loses_progress_and_no_answer() -> None:
             writer.write(place.head(sitting.headers, len(raw)) + raw)
             await reader.readuntil(b"\r\n\r\n")
             reading(writer, False)
-            await until(lambda: not server.gate.in_flight)
+            await until(lambda: not server.call_limit.in_flight)
             reading(writer, True)
             events = Events(reader, 200, {})
             *progress, last = await events.rest()
@@ -421,14 +445,14 @@ async def test_an_answer_over_the_limit_is_an_error_that_names_it(
     assert b'"3"' in after.body
 
 
-async def test_whoever_comes_back_for_an_answer_over_the_limit_is_told(narrow: tuple[Place, Stage]) -> None:
+async def test_a_client_that_resumes_for_an_answer_over_the_limit_is_told(narrow: tuple[Place, Stage]) -> None:
     place, stage = narrow
     sitting = await place.begin()
     async with sitting.stream(sitting.tool("long", 3, "t", first=True, wait=True)) as events:
         await events.message()
         last = events.parser.last_id
     stage.go.set()
-    await until(lambda: not place.server.gate.in_flight)
+    await until(lambda: not place.server.call_limit.in_flight)
     async with sitting.get(last) as again:
         (answer,) = await again.rest()
         assert too_large(answer)

@@ -1,7 +1,7 @@
 """For any annotation decoder, JSON Schema and fault finder agree: the walkers of one tree know one meaning.
 
-Whatever the decoder takes the schema admits and the finder finds no fault in; whatever it refuses has at least one fault
-and, where JSON Schema can say why, is not admitted.
+Whatever the decoder takes the schema admits and the finder finds no fault in; whatever it refuses has at least one
+fault and, where JSON Schema can say why, is not admitted.
 """
 
 from __future__ import annotations

@@ -167,6 +167,8 @@ def test_shapes(function: Callable[..., Any], params: Any, expected: Any) -> Non
         (optional, {}, [("a", "Missing argument")]),
         (plain, {"a": 1, "bb": 2}, [("b", "Missing argument"), ("bb", "Unknown argument; did you mean 'b'?")]),
         (positional, {"a": 1}, [("a", "Missing argument; it is given only by position"), ("a", "This argument is given only by position")]),
+        (positional, [], [("a", "Missing argument")]),
+        (nothing, {"x" * 64: 1, "y" * 65: 1}, [("x" * 64, "Unknown argument"), (f'["{"y" * 61}..."]', "Unknown argument")]),
         (free, {"a": 1}, [("a", "This argument is given only by position")]),
         (star, {"numbers": [1]}, [("numbers", "This argument is given only by position")]),
         (star, [1, "x", 3, None], [("[1]", "Expected an integer, got a string"), ("[3]", "Expected an integer, got null")]),

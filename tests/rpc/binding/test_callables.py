@@ -144,14 +144,14 @@ def test_generators_are_refused() -> None:
             bound(function)
 
 
-def test_what_is_no_callable_is_refused() -> None:
+def test_what_is_not_a_callable_is_refused() -> None:
     with pytest.raises(LocalError, match="a method is a function"):
         bound(5)  # type: ignore[arg-type]
     with pytest.raises(LocalError, match="no signature"):
         bound(max)
 
 
-def test_a_function_nobody_could_call_is_refused() -> None:
+def test_a_function_that_cannot_be_called_is_refused() -> None:
     def split(a: int, /, *, b: int) -> None: ...
 
     with pytest.raises(LocalError, match="by position and others by name"):
@@ -261,13 +261,13 @@ def test_text_nested_beyond_the_decoder_is_a_parse_error() -> None:
         bound(anything).arguments(Raw(b"[" * 100_000 + b"]" * 100_000))
 
 
-def test_params_that_are_no_structure() -> None:
+def test_params_that_are_not_a_structure() -> None:
     assert faults(bound(plain), 5) == [("", "Expected an array or an object")]
 
 
 def test_binding_imports_no_asyncio_and_no_inspect_for_plain_functions() -> None:
     text = (
-        "import sys; sys.modules['typing_extensions'] = None\n"
+        "import logging, sys; sys.modules['typing_extensions'] = None\n"  # from 3.14 on logging brings both
         "before = set(sys.modules)\n"  # coverage may have come first
         "from dragoman.rpc.binding.binding import bind\n"
         "def f(a: int, *, b: int = 2) -> int: return a + b\n"
@@ -289,3 +289,70 @@ def test_marked_coroutine_functions() -> None:
         pytest.skip("inspect.markcoroutinefunction came with 3.12")
     assert bound(inspect.markcoroutinefunction(lambda a: later(a))).kind == "async"
     assert inspect.iscoroutinefunction(later)
+
+
+DOCSTRINGS = [
+    """Do.
+
+    Args:
+        a (int): the a
+        b (list[tuple[int, str]], optional): the b
+            goes on
+    Keyword Args:
+        c: the c
+
+    Returns:
+        d: not a parameter
+    """,
+    """Do.
+
+    Parameters
+    ----------
+    a : {1, 2}, optional
+        the a
+    b
+        the b
+        goes on
+
+    Other Parameters
+    ----------------
+    c : int
+        the c
+
+    Returns
+    -------
+    d : int
+        not a parameter
+    """,
+    """Do.
+
+    :param int a: the a
+    :param dict[str, int] b: the b
+        goes on
+    :type b: dict
+    :keyword c: the c
+    :returns: not a parameter
+    """,
+]
+
+
+@pytest.mark.parametrize("text", DOCSTRINGS, ids=["google", "numpy", "sphinx"])
+def test_descriptions_of_each_style(text: str) -> None:
+    def function(a: int, b: Any, *, c: int = 1, d: int = 2) -> Any: ...
+
+    function.__doc__ = text
+    found = {p.name: p.description for p in bound(function).parameters}
+    assert found == {"a": "the a", "b": "the b goes on", "c": "the c", "d": ""}
+
+
+def test_several_names_in_one_entry_of_numpy() -> None:
+    def function(x: int, y: int) -> Any:
+        """Do.
+
+        Parameters
+        ----------
+        x, y : int
+            both
+        """
+
+    assert [p.description for p in bound(function).parameters] == ["both", "both"]

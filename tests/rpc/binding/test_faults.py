@@ -63,6 +63,10 @@ class Sealed(Struct, forbid_unknown_fields=True):
     count: int = 0
 
 
+class Strict(Struct, tag="strict", forbid_unknown_fields=True):
+    count: int
+
+
 class Spot(NamedTuple):
     x: int
     y: int
@@ -71,6 +75,30 @@ class Spot(NamedTuple):
 class Row(Struct, array_like=True):
     x: int
     label: str
+
+
+class Shelf(pydantic.BaseModel):
+    rows: int
+    height: int
+
+
+class Book(pydantic.BaseModel):
+    title: str
+    pages: int
+    year: int
+
+
+NO_INTEGER = "Input should be a valid integer, unable to parse string as an integer"
+
+
+@dataclasses.dataclass
+class Wide:
+    wide: int
+
+
+@dataclasses.dataclass
+class High:
+    high: int
 
 
 class Cat(Struct, tag="cat"):
@@ -179,6 +207,18 @@ def test_null_is_a_value_and_missing_has_none() -> None:
         (Model, {"kids": [{}, {"x": "y"}]}, [("it.x", "Missing field"), ("it.kids[0].x", "Missing field"), ("it.kids[1].x", "Input should be a valid integer, unable to parse string as an integer")]),
         (list[Model | None], [None, 5], [("it[1]", "Input should be an object")]),
         (Closed | list[int], {"a": 1, "b": 2}, [("it.b", "Unknown field")]),
+        (Shelf | Book, {"rows": "x", "height": "y"}, [("it.rows", NO_INTEGER), ("it.height", NO_INTEGER)]),
+        (Shelf | Book, {"title": "x", "pages": "y", "year": 1}, [("it.pages", NO_INTEGER)]),
+        (Shelf | Book, {}, [("it.rows", "Missing field"), ("it.height", "Missing field")]),
+        (Shelf | list[int], {"rows": "x", "height": "y"}, [("it.rows", NO_INTEGER), ("it.height", NO_INTEGER)]),
+        (Shelf | list[int], ["x", "y"], [("it[0]", "Input should be a valid integer"), ("it[1]", "Input should be a valid integer")]),
+        (Shelf | Book, {"title": 1, "pages": "y", "year": "z"}, [("it.title", "Input should be a valid string"), ("it.pages", NO_INTEGER), ("it.year", NO_INTEGER)]),
+        (Shelf | None, {"rows": "x", "height": "y"}, [("it.rows", NO_INTEGER), ("it.height", NO_INTEGER)]),
+        (Wide | High, {"wide": "x"}, [("it.wide", "Expected an integer, got a string")]),
+        (Wide | High, {"high": "x"}, [("it.high", "Expected an integer, got a string")]),
+        (Wide | High, {}, [("it.wide", "Missing field")]),
+        (Strict, {"type": "strict", "count": "x", "more": 1}, [("it.count", "Expected an integer, got a string"), ("it.more", "Unknown field")]),
+        (Annotated[Literal["a", "b"], Meta(description="which")], "c", [("it", 'Expected one of "a", "b"')]),
         (None, 5, [("it", "Expected null, got an integer")]),
     ],
 )  # fmt: skip
@@ -187,6 +227,21 @@ def test_words(hint: Any, value: Any, expected: list[tuple[str, str]]) -> None:
 
     function.__annotations__["it"] = hint
     assert told(function, [value]) == expected
+
+
+def test_long_values_are_searched_as_well_until_reading_them_again_takes_too_long() -> None:
+    """Every level reads what is below it anew: eight times the whole, and then the first fault must do."""
+
+    def function(node: Node, text: str) -> None: ...
+
+    def faults_at(depth: int, size: int) -> int:
+        value: dict[str, Any] = {"value": "x" * size, "next": {"value": "bad"}}
+        for _ in range(depth):
+            value = {"value": 1, "next": value}
+        return len(told(function, [value, ""]))
+
+    assert [faults_at(depth, 200_000) for depth in (1, 4, 20)] == [2, 2, 1]
+    assert faults_at(20, 10) == 2
 
 
 def test_deep_faults_are_found() -> None:
@@ -208,6 +263,18 @@ def test_beyond_the_depth_msgspec_tells_the_first() -> None:
         value = {"value": 1, "next": value}
     found = errors(function, [value])
     assert found == [{"field": "node" + ".next" * 100 + ".value", "message": "Expected an integer, got a string"}]
+
+
+def test_all_faults_are_told_down_to_a_depth_and_then_the_first() -> None:
+    def function(node: Node) -> None: ...
+
+    def faults_at(depth: int) -> int:
+        value: dict[str, Any] = {"value": "bad", "next": {"value": "bad"}}
+        for _ in range(depth):
+            value = {"value": 1, "next": value}
+        return len(told(function, [value]))
+
+    assert [faults_at(depth) for depth in (30, 31, 32, 33)] == [2, 2, 1, 1]
 
 
 def test_at_most_a_hundred() -> None:
@@ -278,7 +345,7 @@ def test_a_number_no_double_holds_comes_before_faults() -> None:
             bind(function, context_type=NoContext).arguments(Raw(text))
 
 
-def test_a_type_that_breaks_is_no_fault_of_the_caller() -> None:
+def test_a_type_that_breaks_is_not_a_fault_of_the_caller() -> None:
     class Broken(Struct):
         x: int
 
@@ -342,6 +409,39 @@ def test_an_integral_float_is_an_integer_only_where_no_float_is_wanted(hint: Any
         found = binding.arguments(Raw(json.dumps(params).encode()))
         assert found == (expected, 1)
         assert str(found) == str((expected, 1))  # 1 == 1.0
+
+
+class Pair(msgspec.Struct, array_like=True):
+    name: str
+    count: int
+    share: float = 0.0
+
+
+class Box(msgspec.Struct):
+    counts: list[int]
+    pair: Pair
+    by_name: dict[str, int]
+    place: tuple[float, int]
+    share: float
+    text: str = ""
+    other: list[int] | int | None = None
+
+
+def test_integral_floats_are_integers_wherever_they_stand() -> None:
+    def function(box: Box, some: int | list[Box], *rest: int) -> Any: ...
+
+    inside = {
+        "counts": [1.0, 2],
+        "pair": ["a", 3.0, 4.0],
+        "by_name": {"b": 5.0},
+        "place": [6.0, 7.0],
+        "share": 8.0,
+        "other": [9.0],
+    }
+    params = [inside, [inside | {"other": 10.0}], 11.0]
+    found = bind(function, context_type=NoContext).arguments(Raw(json.dumps(params).encode()))
+    box = Box([1, 2], Pair("a", 3, 4.0), {"b": 5}, (6.0, 7), 8.0, "", [9])
+    assert repr(found) == repr((box, [msgspec.structs.replace(box, other=10)], 11))  # 1 == 1.0
 
 
 def test_a_fault_that_the_finder_misses_is_a_fault() -> None:

@@ -51,30 +51,39 @@ def tree(levels: int, weight: str) -> str:
     return f'{{"weight":{weight},"inner":[' * (levels - 1) + f'{{"weight":{weight}}}' + "]}" * (levels - 1)
 
 
+class Chain(Struct):
+    weight: int
+    inner: Chain | None = None
+
+
+def chain(levels: int, weight: str) -> str:
+    """Objects of `levels` levels."""
+    return f'{{"weight":{weight},"inner":' * (levels - 1) + f'{{"weight":{weight}}}' + "}" * (levels - 1)
+
+
 @pytest.mark.parametrize("weight", ["1", "1.0"])
 @pytest.mark.parametrize("depth", [41, 512])
-def test_a_value_as_deep_as_the_limit_is_taken_or_refused_as_params_and_a_deeper_one_is_too_large(
-    depth: int, weight: str
-) -> None:
+def test_a_value_as_deep_as_the_limit_is_taken_and_a_deeper_one_is_too_large(depth: int, weight: str) -> None:
+    """1.0 for 1, too, which is found after the value did not fit."""
     api = Service("api", limits=Limits(depth=depth))
 
     @api.method
-    def weigh(tree: Tree) -> int:
-        return tree.weight + sum(map(weigh, tree.inner))
+    def tree_of(it: Tree) -> int:
+        return it.weight + sum(map(tree_of, it.inner))
 
-    levels = (depth - 1) // 2  # beside it the message and its params
-    for allowed in (levels, levels + 1):
-        answer = ask(api, "weigh", f"[{tree(allowed, weight)}]")
-        if 2 * allowed + 1 > depth:
-            assert answer["error"]["code"] == -32003
-            assert answer["error"]["data"]["limit"] == "depth"
-        elif "error" in answer:  # 1.0 for 1 is found by functions that call themselves, as deep as Python goes
-            assert depth == 512
-            assert weight == "1.0"
-            assert answer["error"]["code"] == -32602
-            assert answer["error"]["data"]["errors"] == [{"field": "tree", "message": "Nested too deep"}]
-        else:
-            assert answer["result"] == allowed
+    @api.method
+    def chain_of(it: Chain) -> int:
+        total, left = 0, [it]
+        while left:
+            total += (one := left.pop()).weight
+            left += [] if one.inner is None else [one.inner]
+        return total
+
+    levels = depth - 2  # beside it the message and its params
+    for method, make, most in (("tree_of", tree, (levels + 1) // 2), ("chain_of", chain, levels)):
+        assert ask(api, method, f"[{make(most, weight)}]") == {"jsonrpc": "2.0", "id": 1, "result": most}
+        refused = ask(api, method, f"[{make(most + 1, weight)}]")["error"]
+        assert (refused["code"], refused["data"]["limit"]) == (-32003, "depth")
 
 
 def test_a_type_that_has_no_decoder_is_refused_at_registration(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def test_dialects(dialect: str, good: bool) -> None:
 
 
 def test_2020_12_is_the_default() -> None:
-    """Schema Dialect: "it defaults to JSON Schema 2020-12", where `prefixItems` counts and items as an array does not."""
+    """Schema Dialect: "it defaults to JSON Schema 2020-12", where `prefixItems` counts, an array as items does not."""
     check = validator({"prefixItems": [{"type": "integer"}]})
     assert len(check(["x"])) == 1
     with pytest.raises(LocalError):

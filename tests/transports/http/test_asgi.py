@@ -22,8 +22,8 @@ from dragoman.transports.http.app import App, HttpRequest, Reply
 from tests.calculator import calculator
 
 from ..ends import Echo
-from ..http_cases import ANSWER, CALL, PATIENCE, answer, error, get, post
-from ..http_ends import Scripted, asgi, wire
+from .cases import ANSWER, CALL, PATIENCE, answer, error, get, post
+from .ends import Scripted, asgi, wire
 
 Event = dict[str, Any]
 

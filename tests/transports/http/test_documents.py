@@ -11,8 +11,8 @@ from dragoman import RpcError, Service
 from dragoman.channel import Options
 from dragoman.rpc.servable import ServableService
 
-from ..http_cases import answer, get, post
-from ..http_ends import face, wire
+from .cases import answer, get, post
+from .ends import face, wire
 
 
 def guarded() -> Service:
@@ -63,5 +63,5 @@ async def test_a_document_is_a_call_like_any_other(kind: str) -> None:
         assert (await got(get("/openrpc.json", method="DELETE")))[0] == 405
         # what does not describe itself does not do so over HTTP either
         assert (await got(get("/quiet/openrpc.json")))[0] == 404
-        quiet.gate.draining = True
+        quiet.call_limit.draining = True
         assert (await got(get("/quiet/openrpc.json")))[0] == 503

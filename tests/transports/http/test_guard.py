@@ -1,4 +1,4 @@
-"""The guard at HTTP's door, on the native front and as an ASGI application: it decides before a body is read."""
+"""The guard over HTTP, on the native front and as an ASGI application: it decides before a body is read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import connect as ws_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import Close, CloseCode
 
 from dragoman import Context, Service, http_app, serve
 from dragoman.channel import Admitted, Denied, Handshake, Identity, Options
@@ -19,15 +20,15 @@ from dragoman.rpc.servable import ServableService
 from dragoman.transports.http.app import HttpRequest, Reply
 
 from ..ends import until
-from ..http_cases import CALL, PATIENCE, answer, error, get, post, rest
-from ..http_ends import Scripted, asgi, asked, face, native, port_of, wire
+from .cases import CALL, PATIENCE, answer, error, get, post, rest
+from .ends import Scripted, asgi, asked, face, native, port_of, wire
 
 FACES = pytest.mark.parametrize("kind", ["native", "asgi"])
 BEARER = "Authorization: Bearer ada\r\n"
 
 
-class Door:
-    """A guard that lets in who has a bearer token, and remembers whom it saw."""
+class RecordingGuard:
+    """A guard that admits callers with a bearer token, and remembers the handshakes that it saw."""
 
     def __init__(self) -> None:
         self.seen: list[Handshake] = []
@@ -66,10 +67,10 @@ WHO = b'{"jsonrpc":"2.0","method":"who","id":1}'
 
 
 @FACES
-async def test_who_is_let_in_and_who_is_not(kind: str) -> None:
-    door = Door()
+async def test_admitted_and_denied_callers(kind: str) -> None:
+    guard = RecordingGuard()
     async with (
-        face(kind, {"": ServableService(telling())}, Options(guard=door)) as port,
+        face(kind, {"": ServableService(telling())}, Options(guard=guard)) as port,
         wire(port) as (reader, writer),
     ):
         for _ in range(4):  # the head is known by then, and the guard is asked all the same
@@ -87,34 +88,47 @@ async def test_who_is_let_in_and_who_is_not(kind: str) -> None:
             assert (got.status, got.headers["x-admitted"]) == (204, "yes")
             writer.write(post(WHO, more=BEARER.replace("ada", "eve")))
             assert (await answer(reader)).status == 403
-        assert len(door.seen) == 16
+        assert len(guard.seen) == 16
 
 
 @FACES
 async def test_what_the_guard_sees(kind: str) -> None:
-    door = Door()
+    guard = RecordingGuard()
     async with (
-        face(kind, {"/rpc": Scripted(lambda x: x.respond(b"1"))}, Options(guard=door)) as port,
+        face(kind, {"/rpc": Scripted(lambda x: x.respond(b"1"))}, Options(guard=guard)) as port,
         wire(port) as (reader, writer),
     ):
         writer.write(post(path="/rpc?a=%20b", more=f"{BEARER}X-Two: 1\r\nX-Two: 2\r\n"))
         assert (await answer(reader)).body == b"1"
         name = writer.get_extra_info("sockname")
-    [seen] = door.seen
+    [seen] = guard.seen
     assert (seen.scheme, seen.method, seen.url) == ("http", "POST", "http://127.0.0.1/rpc?a=%20b")
     assert [value for field, value in seen.headers if field == b"x-two"] == [b"1", b"2"]
     assert (seen.remote, seen.certificate, seen.credentials) == ("{}:{}".format(*name), None, None)
 
 
 @FACES
-async def test_nobody_needs_leave_to_ask_whether_we_live(kind: str) -> None:
-    door = Door()
+async def test_the_guard_sees_the_length_of_each_body(kind: str) -> None:
+    guard = RecordingGuard()
     async with (
-        face(kind, {"": ServableService(telling())}, Options(guard=door)) as port,
+        face(kind, {"": Scripted(lambda x: x.respond(b"1"))}, Options(guard=guard)) as port,
+        wire(port) as (reader, writer),
+    ):
+        for length in (20, 20, 21, 30, 20):
+            writer.write(post(b"x" * length, more=BEARER))
+            assert (await answer(reader)).body == b"1"
+            assert dict(guard.seen[-1].headers)[b"content-length"] == b"%d" % length
+
+
+@FACES
+async def test_health_needs_no_admission(kind: str) -> None:
+    guard = RecordingGuard()
+    async with (
+        face(kind, {"": ServableService(telling())}, Options(guard=guard)) as port,
         wire(port) as (reader, writer),
     ):
         for path, method, status in (
-            ("/health", "GET", 200),
+            ("/live", "GET", 200),
             ("/ready", "HEAD", 200),
             ("/nope", "GET", 404),
             ("/", "GET", 405),
@@ -122,7 +136,7 @@ async def test_nobody_needs_leave_to_ask_whether_we_live(kind: str) -> None:
         ):
             writer.write(get(path, method=method))
             assert (await answer(reader, to=method)).status == status
-        assert [one.url for one in door.seen] == ["http://localhost/openrpc.json"]
+        assert [one.url for one in guard.seen] == ["http://localhost/openrpc.json"]
         writer.write(get("/openrpc.json", more=BEARER))
         got = await answer(reader)
         assert (got.status, got.headers["x-admitted"]) == (200, "yes")
@@ -161,7 +175,7 @@ async def test_endpoints_and_streams(kind: str) -> None:
         reply.respond(200, (("Content-Type", "text/plain"),), b"plain")
 
     scripted = Scripted(endpoints={"/streams": streams, "/plain": plain})
-    async with face(kind, {"": scripted}, Options(guard=Door())) as port, wire(port) as (reader, writer):
+    async with face(kind, {"": scripted}, Options(guard=RecordingGuard())) as port, wire(port) as (reader, writer):
         for path, body in (("/streams", b"ada"), ("/plain", b"plain")):
             writer.write(get(path, more=BEARER))
             got = await answer(reader)
@@ -179,9 +193,9 @@ async def test_endpoints_and_streams(kind: str) -> None:
 HEAD = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{}Content-Length: {}\r\n\r\n"
 
 
-async def test_a_body_is_not_waited_for_where_nobody_is_let_in() -> None:
+async def test_the_body_of_a_denied_request_is_not_waited_for() -> None:
     for more in ("", "Expect: 100-continue\r\n"):
-        async with asked(Scripted(), Options(guard=Door())) as (_, reader, writer):
+        async with asked(Scripted(), Options(guard=RecordingGuard())) as (_, reader, writer):
             writer.write(HEAD.format(more, 1_000_000).encode())
             got = await answer(reader)
             assert (got.status, got.interim, got.headers["connection"]) == (401, (), "close")
@@ -189,12 +203,12 @@ async def test_a_body_is_not_waited_for_where_nobody_is_let_in() -> None:
 
 
 async def test_a_body_is_asked_for_once_its_request_is_let_in() -> None:
-    door, scripted = Door(), Scripted(lambda x: x.respond(b"1"))
+    guard, scripted = RecordingGuard(), Scripted(lambda x: x.respond(b"1"))
     go = asyncio.Event()
-    door.wait = go.wait
-    async with asked(scripted, Options(guard=door)) as (_, reader, writer):
+    guard.wait = go.wait
+    async with asked(scripted, Options(guard=guard)) as (_, reader, writer):
         writer.write(HEAD.format(BEARER + "Expect: 100-continue\r\n", len(CALL)).encode())
-        await until(lambda: door.seen)
+        await until(lambda: guard.seen)
         go.set()
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(CALL)
@@ -205,13 +219,13 @@ async def test_a_body_is_asked_for_once_its_request_is_let_in() -> None:
 
 
 async def test_nothing_is_read_while_the_guard_decides() -> None:
-    door, scripted = Door(), Scripted(lambda x: x.respond(b"1"))
+    guard, scripted = RecordingGuard(), Scripted(lambda x: x.respond(b"1"))
     go = asyncio.Event()
-    door.wait = go.wait
+    guard.wait = go.wait
     size = 3_000_000
-    async with asked(scripted, Options(guard=door), narrow=True) as (listener, reader, writer):
+    async with asked(scripted, Options(guard=guard), narrow=True) as (listener, reader, writer):
         writer.write(HEAD.format(BEARER, size).encode())
-        await until(lambda: door.seen)
+        await until(lambda: guard.seen)
         writer.write(b" " * size)
         sent = asyncio.ensure_future(writer.drain())
         [connection] = listener.wires
@@ -224,9 +238,9 @@ async def test_nothing_is_read_while_the_guard_decides() -> None:
 
 
 async def test_pipelined_requests_are_admitted_and_answered_in_their_order() -> None:
-    door = Door()
+    guard = RecordingGuard()
     requests = [post(b"%d" % n, more=BEARER if n % 3 else "") for n in range(30)]
-    async with asked(Scripted(lambda x: x.respond(x.request)), Options(guard=door)) as (_, reader, writer):
+    async with asked(Scripted(lambda x: x.respond(x.request)), Options(guard=guard)) as (_, reader, writer):
         for _ in range(2):
             writer.write(b"".join(requests))
             for n in range(30):
@@ -239,7 +253,7 @@ async def test_pipelined_requests_are_admitted_and_answered_in_their_order() -> 
 
 
 async def test_a_caller_that_leaves_ends_the_guards_work() -> None:
-    door = Door()
+    guard = RecordingGuard()
     cancelled = asyncio.Event()
 
     async def wait() -> None:
@@ -249,10 +263,10 @@ async def test_a_caller_that_leaves_ends_the_guards_work() -> None:
             cancelled.set()
             raise
 
-    door.wait = wait
-    async with native({"": Scripted()}, Options(guard=door)) as listener, wire(port_of(listener)) as (_, writer):
+    guard.wait = wait
+    async with native({"": Scripted()}, Options(guard=guard)) as listener, wire(port_of(listener)) as (_, writer):
         writer.write(post())
-        await until(lambda: door.seen)
+        await until(lambda: guard.seen)
         writer.transport.abort()
         async with asyncio.timeout(PATIENCE):
             await cancelled.wait()
@@ -260,7 +274,7 @@ async def test_a_caller_that_leaves_ends_the_guards_work() -> None:
 
 async def test_a_body_that_is_too_slow_or_too_large_after_it_was_let_in() -> None:
     limits = Limits(body_timeout=0.1, message_size=1000)
-    async with native({"": Scripted()}, Options(guard=Door(), limits=limits)) as listener:
+    async with native({"": Scripted()}, Options(guard=RecordingGuard(), limits=limits)) as listener:
         for sent, status in (
             (HEAD.format(BEARER, 100).encode() + b"1", 408),
             (HEAD.format(BEARER, 1001).encode(), 413),
@@ -279,15 +293,15 @@ async def test_a_body_that_is_too_slow_or_too_large_after_it_was_let_in() -> Non
 
 
 async def test_a_listener_closes_while_the_guard_decides() -> None:
-    door = Door()
+    guard = RecordingGuard()
     go = asyncio.Event()
-    door.wait = go.wait
+    guard.wait = go.wait
     async with (
-        native({"": Scripted(lambda x: x.respond(b"1"))}, Options(guard=door)) as listener,
+        native({"": Scripted(lambda x: x.respond(b"1"))}, Options(guard=guard)) as listener,
         wire(port_of(listener)) as (reader, writer),
     ):
         writer.write(post(more=BEARER))
-        await until(lambda: door.seen)
+        await until(lambda: guard.seen)
         await listener.close()
         go.set()
         got = await answer(reader)
@@ -299,8 +313,8 @@ async def test_a_listener_closes_while_the_guard_decides() -> None:
 
 @FACES
 async def test_a_websocket_is_accepted_when_the_guard_has_admitted_it(kind: str) -> None:
-    door = Door()
-    async with face(kind, {"": ServableService(telling())}, Options(guard=door)) as port:
+    guard = RecordingGuard()
+    async with face(kind, {"": ServableService(telling())}, Options(guard=guard)) as port:
         url = f"ws://127.0.0.1:{port}/"
         with pytest.raises(InvalidStatus) as refused:
             await ws_connect(url, proxy=None)
@@ -311,23 +325,24 @@ async def test_a_websocket_is_accepted_when_the_guard_has_admitted_it(kind: str)
             assert far.response.headers["X-Admitted"] == "yes"
             await far.send(WHO.decode())
             assert json.loads(await far.recv())["result"] == "ada"
-        assert [(one.scheme, one.method) for one in door.seen] == [("ws", "GET")] * 2
-        door.lasts = 0.2
+        assert [(one.scheme, one.method) for one in guard.seen] == [("ws", "GET")] * 2
+        guard.lasts = 0.2
         async with ws_connect(url, proxy=None, additional_headers={"Authorization": "Bearer ada"}) as far:
-            with pytest.raises(ConnectionClosed):
+            with pytest.raises(ConnectionClosed) as ended:
                 async with asyncio.timeout(PATIENCE):
                     await far.recv()
+            assert ended.value.rcvd == Close(CloseCode.POLICY_VIOLATION, "The admission has expired")
 
 
 async def test_what_comes_behind_a_handshake_waits_for_the_guard() -> None:
-    door = Door()
+    guard = RecordingGuard()
     go = asyncio.Event()
-    door.wait = go.wait
-    async with asked(ServableService(telling()), Options(guard=door)) as (_, reader, writer):
+    guard.wait = go.wait
+    async with asked(ServableService(telling()), Options(guard=guard)) as (_, reader, writer):
         lines = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
         writer.write(get(more=lines + key + BEARER) + bytes([0x81, 0x80 | len(WHO), 0, 0, 0, 0]) + WHO[:9])
-        await until(lambda: door.seen)
+        await until(lambda: guard.seen)
         writer.write(WHO[9:])
         go.set()
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
@@ -339,15 +354,15 @@ async def test_what_comes_behind_a_handshake_waits_for_the_guard() -> None:
 
 
 async def test_serve_and_http_app_take_a_guard() -> None:
-    door = Door()
+    guard = RecordingGuard()
     async with (
-        serve(telling(), urls="http://127.0.0.1:0", guard=door) as serving,
+        serve(telling(), urls="http://127.0.0.1:0", guard=guard) as serving,
         wire(int(serving.urls[0].rpartition(":")[2])) as (reader, writer),
     ):
         writer.write(post(WHO))
         assert (await answer(reader)).status == 401
-    app: Any = http_app(telling(), guard=door)
+    app: Any = http_app(telling(), guard=guard)
     async with asgi(app) as port, wire(port) as (reader, writer):
         writer.write(post(WHO))
         assert (await answer(reader)).status == 401
-    assert len(door.seen) == 2
+    assert len(guard.seen) == 2

@@ -6,18 +6,18 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.channel import Options
 from dragoman.jsonrpc.limits import Limits
 from dragoman.rpc.servable import ServableService
-from dragoman.transports.http.app import App
+from dragoman.transports.http.app import App, HttpRequest, Reply
 from dragoman.transports.http.known_heads import KNOWN_HEADS, _left, shaped
 from tests.calculator import calculator
 
-from ..http_cases import answer
-from ..http_ends import Scripted, asked
+from .cases import answer
+from .ends import Scripted, asked
 
 HEAD = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 
@@ -123,6 +123,24 @@ async def test_a_head_that_is_new_with_every_request_is_known_by_what_matters() 
         assert len(listener.heads.kept) == 1
 
 
+@pytest.mark.parametrize("kind", ["exchange", "endpoint"])
+async def test_the_caller_of_a_known_head_has_the_length_of_its_own_body(kind: str) -> None:
+    """The heads differ in their length alone; those that come again are known by all their bytes."""
+
+    def endpoint(request: HttpRequest, reply: Reply) -> None:
+        reply.respond(200, (), request.caller.headers["content-length"].encode())
+
+    scripted = Scripted(
+        lambda x: x.respond(x.caller.headers["content-length"].encode()),
+        endpoints={"": endpoint} if kind == "endpoint" else None,
+    )
+    async with asked(scripted) as (listener, reader, writer):
+        for number in (5, 5, 100, 100_000, 5, 100):
+            writer.write(call(number))
+            assert (await answer(reader)).body == b"%d" % len(call(number).partition(b"\r\n\r\n")[2])
+        assert len(listener.heads.kept) == 1
+
+
 @pytest.mark.parametrize(
     ("line", "status"),
     [
@@ -173,6 +191,7 @@ async def test_the_sum_of_small_lines_is_bounded_too() -> None:
         assert (await answer(reader)).status == 431
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from([b"X-A", b"traceparent", b"Host", b"te", b"Mcp-Name", b"Content-Type", b"a b"]), max_size=6
@@ -258,3 +277,33 @@ async def test_what_an_asgi_application_keeps_of_heads_is_bounded() -> None:
         assert len(app.known.heads) <= KNOWN_HEADS
     await asgi_call(app, b"1", (b"mcp-name", b"x" * 5000))
     assert all(len(head.headers.get(b"mcp-name", b"")) < 5000 for head in app.known.heads.values())
+    assert not app.known.exact  # none came again
+    for number in range(1500):
+        for _ in range(3):
+            await asgi_call(app, b"1", (b"x-mine", b"%d" % number))
+        assert 0 < len(app.known.exact) <= KNOWN_HEADS
+    app.known.exact.clear()
+    for _ in range(3):
+        await asgi_call(app, b"1", (b"x-mine", b"x" * 5000))
+    assert not app.known.exact
+
+
+async def test_an_asgi_request_that_came_before_is_known_by_all_its_fields() -> None:
+    scripted = Scripted(lambda x: x.respond(x.request))
+    app = App({"": scripted}, Options(limits=Limits(message_size=1000)))
+    for turn in range(5):
+        for size, own in ((7, b"a"), (700, b"a"), (7, b"b")):
+            assert await asgi_call(app, b" " * size, (b"authorization", own)) == 200
+            x = await scripted.next()
+            assert (x.caller.headers["content-length"], x.caller.headers["authorization"]) == (str(size), own.decode())
+            assert x.caller.remote == ""
+        assert await asgi_call(app, b" " * 1001, (b"authorization", b"a")) == 413
+        # the longest of several lengths counts, and one that Python would not read is too long as well
+        for length in (b"1001", b"9" * 5000):
+            assert await asgi_call(app, b" ", (b"content-length", length)) == 413
+        assert await asgi_call(app, b" ", (b"content-length", b"-5")) == 200
+        await scripted.next()
+        assert await asgi_call(app, b" ", client=("10.0.0.1", turn)) == 200
+        assert (await scripted.next()).caller.remote == f"10.0.0.1:{turn}"
+    assert len(app.known.exact) == 7
+    assert len(app.known.heads) == 1

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.transports.http.known_heads import KnownHeads
-from dragoman.transports.http.messages import Head
+from dragoman.transports.http.messages import Answer, Head
 from dragoman.transports.http.parse import Event, Request, RequestParser
 from tests.servable import Idle
 
@@ -55,6 +55,10 @@ class Rules:
 
     limits = SERVER
     upgrade = False
+    header_size = SERVER.header_size
+
+    def overlong(self) -> Answer:
+        return Answer(431)
 
     def route(
         self, method: str, path: str, query: str, headers: dict[bytes, bytes], *, loopback: bool, upgrade: bool = False

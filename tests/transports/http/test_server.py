@@ -26,8 +26,8 @@ from dragoman.transports.http.websocket import WebSocket
 from tests.calculator import calculator
 
 from ..ends import options, until
-from ..http_cases import ANSWER, CALL, NOTE, PATIENCE, answer, chunked, error, get, post, rest
-from ..http_ends import Scripted, asked, native, port_of, reading, wire
+from .cases import ANSWER, CALL, NOTE, PATIENCE, answer, chunked, error, get, post, rest
+from .ends import Scripted, asked, native, port_of, reading, wire
 
 # -- order ----------------------------------------------------------------------------------------
 
@@ -35,12 +35,12 @@ from ..http_ends import Scripted, asked, native, port_of, reading, wire
 async def test_answers_in_the_order_of_the_requests() -> None:
     scripted = Scripted()
     async with asked(scripted) as (_, reader, writer):
-        writer.write(post(b"1") + get("/health") + post(b"2") + post(b"3"))
+        writer.write(post(b"1") + get("/live") + post(b"2") + post(b"3"))
         first, second, third = [await scripted.next() for _ in range(3)]
         third.respond(b"three")
         second.respond(None)
         first.respond(b"one")
-        assert [(await answer(reader)).body for _ in range(2)] == [b"one", b'{"status":"ok"}']
+        assert [(await answer(reader)).body for _ in range(2)] == [b"one", b'{"status":"live"}']
         assert (await answer(reader)).status == 204
         assert (await answer(reader)).body == b"three"
 
@@ -78,7 +78,7 @@ async def test_known_heads_are_kept_and_forgotten() -> None:
 
 async def test_heads_of_other_kinds_are_not_kept() -> None:
     kinds = [
-        get("/health"),
+        get("/live"),
         post(more="Expect: 100-continue\r\n"),
         post(more="Origin: https://example.com\r\n"),
         post(kind="text/plain"),
@@ -94,7 +94,7 @@ async def test_heads_of_other_kinds_are_not_kept() -> None:
         assert not listener.heads.exact
 
 
-async def test_a_known_head_says_who_calls() -> None:
+async def test_a_known_head_has_its_own_caller() -> None:
     scripted = Scripted(lambda x: x.respond(x.caller.headers["x-id"].encode()))
     async with native({"": scripted}, Options()) as listener:
         for _ in range(3):
@@ -123,10 +123,11 @@ async def test_busy_draining_and_too_large() -> None:
         writer.write(post())
         (await scripted.next()).respond(b"{}", Refusal("timed_out", "late"))
         assert (await answer(reader)).status == 200
-        scripted.gate.draining = True
-        writer.write(get("/health"))
-        got = await answer(reader)
-        assert (got.status, got.body) == (503, b'{"status":"draining"}')
+        scripted.call_limit.draining = True
+        for path, found in (("/ready", (503, b'{"status":"draining"}')), ("/live", (200, b'{"status":"live"}'))):
+            writer.write(get(path))
+            got = await answer(reader)
+            assert (got.status, got.body) == found
 
 
 async def test_what_is_served_raises() -> None:
@@ -160,7 +161,7 @@ async def test_documents() -> None:
 
 
 async def test_closing() -> None:
-    """Idle wires go at once, busy ones after their answers, and none comes in."""
+    """Idle connections end immediately, busy ones after their answers, and no new one is accepted."""
     scripted = Scripted()
     listener = await listen("http://127.0.0.1:0", {"": scripted}, Options())
     port = port_of(listener)
@@ -204,7 +205,7 @@ async def test_closed_cuts_off_what_does_not_end() -> None:
 # -- endpoints of one's own -----------------------------------------------------------------------
 
 
-async def test_endpoints() -> None:
+async def test_endpoints(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[HttpRequest] = []
 
     def plain(request: HttpRequest, reply: Reply) -> None:
@@ -251,6 +252,8 @@ async def test_endpoints() -> None:
         async with wire(port_of(listener)) as (reader, writer):
             writer.write(get("/mcp/worse"))
             assert b"HTTP/1.1 2" not in await rest(reader)
+    raised = [one.getMessage() for one in caplog.records if one.exc_info]
+    assert raised == [f"The endpoint at /mcp/{name} raised" for name in ("bad", "injected", "worse")]
 
 
 async def test_a_stream_is_held_back_and_let_go() -> None:
@@ -370,7 +373,7 @@ async def test_off_loopback_what_is_foreign_is_refused(host: str, origin: str | 
         assert got.status == status
         if status != 200:
             assert (b"hosts" if status == 421 else b"origins") in got.body
-        for path in ("/health", "/ready"):
+        for path in ("/live", "/ready"):
             writer.write(post(path=path, host=host).replace(b"POST", b"GET"))
             assert (await answer(reader)).status == 200
 
@@ -472,11 +475,11 @@ async def test_the_path_of_the_url() -> None:
             for path, status in (("/api/", 200), ("/api/b", 200), ("/api", 404), ("/", 404), ("/b", 404)):
                 writer.write(post(path=path))
                 assert (await answer(reader)).status == status
-            writer.write(get("/api/openrpc.json") + get("/api/b/openrpc.json") + get("/health"))
+            writer.write(get("/api/openrpc.json") + get("/api/b/openrpc.json") + get("/live"))
             assert [(await answer(reader)).status for _ in range(3)] == [200] * 3
 
 
-@pytest.mark.parametrize("end", ["in time", "with the door"])
+@pytest.mark.parametrize("end", ["in time", "with the listener"])
 async def test_tls_handshakes_count_as_channels(end: str) -> None:
     """A caller that begins one and says nothing takes a place, but not for long."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -490,7 +493,7 @@ async def test_tls_handshakes_count_as_channels(end: str) -> None:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         await until(listener.full)
         async with wire(port) as (reader, _):
-            assert await rest(reader) == b""  # turned away at once
+            assert await rest(reader) == b""  # turned away immediately
         if end == "in time":
             await until(lambda: not listener.full())
             trusted = ssl.create_default_context()
@@ -531,7 +534,7 @@ async def test_tls() -> None:
         ("https://127.0.0.1:0", "tls="),
         ("wss://127.0.0.1:0", "tls="),
         ("tcp://127.0.0.1:1", "http://"),
-        ("http://192.0.2.1:1", "no address of this machine"),
+        ("http://192.0.2.1:1", "not an address of this machine"),
     ],
 )
 async def test_what_cannot_be_listened_on(url: str, words: str) -> None:

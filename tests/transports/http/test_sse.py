@@ -94,7 +94,7 @@ def test_what_is_too_long_is_told_once_and_dropped(long: bytes) -> None:
     assert parsed(*(stream[i : i + 1] for i in range(len(stream))), limit=20) == told
 
 
-def test_what_fits_exactly_is_no_fault() -> None:
+def test_what_fits_exactly_is_not_a_fault() -> None:
     assert parsed(b"data: " + b"x" * 20 + b"\n\n", limit=20) == [Event(b"x" * 20)]
 
 

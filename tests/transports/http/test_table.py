@@ -10,8 +10,8 @@ from dragoman.channel import Options
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.limits import Limits
 
-from ..http_cases import ANSWER, CASES, LIMIT, NOTE, Case, answer, check, post, rest
-from ..http_ends import face, native, served, wire
+from .cases import ANSWER, CASES, LIMIT, NOTE, Case, answer, check, post, rest
+from .ends import face, native, served, wire
 
 OPTIONS = Options(limits=Limits(message_size=LIMIT))
 

@@ -20,9 +20,9 @@ from dragoman.transports.http.websocket import dial
 from tests.calculator import calculator
 
 from ..ends import Echo, Recorder, options, until
-from ..http_cases import ANSWER, CALL, PATIENCE, answer, get, post, rest
-from ..http_ends import native, wire
-from ..socket_ends import dialled, echoing, handshake, library, library_server, serving
+from .cases import ANSWER, CALL, PATIENCE, answer, get, post, rest
+from .ends import native, wire
+from .socket_ends import dialled, echoing, handshake, library, library_server, serving
 
 # -- messages -------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ async def test_handshakes_that_fail(request_: bytes, status: int) -> None:
 async def test_ws_alone() -> None:
     """At ws:// there are no methods and no documents."""
     async with serving(Echo()) as (_, url), wire(int(url.rpartition(":")[2])) as (reader, writer):
-        for request_, status in ((post(), 426), (get(), 426), (get("/health"), 404), (get("/openrpc.json"), 404)):
+        for request_, status in ((post(), 426), (get(), 426), (get("/live"), 404), (get("/openrpc.json"), 404)):
             writer.write(request_)
             got = await answer(reader)
             assert got.status == status
@@ -286,9 +286,9 @@ async def test_dialling_what_is_none(said: bytes | None, words: str) -> None:
     await server.wait_closed()
 
 
-async def test_dialling_nobody() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        port = door.getsockname()[1]
+async def test_dialling_a_port_without_a_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
     with pytest.raises(Broken, match="connection refused"):
         await dial(f"ws://127.0.0.1:{port}", Options())
     with pytest.raises(LocalError, match="ws://"):

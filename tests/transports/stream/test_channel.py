@@ -187,6 +187,125 @@ class Tape:
         return True
 
 
+class Tub:
+    """A wire with a buffer and asyncio's flow control. `pour` lets bytes leave; it lets go of its channel at `close`
+    unless it is `stuck`."""
+
+    def __init__(self, *, stuck: bool = False, **limits: Any) -> None:
+        self.buffered = 0
+        self.at_eof: int | None = None
+        """The bytes that had not left when the end was said."""
+        self.was_aborted = False
+        self._stuck = stuck
+        self._reading = True
+        self._high, self._low = 64 * 1024, 16 * 1024
+        self._paused = self._lost = False
+        self.channel = StreamChannel(framing("newline", Limits()), Limits(**limits), Caller())
+        self.channel.connection_made(self)  # type: ignore[arg-type]
+
+    def write(self, data: bytes) -> None:
+        self.buffered += len(data)
+        self._pause()
+
+    def _pause(self) -> None:
+        if self.buffered > self._high and not self._paused:
+            self._paused = True
+            self.channel.pause_writing()
+
+    def pour(self, count: int) -> None:
+        self.buffered -= count
+        if self._paused and self.buffered <= self._low:
+            self._paused = False
+            self.channel.resume_writing()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = 64 * 1024 if high is None else high
+        self._low = self._high // 4 if low is None else low
+        self._pause()
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.at_eof = self.buffered
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        if not self._stuck:
+            self._lose()
+
+    def abort(self) -> None:
+        self.was_aborted = True
+        self._lose()
+
+    def _lose(self) -> None:
+        if not self._lost:
+            self._lost = True
+            self.channel.connection_lost(None)
+
+
+async def test_the_end_is_said_after_the_last_byte_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.transports.stream.channel._LINGER", 0.0)
+    tub = Tub()
+    end = Recorder(tub.channel)
+    tub.channel.send(b"1")
+    closing = asyncio.ensure_future(tub.channel.close())
+    await asyncio.sleep(0)
+    with pytest.raises(Closed):
+        tub.channel.flush().send(None)  # at once, though bytes are left
+    assert (tub.buffered, tub.at_eof) == (2, None)
+    tub.pour(1)
+    await asyncio.sleep(0)
+    assert (tub.buffered, tub.at_eof) == (1, None)
+    tub.pour(1)
+    await closing
+    assert (tub.at_eof, tub.was_aborted) == (0, False)
+    assert isinstance(end.why, Closed)
+
+
+async def test_a_far_end_that_takes_a_little_at_a_time_does_not_hold_close_up() -> None:
+    tub = Tub(write_timeout=0.1)
+    Recorder(tub.channel)
+    tub.channel.send(b"x" * 1_000_000)
+
+    async def sip() -> None:
+        while True:
+            tub.pour(1)
+            await asyncio.sleep(0.01)
+
+    sipping = asyncio.ensure_future(sip())
+    async with asyncio.timeout(PATIENCE):
+        await tub.channel.close()
+    sipping.cancel()
+    assert tub.was_aborted
+    assert tub.at_eof is None
+
+
+async def test_a_wire_that_does_not_let_go_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_LINGER", "_RELEASE"):
+        monkeypatch.setattr(f"dragoman.transports.stream.channel.{name}", 0.01)
+    tub = Tub(stuck=True)
+    end = Recorder(tub.channel)
+    async with asyncio.timeout(PATIENCE):
+        await tub.channel.close()
+    assert tub.was_aborted
+    assert isinstance(end.why, Closed)
+
+
 async def test_what_is_sent_in_one_turn_goes_out_in_one_write() -> None:
     tape = Tape()
     channel = StreamChannel(framing("newline", Limits()), Limits(), Caller())
@@ -202,6 +321,12 @@ async def test_what_is_sent_in_one_turn_goes_out_in_one_write() -> None:
     for _ in range(10):
         channel.send(b"x" * 30_000)
     assert len(tape.writes) > 2  # but not without end
+    await asyncio.sleep(0)
+    before = len(tape.writes)
+    for i in range(3):
+        channel.send(b"%d" % i)
+    await asyncio.sleep(0)
+    assert tape.writes[before:] == [b"0\n1\n2\n"]  # what was much before is not counted again
     channel.connection_lost(None)
 
 
@@ -231,6 +356,27 @@ async def test_what_came_before_open_is_kept_when_the_wire_is_gone_already() -> 
             channel.connection_lost(None)
         assert isinstance(await end.over(), Ended)
         assert end.messages == [b"1", b"2"]
+
+
+async def test_nothing_is_read_before_open() -> None:
+    tub = Tub()
+    assert not tub.is_reading()
+    Recorder(tub.channel)
+    assert tub.is_reading()
+    tub.abort()
+
+
+async def test_nothing_is_taken_after_a_stream_that_lost_its_frames() -> None:
+    channel = StreamChannel(framing("content-length", Limits()), Limits(), Caller())
+    channel.connection_made(Tape())  # type: ignore[arg-type]
+    end = Recorder(channel)
+    finished: list[Recorder] = []
+    end.on_finished = finished.append
+    channel.data_received(b"X: " + b"x" * 20_000)
+    channel.data_received(b"\r\n\r\nContent-Length: 1\r\n\r\n1")
+    assert (end.messages, len(end.refusals), len(finished)) == ([], 1, 1)
+    channel.connection_lost(None)
+    assert (type(end.why), end.why and end.why.reason) == (Ended, "hung_up")
 
 
 # -- what far ends do -----------------------------------------------------------------------------
@@ -335,6 +481,13 @@ def test_a_slow_reader_holds_the_sender_back(run: Callable[..., None]) -> None:
     run(main())
 
 
+async def fill(channel: Channel) -> None:
+    """Send until the buffers of both ends' systems take no more, and the channel ends."""
+    while True:
+        channel.send(b"x" * 1_000_000)
+        await channel.flush()
+
+
 @pytest.mark.parametrize("run", RUNNERS)
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
 def test_a_stalled_write_breaks_the_channel(
@@ -349,11 +502,8 @@ def test_a_stalled_write_breaks_the_channel(
             assert await reader.readline() == b"1\n"
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             end = echo.ends[0]
-            while end.channel.writable:
-                end.channel.send(b"x" * 1_000_000)
-                await asyncio.sleep(0)
             with pytest.raises(Broken, match=r"took nothing of what was sent to it for 0.2 s"):
-                await end.channel.flush()
+                await fill(end.channel)
             assert isinstance(await end.over(), Broken)
             writer.transport.abort()
             await shut(writer)
@@ -507,7 +657,7 @@ async def test_a_channel_that_the_last_message_ends_is_not_finished_as_well() ->
 # -- doors ----------------------------------------------------------------------------------------
 
 
-async def test_a_closed_door_lets_nobody_in_and_nobody_out() -> None:
+async def test_a_closed_listener_accepts_no_channel_and_ends_none() -> None:
     async with served("tcp://127.0.0.1:0") as (listener, _):
         channel = await dial(listener.url, Options())
         end = Recorder(channel)
@@ -561,7 +711,7 @@ async def test_every_address() -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("tcp://203.0.113.1:0", "that is no address of this machine"),
+        ("tcp://203.0.113.1:0", "that is not an address of this machine"),
         ("tcp://no.such.name.invalid:0", "its name cannot be resolved"),
         ("unix:/no/such/folder/s", "there is no such folder"),
         (f"unix:/tmp/{'x' * 200}", "a socket's path may be 107 bytes long, this one is 205"),
@@ -598,7 +748,7 @@ async def test_wrong_use() -> None:
         ("unix:/no/such/socket", "there is no such file"),
     ],
 )
-async def test_nobody_there(url: str, says: str) -> None:
+async def test_a_missing_far_end(url: str, says: str) -> None:
     with pytest.raises(Broken, match=f"Cannot connect to {url}: {says}$"):
         await dial(url, Options())
 
@@ -606,7 +756,7 @@ async def test_nobody_there(url: str, says: str) -> None:
 # -- TLS ------------------------------------------------------------------------------------------
 
 
-async def test_a_certificate_nobody_trusts(server_tls: ssl.SSLContext) -> None:
+async def test_a_certificate_that_is_not_trusted(server_tls: ssl.SSLContext) -> None:
     async with served("tls://localhost:0", Options(server_tls=server_tls)) as (listener, echo):
         with pytest.raises(Broken, match="the certificate is not trusted"):
             await dial(listener.url, Options())
@@ -652,7 +802,7 @@ async def test_a_handshake_that_does_not_come_is_cut_off(server_tls: ssl.SSLCont
         await shut(writer)
 
 
-async def test_handshakes_count_as_channels_and_end_with_the_door(server_tls: ssl.SSLContext) -> None:
+async def test_handshakes_count_as_channels_and_end_with_the_listener(server_tls: ssl.SSLContext) -> None:
     async with served("tls://localhost:0", Options(server_tls=server_tls, limits=Limits(channels=1))) as (listener, _):
         one = await raw(listener)
         two = await raw(listener)
@@ -690,10 +840,10 @@ async def test_a_stale_socket_is_replaced_and_a_live_one_is_not(tmp_path: Path) 
     assert not path.exists()
 
 
-async def test_what_is_no_socket_is_never_removed(tmp_path: Path) -> None:
+async def test_what_is_not_a_socket_is_never_removed(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
-    with pytest.raises(LocalError, match="a file is there that is no socket"):
+    with pytest.raises(LocalError, match="a file is there that is not a socket"):
         await listen(f"unix:{path}", {"": Echo()}, Options())
     assert path.read_text() == "data"
 

@@ -1,4 +1,4 @@
-"""The guard at the doors of TCP, TLS and Unix sockets: one table of wires, on both event loops."""
+"""The guard on the listeners of TCP, TLS and Unix sockets: one table of wires, on both event loops."""
 
 from __future__ import annotations
 
@@ -111,12 +111,12 @@ async def ada(handshake: Handshake) -> Admitted | Denied:
     return Admitted(identity=Identity(subject="ada"))
 
 
-async def nobody(handshake: Handshake) -> Admitted | Denied:
+async def no_one(handshake: Handshake) -> Admitted | Denied:
     return Denied(reason="Not you\nnor you", status=403)
 
 
 def ending(got: bytes) -> dict[str, Any]:
-    """The one error that somebody who is turned away gets."""
+    """The one error that a denied caller gets."""
     [line] = got.splitlines()
     message = json.loads(line)
     assert message["id"] is None
@@ -164,7 +164,7 @@ def test_a_certificate_that_is_not_shown_is_none(
     wire = Wire("tls", tmp_path, authority)
 
     async def guard(handshake: Handshake) -> Admitted | Denied:
-        return await (nobody if handshake.certificate is None else ada)(handshake)
+        return await (no_one if handshake.certificate is None else ada)(handshake)
 
     async def main() -> None:
         async with wire.serving(guard) as serving:
@@ -181,7 +181,7 @@ def test_denied(wire: Wire, run: Callable[[Awaitable[None]], None], caplog: pyte
     caplog.set_level(logging.DEBUG, "dragoman.wire")
 
     async def main() -> None:
-        async with wire.serving(nobody) as serving:
+        async with wire.serving(no_one) as serving:
             async with wire.connect(serving) as peer:
                 with pytest.raises(RpcError, match="Not you") as denied:
                     await peer.call("who")
@@ -319,7 +319,9 @@ def test_many_at_once(wire: Wire, run: Callable[[Awaitable[None]], None]) -> Non
     run(main())
 
 
-def test_who_leaves_or_is_left_ends_the_guards_work(wire: Wire, run: Callable[[Awaitable[None]], None]) -> None:
+def test_the_guards_work_ends_with_the_channel_on_either_side(
+    wire: Wire, run: Callable[[Awaitable[None]], None]
+) -> None:
     async def main() -> None:
         asked, cancelled = asyncio.Event(), asyncio.Event()
 
@@ -335,7 +337,7 @@ def test_who_leaves_or_is_left_ends_the_guards_work(wire: Wire, run: Callable[[A
             reader, writer = await wire.raw(serving.urls[0])
             writer.write(WHO)
             await asked.wait()
-        await cancelled.wait()  # the door was closed
+        await cancelled.wait()  # the listener was closed
         try:
             assert await reader.read() == b""
         except ConnectionResetError:
@@ -351,7 +353,7 @@ def test_who_leaves_or_is_left_ends_the_guards_work(wire: Wire, run: Callable[[A
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("udp://127.0.0.1:0", "anybody can forge"),
+        ("udp://127.0.0.1:0", "any sender can forge"),
         ("memory:guarded", "a caller in this process"),
         ("stdio:", "the process that started this one"),
     ],

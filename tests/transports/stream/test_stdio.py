@@ -64,7 +64,7 @@ _before: set[psutil.Process] = set()
 
 @pytest.fixture(autouse=True)
 def _others() -> None:
-    """Who is there before a test, such as another module's broker, is none of its children."""
+    """Processes that run before a test, such as another module's broker, are not its children."""
     _before.clear()
     _before.update(psutil.Process().children())
 
@@ -136,7 +136,7 @@ async def test_a_child_that_ends_says_how_and_why() -> None:
     await end.channel.close()
 
 
-async def test_a_child_that_is_over_before_anybody_listens() -> None:
+async def test_a_child_that_is_over_before_its_channel_is_open() -> None:
     channel = await dial(python("print(1); print(2); import sys; sys.exit(3)"), Options())
     await channel.gone()  # type: ignore[attr-defined]
     end = Recorder(channel)
@@ -470,7 +470,7 @@ def test_blocking_is_as_before_afterwards() -> None:
 
 
 async def test_the_parent_dies_and_end_of_file_does_not_come(tmp_path: Path) -> None:
-    """Somebody else still holds the writing end of our standard input."""
+    """Another process still holds the writing end of our standard input."""
     read, write = os.pipe()
     parent = popen(
         python(
@@ -491,7 +491,7 @@ async def test_the_parent_dies_and_end_of_file_does_not_come(tmp_path: Path) -> 
     os.close(write)
 
 
-async def test_nobody_reads_our_output_any_more() -> None:
+async def test_our_output_is_not_read_any_more() -> None:
     child = popen(python(server()), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.stdin is not None
     assert child.stdout is not None

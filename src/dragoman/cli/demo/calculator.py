@@ -17,7 +17,9 @@ from ...rpc.context import Context
 from ...rpc.service import Service
 from ...serving import serve
 
-api = Service("calculator", version="1.0.0", description="The methods of the examples in the JSON-RPC specification.")
+api: Service = Service(
+    "calculator", version="1.0.0", description="The methods of the examples in the JSON-RPC specification."
+)
 updates: list[list[int]] = []
 """The latest 100 numbers given to `update`."""
 

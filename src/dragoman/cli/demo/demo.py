@@ -31,7 +31,7 @@ from .calculator import api
 from .eras import Era, eras
 from .rounds import CALLS, Exchanged, Round, make, mistakes, play, progress, rounds
 
-app = App(
+app: App = App(
     name="demo",
     help_epilogue="""\
 Examples:

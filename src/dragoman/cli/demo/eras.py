@@ -20,7 +20,7 @@ PATIENCE = 5.0
 META = "io.modelcontextprotocol/"
 ME = {"name": "demo", "version": "1"}
 
-app = Server("calculator", version="1.0.0")
+app: Server = Server("calculator", version="1.0.0")
 app.add_tool(subtract, inline=True)
 
 

@@ -19,6 +19,7 @@ from ...net.urls import scheme_of
 from ...rpc.method import Method
 from ...rpc.service import Service
 from ..fields import resolved
+from ..lines import is_json, json_line, told
 from ..options import Output
 from ..target import Target
 from ..terminal import clean, compact, err, many, out
@@ -44,11 +45,17 @@ def as_mcp(served: Target) -> Server | None:
 
 
 def announce(served: Target, urls: Sequence[str], *, on_stdio: bool, output: Output, pid: int | None = None) -> None:
-    """Print the URLs and a command line to try; on stderr when stdout is the wire. `pid`: the process that takes
-    signals; None: this one."""
+    """Print the URLs and a command line to try; on stderr when stdout is the wire. Where the log is JSON lines, this is
+    one; where only warnings are told, it is not. `pid`: the process that takes signals; None: this one."""
     console = err if on_stdio else out
+    facts = {"service": served.name, "urls": urls, "pid": pid or os.getpid()}
     if output.json:
-        print(compact({"service": served.name, "urls": urls, "pid": pid or os.getpid()}), file=console.file, flush=True)
+        print(compact(facts), file=console.file, flush=True)
+        return
+    if not told("info"):
+        return
+    if is_json():
+        print(json_line("info", "serving", facts), end="", file=console.file, flush=True)
         return
     title = Text(clean(served.name), "bold")
     if words := _about(served):

@@ -16,20 +16,24 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from types import FrameType, ModuleType
 
+from ...jsonrpc.errors import installing
+from ...net.activation import activation
 from ..ends import Usage
-from ..terminal import say
+from ..lines import tell
 
 
 def watch(folder: Path) -> int:
     """Serve with the arguments of this process except --reload, until a signal. Returns the exit status."""
     files = _watchfiles()
+    if activation().untaken:
+        raise Usage("--reload takes no sockets from a service manager; --workers 1 --reload does")
     child = _Child()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, child.told)
     child.start()
-    say(f"watching {folder}", "dim")
+    tell(f"watching {folder}", "info")
     for found in files.watch(folder, watch_filter=files.PythonFilter(), stop_event=child.over, raise_interrupt=False):
-        say(_reason(path for _, path in found), "yellow")
+        tell(_reason(path for _, path in found), "warning")
         child.drain()
         child.start()
     return child.wait()
@@ -97,7 +101,7 @@ def _watchfiles() -> ModuleType:
     try:
         import watchfiles  # noqa: PLC0415 - the extra "reload"
     except ImportError:
-        raise Usage("--reload needs watchfiles: pip install 'dragoman[reload]'") from None
+        raise Usage(f"--reload needs watchfiles: {installing('reload')}") from None
     return watchfiles
 
 

@@ -14,37 +14,50 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App
 
 from ...jsonrpc.codec import Leniency
-from ...jsonrpc.limits import SERVER, Limits
+from ...jsonrpc.limits import Limits
+from ...net.activation import activation
+from ...net.service_manager import managed
 from ...net.urls import is_standard
+from ...observer import Observer
 from ...rpc import thread_pool
 from ...rpc.service import Service
 from ...rpc.tracing import json_lines
-from ...serving import serve as open_doors
+from ...serving import Serving
+from ...serving import serve as listen
+from ...telemetry.metrics import Metrics
 from ...transports.stream.stdio import keep
 from ...workers.worker import VARIABLE
 from ..ends import FINE, Usage
 from ..lines import lines, tell
 from ..options import OUTPUT, WIRE, Output, Wire, trace_to
 from ..target import Target, folder_of, load
+from .admin import admin, place_of
 from .announce import announce, as_mcp
+from .board import Board, worker_service
+from .check import check
+from .config import strangers
+from .live import Live, log_level
+from .looking import OwnSource
+from .metrics import metrics_url, page, report
 from .reload import watch
+from .rereading import Rereading, Settings
+from .settings import DEFAULT_MCP_URL, DEFAULT_URL, SERVE_OPTIONS, TABLE, ServeOptions, named
 from .supervise import supervise
 
-DEFAULT_URL = "http://127.0.0.1:8000"
-DEFAULT_MCP_URL = DEFAULT_URL + "/mcp"
+T = TypeVar("T")
 GRACE = 0.5
 """Seconds that worker threads have to end after everything is closed."""
-SERVING = Group("Serving", sort_key=10)
 
-app = App(
+app: App = App(
     name="serve",
     help_epilogue="""\
 Examples:
@@ -59,7 +72,13 @@ Examples:
   dragoman serve calculator:api amqp://127.0.0.1/calculator    a work queue
   dragoman serve calculator:api --workers 4       four processes, one port
   dragoman serve calculator:api --reload --debug  during development
+  dragoman serve calculator:api --log-level info --log-format json
+  dragoman serve calculator:api --metrics :9090   for Prometheus
+  dragoman serve calculator:api --admin run/admin.sock    for dragoman top
+  dragoman serve calculator:api --admin :9091     the same, by a secret
   dragoman serve calculator:api --limit calls=100 --trace traffic.jsonl
+  dragoman serve --config dragoman.toml           all of it from a file
+  dragoman serve --config dragoman.toml --check   is it in order?
 
 An MCP server is served in every revision at once:
 
@@ -72,56 +91,9 @@ the exit status is 0. A second signal ends the process at once.""",
 )
 
 
-@Parameter(name="*", group=SERVING, show_default=False)
-@dataclass(frozen=True, kw_only=True)
-class ServeOptions:
-    """Options of serving."""
-
-    reload: bool = False
-    """Start again whenever a Python file in the target's folder changes."""
-    workers: Annotated[int | None, Parameter(metavar="N")] = None
-    """Serve from N processes that share the sockets; one that dies is replaced, SIGHUP reloads them."""
-    bus: Annotated[str | None, Parameter(metavar="URL")] = None
-    """The bus that several processes or machines share: redis, nats or amqp; workers have one of their own."""
-    drain: Annotated[float | None, Parameter(metavar="SECONDS")] = None
-    """Wait this long for calls in flight after a signal; default 30."""
-    debug: bool = False
-    """Send callers the reason of an internal error, which is masked otherwise."""
-    tls_cert: Annotated[str | None, Parameter(metavar="FILE")] = None
-    """The certificate chain for tls, https and wss, as PEM."""
-    tls_key: Annotated[str | None, Parameter(metavar="FILE")] = None
-    """The private key, if it is not in the same file."""
-    host_allowed: Annotated[list[str], Parameter(metavar="NAME")] = field(default_factory=list)
-    """Host names that http and ws callers may use; default: loopback's names on loopback, otherwise any."""
-    origin_allowed: Annotated[list[str], Parameter(metavar="ORIGIN")] = field(default_factory=list)
-    """Origins of web pages that may call."""
-    cors: Annotated[list[str], Parameter(metavar="ORIGIN")] = field(default_factory=list)
-    """Origins that get CORS headers; default: none."""
-    quiet: Annotated[bool, Parameter(alias="-q")] = False
-    """Do not print what is served and where."""
-    no_uvloop: bool = False
-    """Run on asyncio's own loop even when uvloop is installed."""
-
-    def tls(self) -> ssl.SSLContext | None:
-        """The server's TLS context, if there is a certificate."""
-        if self.tls_cert is None:
-            if self.tls_key is not None:
-                raise Usage("--tls-key needs --tls-cert")
-            return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        try:
-            context.load_cert_chain(self.tls_cert, self.tls_key)
-        except OSError as fault:
-            raise Usage(f"--tls-cert {self.tls_cert}: {fault.strerror or fault}") from None
-        return context
-
-
-SERVE_OPTIONS = ServeOptions()
-
-
 @app.default
 def serve(
-    target: str,
+    target: str | None = None,
     /,
     *urls: str,
     options: ServeOptions = SERVE_OPTIONS,
@@ -133,40 +105,67 @@ def serve(
     Parameters
     ----------
     target
-        What to serve: module:attribute or file.py:attribute.
+        What to serve: module:attribute or file.py:attribute; may stand in the file of --config.
     urls
         Where: http, https, ws, wss, tcp, tls, unix, udp or stdio:, or at a broker: amqp, mqtt, nats, redis.
         [default: http://127.0.0.1:8000, for MCP http://127.0.0.1:8000/mcp]
     """
+    if options.check:
+        return check(target, urls, options, wire, output)
+    target, urls = named(target, urls, options)
+    for sentence in strangers(TABLE):
+        tell(sentence, "warning")
+    log_level(options, output.verbose)
+    observers = _observers(options)
     if options.workers is not None and not employed():
-        return supervise(
-            folder_of(target),
-            list(urls) or [DEFAULT_URL],
-            workers=options.workers,
-            bus=options.bus,
-            reload=options.reload,
-            quiet=options.quiet,
-            loop=_loop(options),
-        )
+        return _supervise((target, urls, options, wire, output), options.workers)
     if options.reload and not employed():
         if any(is_standard(place) for place in urls):
             raise Usage("--reload cannot be used with stdio:, because the pipes belong to the first child")
         return watch(folder_of(target))
     tls = options.tls()
-    limits = _limits(options, wire)
+    limits = options.limits(wire)
     served = _loaded(target, urls)
-    server = as_mcp(served)
-    places = list(urls) or [DEFAULT_URL if server is None else DEFAULT_MCP_URL]
-    if server is not None:
-        server.debug = server.debug or options.debug
-    if isinstance(served, Service):
-        served.debug = served.debug or options.debug
-        if wire.lenient:
-            served.lenient = Leniency(accept_v1=True, null_id=served.lenient.null_id, string_codes=True)
+    places = list(urls) or [DEFAULT_URL if as_mcp(served) is None else DEFAULT_MCP_URL]
+    if isinstance(served, Service) and wire.lenient:
+        served.lenient = Leniency(accept_v1=True, null_id=served.lenient.null_id, string_codes=True)
+    live = Live(served, options, wire, verbose=output.verbose)
+    rereading = Rereading(app, sys.argv[2:], (target, urls, options, wire, output), tls, live)
     with trace_to(wire.trace) as write, asyncio.Runner(loop_factory=_loop(options)) as runner:
-        status = runner.run(_serve(served, places, options, wire, limits, tls, write, output))
+        status = runner.run(_serve(served, places, options, wire, limits, tls, write, observers, output, rereading))
+        live.end()
         _leave(status)
         return status
+
+
+def _supervise(settings: Settings, workers: int) -> int:
+    target, urls, options, *_ = settings
+    return supervise(
+        folder_of(target),
+        list(urls) or [DEFAULT_URL],
+        workers=workers,
+        bus=options.bus,
+        reload=options.reload,
+        quiet=options.quiet,
+        loop=_loop(options),
+        metrics=None if options.metrics is None else metrics_url(options.metrics),
+        place=None if options.admin is None else place_of(options.admin),
+        may_reload=Rereading(app, sys.argv[2:], settings).of_supervisor,
+    )
+
+
+def _observers(options: ServeOptions) -> list[Observer]:
+    """The metrics and the calls in flight, where they are asked for. Raises Usage."""
+    observers: list[Observer] = []
+    if options.metrics is not None:
+        metrics_url(options.metrics)
+    if options.metrics is not None or options.admin is not None:
+        observers.append(Metrics())
+        if options.admin is not None:
+            if not employed():  # a worker's supervisor has looked
+                place_of(options.admin)
+            observers.append(Board())
+    return observers
 
 
 def _loaded(target: str, urls: tuple[str, ...]) -> Target:
@@ -195,19 +194,10 @@ def _leave(status: int) -> None:
             thread.join(max(0.0, until - time.monotonic()))
             done = done and not thread.is_alive()
     if not done:
-        tell("a method still runs in a thread that cannot be stopped; ending without it", "yellow")
+        tell("a method still runs in a thread that cannot be stopped; ending without it", "warning")
         lines.flush()
         sys.stdout.flush()
         os._exit(status)
-
-
-def _limits(options: ServeOptions, wire: Wire) -> Limits | None:
-    limits = wire.limits(SERVER)
-    if options.drain is None:
-        return limits
-    if options.drain < 0:
-        raise Usage(f"--drain {options.drain:g}: a time is not negative")
-    return (limits or SERVER).but(drain_timeout=options.drain)
 
 
 def _loop(options: ServeOptions) -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -229,38 +219,80 @@ async def _serve(
     limits: Limits | None,
     tls: ssl.SSLContext | None,
     write: Callable[[str], object] | None,
+    observers: Sequence[Observer],
     output: Output,
+    rereading: Rereading,
 ) -> int:
     stop = _stop_on_signals()
     threads = ThreadPoolExecutor(thread_name_prefix="asyncio")  # the interpreter would wait for asyncio's own
     asyncio.get_running_loop().set_default_executor(threads)
-    serving = open_doors(
+    serving = listen(
         served,
         urls=places,
         trace=None if write is None else json_lines(write),
+        observers=observers,
         limits=limits,
         framing=wire.framing,
         tls=tls,
         hosts=options.host_allowed or None,
         origins=options.origin_allowed or None,
         cors=options.cors,
+        auth=options.auth(),
         bus=None if employed() else options.bus,
+        store=options.store,
     )
-    async with serving:
+    _tell_supervisor(serving, observers)
+    rereading.live.begin(serving, options)
+    async with serving, _figures(serving, observers, options), AsyncExitStack() as managing:
         on_stdio = any(is_standard(place) for place in places)
         job = serving.employment
+        if job is None:
+            activation().warn()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rereading.of_server)
         if not options.quiet and (job is None or job.announce):
             pid = os.getpid() if job is None else job.supervisor
             announce(served, serving.urls, on_stdio=on_stdio, output=output, pid=pid)
+        if job is None:  # a supervisor speaks for its workers
+            await managing.enter_async_context(managed())
         waits: list[asyncio.Future[object]] = [asyncio.ensure_future(stop.wait())]
         if job is not None or all(is_standard(place) for place in places):  # end of input, or the supervisor's
             waits.append(asyncio.ensure_future(serving.ended()))
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        await serving.close()
+        await _first_of(waits)
+        await managing.aclose()
+        await serving.close(rereading.live.drain)
     threads.shutdown(wait=False, cancel_futures=True)
     return FINE
+
+
+def _tell_supervisor(serving: Serving, observers: Sequence[Observer]) -> None:
+    """What a supervisor is told that asks for the metrics, or for the calls in flight."""
+    if (metrics := _of(Metrics, observers)) is not None:
+        serving.report = partial(report, metrics)
+    if (board := _of(Board, observers)) is not None:
+        serving.answer = worker_service(board).answer
+
+
+def _of(kind: type[T], observers: Sequence[Observer]) -> T | None:
+    return next((one for one in observers if isinstance(one, kind)), None)
+
+
+async def _first_of(waits: Sequence[asyncio.Future[object]]) -> None:
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+
+
+@asynccontextmanager
+async def _figures(serving: Serving, observers: Sequence[Observer], options: ServeOptions) -> AsyncIterator[None]:
+    """The metrics and the socket of `--admin`, if they are asked for; those of workers are their supervisor's."""
+    metrics, board = _of(Metrics, observers), _of(Board, observers)
+    async with AsyncExitStack() as beside:
+        if serving.employment is None and metrics is not None:
+            if options.metrics is not None:
+                await beside.enter_async_context(page(metrics_url(options.metrics), metrics.text, quiet=options.quiet))
+            if options.admin is not None and board is not None:
+                await beside.enter_async_context(admin(place_of(options.admin), OwnSource(board, metrics)))
+        yield
 
 
 def _stop_on_signals() -> asyncio.Event:
@@ -273,7 +305,7 @@ def _stop_on_signals() -> asyncio.Event:
             lines.flush()
             os._exit(128 + number)
         stop.set()
-        tell("draining: calls in flight may end, new ones are refused (a second signal ends at once)", "yellow")
+        tell("draining: calls in flight may end, new ones are refused (a second signal ends at once)", "warning")
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on, number)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...bus.contract import BusLost, Store, Subscription
+from ...bus.contract import BusCounts, BusLost, Store, Subscription
 from ...bus.topics import Topics
 from ...net.reconnect import OutageLog
 from ...net.urls import Url, asked, parse
 from .connection import BrokerConnection
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 EXCHANGE = "dragoman.bus"
 
@@ -25,7 +25,7 @@ class AmqpBus:
     """A `Bus` over RabbitMQ."""
 
     def __init__(self, where: Url, line: BrokerConnection) -> None:
-        self.url = f"{where.scheme}://{where.address}{where.path.rstrip('/')}"
+        self.url: str = f"{where.scheme}://{where.address}{where.path.rstrip('/')}"
         self.store: Store | None = None
         self.on_state: Callable[[bool], object] | None = None
         self._line = line
@@ -33,6 +33,7 @@ class AmqpBus:
         self._trouble = OutageLog(self.url)
         self._topics = Topics(self._left)
         self._count = 0
+        self._counts = BusCounts()
 
     @property
     def alive(self) -> bool:
@@ -55,16 +56,21 @@ class AmqpBus:
             await self._line.publish(EXCHANGE, topic, message, name=str(self._count), persistent=False)
         except ConnectionError as why:
             raise BusLost(f"{self.url}: {why}") from None
+        self._counts.published += 1
 
     async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscription:
         self._there()
-        one = self._topics.add(topic, take)
+        one = self._topics.add(topic, self._counts.counted(take))
         try:
             await self._line.bind(self._queue, EXCHANGE, topic)  # no effect if the binding exists
         except ConnectionError as why:
             await one.close()
             raise BusLost(f"{self.url}: {why}") from None
         return one
+
+    def measures(self) -> Mapping[str, float]:
+        """For metrics: messages, outages, and whether it is connected."""
+        return self._counts.measures(self.alive)
 
     async def _left(self, topic: str) -> None:
         if self.alive:
@@ -94,6 +100,7 @@ class AmqpBus:
 
     def _state(self, alive: bool, why: str) -> None:
         changed = self._trouble.stands(alive, "RabbitMQ", why)
+        self._counts.outages += changed and not alive
         if changed and self.on_state is not None:
             self.on_state(alive)
 

@@ -27,7 +27,7 @@ from ...net.sockets import in_words
 from ...net.urls import Url, credentials, number, printable
 from ...transports.broker.contract import RECONNECT_GRACE
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 PAUSES = (0.1, 2.0)
 """The first and the longest pause between two tries to connect."""
@@ -137,11 +137,11 @@ class BrokerConnection:
 
     def __init__(self, where: Url, *, vhost: str, role: str, tls: Any = None) -> None:
         self.where = where
-        self.alive = False
+        self.alive: bool = False
         self.channel: Any = None
         self.renew: Callable[[], Awaitable[None]] | None = None
         self.on_state: Callable[[bool, str], None] | None = None
-        self.heartbeat = number(where, "heartbeat", HEARTBEAT)
+        self.heartbeat: int = number(where, "heartbeat", HEARTBEAT)
         key = (where.scheme, where.address, credentials(where), vhost, tls, self.heartbeat)
         self._part = _SHARED.part(key, role, lambda: Dialled(where, vhost, tls, self.heartbeat))
         self._connection: Any = None
@@ -153,7 +153,7 @@ class BrokerConnection:
         self._publishing: set[asyncio.Task[Any]] = set()
         self._dropped: set[asyncio.Task[Any]] = set()
         self._patience = PATIENCE
-        self.prefetch = 0
+        self.prefetch: int = 0
         self._back: float | None = None
         self._heard = False
 

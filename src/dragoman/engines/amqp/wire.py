@@ -50,7 +50,7 @@ from ...transports.broker.contract import (
 from ...transports.broker.listener import begin
 from .connection import BrokerConnection, Returned, Turned
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 LIMIT = 16 * 1024 * 1024
 EXPIRES = 600_000
@@ -73,13 +73,14 @@ class AmqpAdapter:
 
     def __init__(self, where: Url, options: Options) -> None:
         query = asked(where, *_QUERY)
-        self.queue, vhost = address(where)
+        queue, vhost = address(where)
+        self.queue: str = queue
         if self.queue.startswith(OURS):
             raise LocalError(f"{where.shown}: {OURS}... is the name of a mailbox; call the queue otherwise")
         self._mailboxes = Mailboxes(where, *MAILBOXES)
-        self.limit = number(where, "limit", LIMIT)
-        self.direct = choice(where, "reply", "queue", "direct") == "direct"
-        self.durable = not self.direct
+        self.limit: int = number(where, "limit", LIMIT)
+        self.direct: bool = choice(where, "reply", "queue", "direct") == "direct"
+        self.durable: bool = not self.direct
         self.on_state: Callable[[bool, str], None] | None = None
         self._declare = choice(where, "declare", "yes", "no") == "yes"
         self._length = number(where, "length", 0)
@@ -124,13 +125,13 @@ class AmqpAdapter:
         self._mail = take
         return self._mailbox
 
-    async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
+    async def request(self, message: BrokerMessage, ttl: float | None) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + RECONNECT_GRACE
         for pause in backoff(0.1, 0.5):
             why: Unroutable | Refused
             try:
-                await self._request(letter, letter.correlation)
+                await self._request(message, message.correlation)
                 return
             except Returned:
                 why = Unroutable(f"no worker serves {printable(self.queue)!r} at {self._where.shown}: no such queue")
@@ -144,47 +145,47 @@ class AmqpAdapter:
                 raise why from None
             await asyncio.sleep(pause)
 
-    async def _request(self, letter: BrokerMessage, name: str) -> None:
+    async def _request(self, message: BrokerMessage, name: str) -> None:
         if not self._line.alive:
             raise NotTaken("RabbitMQ is away")
         await self._line.publish(
             "",
             self.queue,
-            letter.body,
+            message.body,
             name=name,
-            reply_to=letter.reply_to,
-            correlation=letter.correlation,
-            headers=letter.headers,
+            reply_to=message.reply_to,
+            correlation=message.correlation,
+            headers=message.headers,
             mandatory=True,
         )
 
-    async def tell(self, letter: BrokerMessage) -> None:
+    async def tell(self, message: BrokerMessage) -> None:
         exchange = f"{self.queue}.control"
         if not self._line.alive:
             raise NotTaken("RabbitMQ is away")
         await self._line.publish(
             exchange,
             "",
-            letter.body,
-            name=letter.correlation,
-            reply_to="" if self.direct else letter.reply_to,
-            correlation=letter.correlation,
-            headers=letter.headers,
+            message.body,
+            name=message.correlation,
+            reply_to="" if self.direct else message.reply_to,
+            correlation=message.correlation,
+            headers=message.headers,
             persistent=False,
         )
 
-    def answerable(self, letter: BrokerMessage) -> bool:
-        return self._mailboxes.hold(letter.reply_to)
+    def answerable(self, message: BrokerMessage) -> bool:
+        return self._mailboxes.hold(message.reply_to)
 
-    async def answer(self, to: str, letter: BrokerMessage) -> None:
+    async def answer(self, to: str, message: BrokerMessage) -> None:
         try:
             await self._line.publish(
                 "",
                 to,
-                letter.body,
-                name=letter.correlation,
-                correlation=letter.correlation,
-                headers=letter.headers,
+                message.body,
+                name=message.correlation,
+                correlation=message.correlation,
+                headers=message.headers,
                 persistent=not to.startswith(DIRECT),
             )
         except (Turned, ValueError) as why:
@@ -311,5 +312,5 @@ async def dial(url: str, options: Options) -> Channel:
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
     """As `channel.Listen`: `amqp://` and `amqps://`."""
     where = parse(url)
-    post = AmqpAdapter(where, options)
-    return await begin(post, where, sole(where, served), options, name=post.queue)
+    adapter = AmqpAdapter(where, options)
+    return await begin(adapter, where, sole(where, served), options, name=adapter.queue)

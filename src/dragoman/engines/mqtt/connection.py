@@ -30,7 +30,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from .messages import Packed, Published, properties
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 PATIENCE = 3.0
 """Seconds to connect, and again for the broker's CONNACK: less than the sum of the pauses between attempts."""
@@ -93,26 +93,27 @@ class Link:
         self, place: Place, take: Callable[[Link, Published], None], lost: Callable[[Link, str], None]
     ) -> None:
         self.place = place
-        self.resumed = False
+        self.resumed: bool = False
         """Whether the broker had kept our session."""
-        self.shares = place.version == "5"
+        self.shares: bool = place.version == "5"
         """Whether the broker states that it has shared subscriptions."""
-        self.packet = LONGEST_PACKET
+        self.packet: int = LONGEST_PACKET
         """The longest packet that the broker takes."""
-        self.why = ""
+        self.why: str = ""
         """Why it has ended; "" while it lives."""
         self._take = take
         self._on_lost = lost
         self._loop = asyncio.get_running_loop()
         self._client = _client(place)
         self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._adopted = False
+        self.dialled: bool = False
+        """Whether it got as far as asking the broker for a session."""
         self._writing = False
         self._flushing = False
         self._closing: asyncio.Future[None] | None = None
         self._room = asyncio.Semaphore(1)
         self._in_line = 0
-        self.confirmed = 0
+        self.confirmed: int = 0
         """How many of our messages the broker has confirmed."""
         self._sent: dict[int, tuple[asyncio.Future[int], int]] = {}
         self._asked: dict[int, asyncio.Future[list[int]]] = {}
@@ -121,8 +122,9 @@ class Link:
 
     # -- its life ---------------------------------------------------------------------------------
 
-    async def open(self, *, clean: bool) -> None:
-        """Connect. `clean`: discard the session that the broker kept under our client id. Raises OSError,
+    async def open(self) -> None:
+        """Connect; `resumed` says whether the broker had kept a session under our client id. Clean Start is never set,
+        not with a new client id either: Mosquitto 2.0 stores no session that began with it. Raises OSError,
         TurnedAway."""
         client, place = self._client, self.place
         client.on_connect = self._connected
@@ -141,10 +143,10 @@ class Link:
                     how["MessageExpiryInterval"] = place.will_kept
                 delay = properties(PacketTypes.WILLMESSAGE, **how)
                 client.will_set(*place.will, qos=1, retain=bool(place.will_kept), properties=delay)
-            client.connect_async(place.host, place.port, place.keepalive, clean_start=clean, properties=about)
+            client.connect_async(place.host, place.port, place.keepalive, clean_start=False, properties=about)
         else:
             client.connect_async(place.host, place.port, place.keepalive)
-        dialling = self._loop.run_in_executor(None, client.reconnect)
+        dialling = self._loop.run_in_executor(None, self._dial)
         try:
             await asyncio.shield(dialling)
         except asyncio.CancelledError:
@@ -168,7 +170,7 @@ class Link:
 
     def _adopt(self) -> None:
         """The socket is connected: from now on the loop watches it."""
-        self._adopted = True
+        self.dialled = True
         sock = self._client.socket()
         if sock is None:
             raise ConnectionError("the broker closed at once")
@@ -176,6 +178,12 @@ class Link:
         self._loop.add_reader(sock, self._readable)
         self._flush_soon()
         self._tick()
+
+    def _dial(self) -> None:
+        """Connect, in a thread. Who gave up meanwhile may have ended the loop, too, so it is closed here."""
+        self._client.reconnect()
+        if self.why and (sock := self._client.socket()) is not None:
+            sock.close()
 
     def _dialled_in_vain(self, dialling: asyncio.Future[Any]) -> None:
         if not dialling.cancelled():
@@ -385,7 +393,7 @@ class Link:
             self._loop.call_soon(self._readable)
 
     def _wants_to_write(self, client: Any, _: Any, sock: Any) -> None:
-        if self._adopted:
+        if self.dialled:
             self._flush_soon()
 
     def _flush_soon(self) -> None:
@@ -411,7 +419,7 @@ class Link:
             self._loop.remove_writer(sock)
 
     def _released(self, client: Any, _: Any, sock: Any) -> None:
-        if self._adopted and sock.fileno() >= 0:
+        if self.dialled and sock.fileno() >= 0:
             self._loop.remove_reader(sock)
             self._loop.remove_writer(sock)
 

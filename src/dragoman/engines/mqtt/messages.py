@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 
 from msgspec import Struct, field
 from paho.mqtt.properties import Properties
+
+from ...net.urls import printable
+from ...transports.broker.contract import Refused
+
+_LONGEST = 0xFFFF
+"""Bytes that a UTF-8 string of MQTT has at most (5.0, 1.5.4)."""
+_FORBIDDEN = re.compile(
+    "[\0-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef"
+    + "".join(chr(plane << 16 | end) for plane in range(17) for end in (0xFFFE, 0xFFFF))
+    + "]"
+)
+"""Control characters, halves of surrogate pairs, and what Unicode calls noncharacters."""
+_SHOWN = 64
+"""Characters of a header's name in an error."""
 
 
 class Published(Struct, frozen=True, kw_only=True, eq=False):
@@ -56,6 +71,21 @@ class Packed:
         for name, value in message.headers.items():
             out += b"\x26" + _text(name) + _text(value)
         return _length(len(out)) + bytes(out)
+
+
+def sendable(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """The headers, which become user properties. Raises Refused for a name or value that is not a UTF-8 string of MQTT
+    (5.0, 1.5.4): a broker closes the connection for one with U+0000, and may for the other characters of
+    `_FORBIDDEN`, as Mosquitto does."""
+    for name, value in headers.items():
+        for text in (name, value):
+            if not text.isprintable() and (found := _FORBIDDEN.search(text)) is not None:
+                what = f"has U+{ord(found[0]):04X}, which brokers close the connection for"
+                raise Refused(f"MQTT does not carry the header {printable(name, _SHOWN)}: it {what}")
+            if len(text) > _LONGEST // 4 and (size := len(text.encode())) > _LONGEST:
+                what = f"{size} bytes, of which {_LONGEST} are allowed"
+                raise Refused(f"MQTT does not carry the header {printable(name, _SHOWN)}: it has {what}")
+    return headers
 
 
 def _text(text: str, encoding: str = "utf-8") -> bytes:

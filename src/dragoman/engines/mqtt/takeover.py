@@ -20,7 +20,7 @@ from .connection import Link, Place
 from .messages import Published
 from .topics import OWN_NAME
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 SECONDS_TO_CLAIM, SECONDS_TO_INHERIT, SECONDS_TO_END = 0.5, 15.0, 5.0
 """How long workers wait for one another's claims; how long for the heir to report that it is done, before another
@@ -52,8 +52,8 @@ class TakeoverWorker(Protocol):
 class Takeovers:
     """The takeovers of one worker. `fallen`: the topic above the wills of the worker's group."""
 
-    def __init__(self, post: TakeoverWorker, fallen: str) -> None:
-        self._post = post
+    def __init__(self, adapter: TakeoverWorker, fallen: str) -> None:
+        self._adapter = adapter
         self._fallen = fallen
         self._claims: dict[str, set[str]] = {}
         self._turn = asyncio.Lock()  # one takeover at a time: two would wait for the same window of the broker
@@ -69,16 +69,16 @@ class Takeovers:
         elif (
             words == [client]
             and OWN_NAME.fullmatch(client)
-            and self._post.working
-            and client != self._post.place.client
+            and self._adapter.working
+            and client != self._adapter.place.client
         ):
             claims = self._claims[client] = set()
             later = RECONNECT_GRACE if message.retained else 0.0
             asyncio.get_running_loop().call_later(later, self._claim, link, client, claims)
 
     def _claim(self, link: Link, client: str, claims: set[str]) -> None:
-        if self._claims.get(client) is claims and not link.why and not self._post.closing:
-            self._post.asides.begin(self._inherit(link, client, claims))
+        if self._claims.get(client) is claims and not link.why and not self._adapter.closing:
+            self._adapter.asides.begin(self._inherit(link, client, claims))
 
     def forget_will(self, link: Link, client: str) -> None:
         link.tell(Published(topic=f"{self._fallen}/{client}", body=b"", retained=True))
@@ -86,7 +86,7 @@ class Takeovers:
     async def _inherit(self, link: Link, client: str, claims: set[str]) -> None:
         """Another worker died: connect in its place, publish its requests again, and end its session. If this worker
         dies meanwhile, the will is published again."""
-        mine = self._post.place.client
+        mine = self._adapter.place.client
         claims.add(mine)
         if not link.why:
             link.tell(Published(topic=f"{self._fallen}/{client}", body=f"{client} {mine}".encode()))
@@ -99,44 +99,44 @@ class Takeovers:
             return
         del self._claims[client]
         async with self._turn:
-            self._post.renewing += 1
+            self._adapter.renewing += 1
             try:
                 await self._take_over(client)
             finally:
-                self._post.renewed()
+                self._adapter.renewed()
 
     async def _take_over(self, client: str) -> None:
         """Publish a dead worker's requests again, and end its session; if that fails, its will is published again."""
         end, given = asyncio.Event(), list[asyncio.Task[None]]()
 
         def take(theirs: Link, one: Published) -> None:
-            if one.topic == self._post.topic or one.topic.startswith(f"{self._post.topic}/request/"):
-                given.append(self._post.asides.begin(self._post.republish(theirs, one, int(one.again))))
+            if one.topic == self._adapter.topic or one.topic.startswith(f"{self._adapter.topic}/request/"):
+                given.append(self._adapter.asides.begin(self._adapter.republish(theirs, one, int(one.again))))
             else:
                 theirs.acknowledge(one)
-                if one.topic.startswith(f"{self._post.topic}/reply/"):
+                if one.topic.startswith(f"{self._adapter.topic}/reply/"):
                     end.set()
 
         will = f"{self._fallen}/{client}", client.encode()
-        theirs = Link(replace(self._post.place, client=client, will=will), take, lambda link, why: end.set())
+        theirs = Link(replace(self._adapter.place, client=client, will=will), take, lambda link, why: end.set())
         done = False
         try:
-            await theirs.open(clean=False)
+            await theirs.open()
             if theirs.resumed:
                 log.warning(
-                    "%s: a worker of %s died; what it had goes to the others", self._post.shown, self._post.topic
+                    "%s: a worker of %s died; what it had goes to the others", self._adapter.shown, self._adapter.topic
                 )
-                await self._post.mark_end(theirs, self._post.working)
+                await self._adapter.mark_end(theirs, self._adapter.working)
                 await self._all_given(end, given)
             done = not theirs.why and not theirs.owes
         except (OSError, ValueError) as why:  # it lives after all and took its place back, or the broker is lost
-            log.info("%s: what a dead worker had is not ours: %s", self._post.shown, why)
+            log.info("%s: what a dead worker had is not ours: %s", self._adapter.shown, why)
         finally:
             for task in given:  # what is not out yet would hold up the next try, and its original stays where it is
                 task.cancel()
             await theirs.close(forget=done)
-        if done and self._post.link is not None and not self._post.link.why:
-            self.forget_will(self._post.link, client)
+        if done and self._adapter.link is not None and not self._adapter.link.why:
+            self.forget_will(self._adapter.link, client)
 
     async def _all_given(self, end: asyncio.Event, given: Sequence[asyncio.Task[None]]) -> None:
         """Wait until everything is published again, as long as there is some progress every few seconds: our own link
@@ -144,7 +144,7 @@ class Takeovers:
         each as one more delivery. Raises TimeoutError."""
 
         def headway() -> tuple[int, int, int]:
-            link = self._post.link
+            link = self._adapter.link
             return len(given), sum(task.done() for task in given), 0 if link is None else link.confirmed
 
         while not end.is_set():

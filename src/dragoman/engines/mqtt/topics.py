@@ -45,9 +45,9 @@ def topic_of(where: Url) -> str:
     topic = where.path.strip("/")
     if not topic:
         raise LocalError(f"{where.shown}: name the topic, as in {where.scheme}://{where.address}/devices/lamp-1")
-    # "wildcard characters MUST NOT be used within a Topic Name", and "$" begins what is the broker's own (MQTT 5.0, 4.7)
+    # MQTT 5.0, 4.7: "wildcard characters MUST NOT be used within a Topic Name"; "$" begins what is the broker's own
     if re.search(r"[+#\x00]", topic) or topic.startswith("$") or len(topic.encode()) > 1_000:
-        raise LocalError(f"{where.shown}: {printable(topic)!r} is no topic: it has no + and #, and begins without $")
+        raise LocalError(f"{where.shown}: {printable(topic)!r} is not a topic: it has no + and #, and begins without $")
     return topic
 
 
@@ -114,7 +114,7 @@ def message_of(
     if text:
         headers = {name: value for name, value in headers.items() if name != COUNT}
     count = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
-    letter = BrokerMessage(
+    made = BrokerMessage(
         body=message.body,
         reply_to=reply_to,
         mailbox=mailbox,
@@ -122,7 +122,7 @@ def message_of(
         headers=headers,
         count=count + message.again,
     )
-    return letter if settle is None else replace(letter, settle=settle)
+    return made if settle is None else replace(made, settle=settle)
 
 
 def in_topic(headers: Mapping[str, str]) -> str:

@@ -48,12 +48,12 @@ from ...transports.broker.contract import (
     Take,
     Unroutable,
 )
-from .connection import NO_RETAINING, NO_SUBSCRIBERS, TURNED_AWAY, UNSUPPORTED, Blamed, Link, TurnedAway
-from .messages import Published
+from .connection import NO_RETAINING, NO_SUBSCRIBERS, TURNED_AWAY, UNSUPPORTED, Blamed, Link, Place, TurnedAway
+from .messages import Published, sendable
 from .takeover import Takeovers
 from .topics import COUNT, GROUP, MAILBOX, OPTIONS, TOPIC_SAYS, in_topic, message_of, place_of, said, topic_of
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 PAUSES = (0.1, 2.0)
 """The first and the longest pause between two tries to connect."""
@@ -73,8 +73,8 @@ async def dial(url: str, options: Options) -> Channel:
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
     """A worker at the URL's topic. Raises LocalError when that is not possible."""
     where = parse(url)
-    one, post = sole(where, served), MqttAdapter(where, options, serving=True)
-    return await listener.begin(post, where, one, options, name=post.topic)
+    one, adapter = sole(where, served), MqttAdapter(where, options, serving=True)
+    return await listener.begin(adapter, where, one, options, name=adapter.topic)
 
 
 class MqttAdapter:
@@ -85,13 +85,13 @@ class MqttAdapter:
 
     def __init__(self, where: Url, options: Options, *, serving: bool) -> None:
         query = asked(where, *OPTIONS)
-        self.topic = topic_of(where)
-        self.limit = 0
+        self.topic: str = topic_of(where)
+        self.limit: int = 0
         self.on_state: Callable[[bool, str], None] | None = None
-        self.shown = where.address
+        self.shown: str = where.address
         self._group = query.get("group", GROUP)
         self._named = bool(query.get("client"))
-        self.place = place_of(where, options, serving=serving)
+        self.place: Place = place_of(where, options, serving=serving)
         self._mailboxes = Mailboxes(where, f"{self.topic}/reply/*", legal=re.compile(MAILBOX).fullmatch)
         self._shares_asked = "group" in query
         self._dead = f"{self.topic}/dead"
@@ -107,24 +107,26 @@ class MqttAdapter:
         """The subscriptions for requests; empty while it takes none."""
         self.link: Link | None = None
         self._inherits = False
-        self.renewing = 0
+        self.renewing: int = 0
         self._returning: asyncio.Task[None] | None = None
-        self.asides = BackgroundTasks(where.shown)
+        self.asides: BackgroundTasks = BackgroundTasks(where.shown)
         self._drained: asyncio.Event | None = None
         self._unsettled: dict[int, tuple[Link, Published]] = {}
         self._strikes: dict[str, int] = {}
         self._out: dict[
             str, tuple[BrokerMessage, float]
         ] = {}  # what the broker has and no worker answered, and until when
-        self.closing = False
+        self.closing: bool = False
         self._back = -math.inf
+        self._anew = False
+        """Whether a try to connect may have made a new session, also one that failed: the next finds what it made."""
 
     # -- the link ---------------------------------------------------------------------------------
 
     async def open(self) -> None:
         """As `BrokerAdapter.open`; with 3.1.1 if the broker does not know 5."""
         try:
-            self.link = await self._connect(clean=not self._named)
+            self.link = await self._connect()
         except ConnectionError as why:
             # "If a Server does not support the version it MAY respond with 0x84 (Unsupported Protocol Version) and then
             # MUST close" (MQTT 5.0, 3.1.2.2); older ones answer in their own version, or just close
@@ -136,21 +138,25 @@ class MqttAdapter:
                 raise
             self.place = replace(self.place, version="3.1.1", expiry=self.place.expiry if self._named else 0)
             try:
-                self.link = await self._connect(clean=not self._named)
+                self.link = await self._connect()
             except ConnectionError as again:
                 raise (again if isinstance(again, TurnedAway) else why) from None
             log.info("%s: no MQTT 5 there; 3.1.1 it is", self.shown)
         self._inherits = self.link.resumed
+        self._anew = False
 
-    async def _connect(self, *, clean: bool) -> Link:
+    async def _connect(self) -> Link:
         link = Link(self.place, self._arrived, self._lost)
         try:
-            await link.open(clean=clean)
+            await link.open()
         except TurnedAway as why:
             if why.code != NO_RETAINING or not self.place.will_kept:
                 raise
             self.place = replace(self.place, will_kept=0)
-            return await self._connect(clean=clean)
+            return await self._connect()
+        finally:
+            if link.dialled and not link.resumed:
+                self._anew = True
         if link.why:
             raise ConnectionError(link.why)
         self.limit = max(link.packet - ROUND_THE_BODY - 2 * len(self.topic), 1)
@@ -175,17 +181,18 @@ class MqttAdapter:
         self._back = asyncio.get_running_loop().time()
         if self.on_state is not None:
             self.on_state(True, "")
-        if not link.resumed:
+        if self._anew:
+            self._anew = False
             self.asides.begin(self._ask_again(link))
 
     async def _resume(self) -> Link:
-        link = await self._connect(clean=False)
+        link = await self._connect()
         try:
             if self.place.will_kept:
                 self._takeovers.forget_will(link, self.place.client)
             await self._subscribe(link, self._filters)
-        except (OSError, ValueError):
-            await link.close(forget=False)
+        except BaseException:  # cancelled, too: this link is not ours yet, so it is closed here or never
+            await link.close(forget=self.closing and not self._named and not link.owes)
             raise
         if link.why:
             raise ConnectionError(link.why)
@@ -199,12 +206,12 @@ class MqttAdapter:
         """The broker has come back without our session, so it may have lost messages that it had confirmed: send them
         again."""
         clock = asyncio.get_running_loop().time
-        for correlation, (letter, until) in list(self._out.items()):
-            count = int(letter.headers.get(AGAIN, "0")) + 1
-            letter = replace(letter, headers={**letter.headers, AGAIN: str(count)})
+        for correlation, (message, until) in list(self._out.items()):
+            count = int(message.headers.get(AGAIN, "0")) + 1
+            message = replace(message, headers={**message.headers, AGAIN: str(count)})
             while correlation in self._out and not link.why and (left := until - clock()) > 0:
                 try:
-                    await self.request(letter, left)
+                    await self.request(message, left)
                 except NotTaken:
                     await asyncio.sleep(PAUSES[0])
                 except ConnectionError as why:
@@ -231,7 +238,7 @@ class MqttAdapter:
         await self._subscribe(self._here(), filters)
         self._filters |= filters
 
-    # -- letters in -------------------------------------------------------------------------------
+    # -- messages in ------------------------------------------------------------------------------
 
     async def work(self, take: Take, prefetch: int) -> None:
         """As `BrokerAdapter.work`. The broker got `prefetch` when we connected."""
@@ -286,10 +293,10 @@ class MqttAdapter:
             self._worked(link, message)
         elif topic == self._own or topic.startswith(f"{self._own}/"):
             if (take := self._takes.get("reply")) is not None:
-                letter = message_of(message, self._own, answer=True, settle=lambda outcome: link.acknowledge(message))
-                if letter.headers.get(KIND) != AHEAD:
-                    self._out.pop(letter.correlation, None)
-                take(letter)
+                came = message_of(message, self._own, answer=True, settle=lambda outcome: link.acknowledge(message))
+                if came.headers.get(KIND) != AHEAD:
+                    self._out.pop(came.correlation, None)
+                take(came)
             else:
                 link.acknowledge(message)
                 if self._drained is not None:
@@ -376,43 +383,43 @@ class MqttAdapter:
         log.warning("%s: %d bytes set aside at %s (%s)", self.shown, len(message.body), self._dead, seen)
         link.acknowledge(message)
 
-    # -- letters out ------------------------------------------------------------------------------
+    # -- messages out -----------------------------------------------------------------------------
 
-    async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
-        code = await self._send(letter, self._message(self.topic, "/request", letter, ttl))
+    async def request(self, message: BrokerMessage, ttl: float | None) -> None:
+        code = await self._send(message, self._message(self.topic, "/request", message, ttl))
         if code == 0 and ttl is not None and "reply" in self._takes:
-            self._keep(letter, asyncio.get_running_loop().time() + ttl)
+            self._keep(message, asyncio.get_running_loop().time() + ttl)
         if code == NO_SUBSCRIBERS:
             self._perhaps_not_yet()
             raise Unroutable(f"no worker serves {self.topic} at {self.shown}")
         if code >= TURNED_AWAY:
             raise Refused(f"{self.shown}: the broker does not take the request ({said(code)})")
 
-    def _keep(self, letter: BrokerMessage, until: float) -> None:
-        self._out[letter.correlation] = letter, until
+    def _keep(self, message: BrokerMessage, until: float) -> None:
+        self._out[message.correlation] = message, until
         if len(self._out) % 1_000 == 0:
             now = asyncio.get_running_loop().time()
             self._out = {name: one for name, one in self._out.items() if one[1] > now}
 
-    async def tell(self, letter: BrokerMessage) -> None:
-        self._out.pop(letter.correlation, None)
-        self._here().tell(self._message(self._control, "", letter, None))
+    async def tell(self, message: BrokerMessage) -> None:
+        self._out.pop(message.correlation, None)
+        self._here().tell(self._message(self._control, "", message, None))
 
-    def answerable(self, letter: BrokerMessage) -> bool:
-        return self._mailboxes.hold(letter.reply_to)
+    def answerable(self, message: BrokerMessage) -> bool:
+        return self._mailboxes.hold(message.reply_to)
 
-    async def answer(self, to: str, letter: BrokerMessage) -> None:
+    async def answer(self, to: str, message: BrokerMessage) -> None:
         if to.endswith(
             f"/{TOPIC_SAYS}"
         ):  # the correlation is in the topic already, in a form that every topic can have
             base = to[: -len(TOPIC_SAYS) - 1]
-            message = Published(
-                topic=f"{base}/{in_topic(letter.headers)}" if letter.headers else base, body=letter.body
+            published = Published(
+                topic=f"{base}/{in_topic(message.headers)}" if message.headers else base, body=message.body
             )
         else:
-            message = Published(topic=to, body=letter.body, correlation=letter.correlation, headers=letter.headers)
+            published = Published(topic=to, body=message.body, correlation=message.correlation, headers=message.headers)
         try:
-            code = await self._send(letter, message)
+            code = await self._send(message, published)
         except Refused as why:
             log.error("an answer is lost: %s", why)
             return
@@ -421,38 +428,38 @@ class MqttAdapter:
         if code >= TURNED_AWAY:
             log.error("%s: an answer is lost: the broker does not take it (%s)", self.shown, said(code))
 
-    async def _send(self, letter: BrokerMessage, message: Published) -> int:
+    async def _send(self, message: BrokerMessage, published: Published) -> int:
         try:
-            code = await self._here().publish(message)
+            code = await self._here().publish(published)
         except Blamed:
-            strikes = self._strikes[letter.correlation] = self._strikes.get(letter.correlation, 0) + 1
+            strikes = self._strikes[message.correlation] = self._strikes.get(message.correlation, 0) + 1
             if strikes < STRIKES:
                 raise
-            del self._strikes[letter.correlation]
-            words = f"lost {strikes} times while it was sent {len(letter.body)} bytes; they are not sent again"
+            del self._strikes[message.correlation]
+            words = f"lost {strikes} times while it was sent {len(message.body)} bytes; they are not sent again"
             raise Refused(f"{self.shown}: the broker was {words}") from None
         if self._strikes:
-            self._strikes.pop(letter.correlation, None)
+            self._strikes.pop(message.correlation, None)
         return code
 
     def _perhaps_not_yet(self) -> None:
         if asyncio.get_running_loop().time() < self._back + RECONNECT_GRACE:
             raise NotTaken(f"{self.shown} is back, those who were subscribed are not yet")
 
-    def _message(self, topic: str, below: str, letter: BrokerMessage, ttl: float | None) -> Published:
+    def _message(self, topic: str, below: str, message: BrokerMessage, ttl: float | None) -> Published:
         if self.place.version == "5":
             return Published(
                 topic=topic,
-                body=letter.body,
-                reply_to=letter.reply_to,
-                correlation=letter.correlation,
-                headers=letter.headers,
+                body=message.body,
+                reply_to=message.reply_to,
+                correlation=message.correlation,
+                headers=sendable(message.headers),
                 expiry=0 if ttl is None else min(math.ceil(ttl) or 1, 0xFFFFFFFF),
             )
-        words = [topic + below, quote(letter.reply_to, safe=""), quote(letter.correlation, safe="")]
-        if letter.headers:
-            words.append(in_topic(letter.headers))
-        return Published(topic="/".join(words), body=letter.body)
+        words = [topic + below, quote(message.reply_to, safe=""), quote(message.correlation, safe="")]
+        if message.headers:
+            words.append(in_topic(message.headers))
+        return Published(topic="/".join(words), body=message.body)
 
     # -- the end ----------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from ...transports.broker.contract import (
 )
 from .connection import BrokerConnection, Message, Subscriber, TooLong, has_no_responders
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 MESSAGE = 1024 * 1024
 """The default `max_payload` of a server, in bytes."""
@@ -44,15 +44,15 @@ SECONDS_TO_LEAVE = 2.0
 CORRELATION, REPLY_TO = "correlation", "reply-to"
 
 
-# -- letters and messages -------------------------------------------------------------------------
+# -- broker messages and NATS messages ------------------------------------------------------------
 
 
-def headers_of(letter: BrokerMessage, **more: str) -> dict[str, str] | None:
+def headers_of(message: BrokerMessage, **more: str) -> dict[str, str] | None:
     """A broker message's headers on the wire. Raises Refused if they are too long, or are control headers of the
     server."""
     headers, size = dict(more), 12
-    for name, text in letter.headers.items():
-        if name in more or (name == KEY and text == letter.correlation):
+    for name, text in message.headers.items():
+        if name in more or (name == KEY and text == message.correlation):
             continue
         if name[:5].lower() == "nats-":
             raise Refused(f"the header {printable(name)} would speak to the NATS server, not to who is called")
@@ -86,10 +86,11 @@ class NatsAdapter:
 
     def __init__(self, part: Part[BrokerConnection], subject: str, group: str, room: int, mailboxes: Mailboxes) -> None:
         self.part = part
-        self.line = line = part.connection
+        self.line: BrokerConnection = part.connection
+        line = self.line
         self.subject = subject
         self.group = group
-        self.limit = MESSAGE - HEADROOM
+        self.limit: int = MESSAGE - HEADROOM
         self.durable = False
         self.on_state: Callable[[bool, str], None] | None = None
         part.watch(self.state)
@@ -199,7 +200,7 @@ class NatsAdapter:
         except ConnectionError as why:
             log.debug("%s: %s", self.subject, why)
 
-    # -- the caller --------------------------------------------------------------------------------
+    # -- the caller -------------------------------------------------------------------------------
 
     async def mailbox(self, take: Take) -> str:
         self.limit = self.line.limit - HEADROOM
@@ -212,8 +213,8 @@ class NatsAdapter:
             if headers is None:
                 take(BrokerMessage(body=message.data, correlation=correlation))
             elif has_no_responders(message):
-                if self._young is not None and (letter := self._young.get(correlation)) is not None:
-                    self._asides.begin(self._once_more(letter))
+                if self._young is not None and (request := self._young.get(correlation)) is not None:
+                    self._asides.begin(self._once_more(request))
                     return
                 take(BrokerMessage(body=b"", correlation=correlation, headers={KIND: UNROUTABLE}))
             else:
@@ -223,38 +224,38 @@ class NatsAdapter:
         await self.line.sync()
         return box
 
-    async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
+    async def request(self, message: BrokerMessage, ttl: float | None) -> None:
         """As `BrokerAdapter.request`. Core NATS confirms nothing: here "has it" means that the socket has it."""
         if self._young is not None:
-            self._young[letter.correlation] = letter
-        if AGAIN in letter.headers:  # what failed before never left this process, see `BrokerConnection`
-            headers = {name: text for name, text in letter.headers.items() if name != AGAIN}
-            letter = msgspec.structs.replace(letter, headers=headers)
-        to = reply_address(letter.reply_to, letter.correlation) if letter.reply_to else ""
-        await self.send(self.subject, letter.body, to, headers_of(letter) if letter.headers else None)
+            self._young[message.correlation] = message
+        if AGAIN in message.headers:  # what failed before never left this process, see `BrokerConnection`
+            headers = {name: text for name, text in message.headers.items() if name != AGAIN}
+            message = msgspec.structs.replace(message, headers=headers)
+        to = reply_address(message.reply_to, message.correlation) if message.reply_to else ""
+        await self.send(self.subject, message.body, to, headers_of(message) if message.headers else None)
 
-    async def _once_more(self, letter: BrokerMessage) -> None:
+    async def _once_more(self, message: BrokerMessage) -> None:
         """No worker had it; workers may be reconnecting, as we did."""
         await asyncio.sleep(0.05)
         try:
-            await self.request(letter, None)
+            await self.request(message, None)
         except ConnectionError as why:
             log.debug("%s: %s", self.subject, why)  # the line is lost again, and with it the call
 
-    async def tell(self, letter: BrokerMessage) -> None:
-        more = {CORRELATION: letter.correlation} if letter.correlation else {}
-        if letter.reply_to:
-            more[REPLY_TO] = letter.reply_to
-        kind = "control" if letter.headers.get(KIND) == CANCEL else "all"
-        await self.send(f"{self.subject}.{kind}", letter.body, "", headers_of(letter, **more))
+    async def tell(self, message: BrokerMessage) -> None:
+        more = {CORRELATION: message.correlation} if message.correlation else {}
+        if message.reply_to:
+            more[REPLY_TO] = message.reply_to
+        kind = "control" if message.headers.get(KIND) == CANCEL else "all"
+        await self.send(f"{self.subject}.{kind}", message.body, "", headers_of(message, **more))
 
-    def answerable(self, letter: BrokerMessage) -> bool:
-        return self._mailboxes.may_hold(reply_address(letter.reply_to, letter.correlation))
+    def answerable(self, message: BrokerMessage) -> bool:
+        return self._mailboxes.may_hold(reply_address(message.reply_to, message.correlation))
 
-    async def answer(self, to: str, letter: BrokerMessage) -> None:
+    async def answer(self, to: str, message: BrokerMessage) -> None:
         """As `BrokerAdapter.answer`. At most once."""
-        headers = headers_of(letter) if letter.headers else None
-        await self.send(reply_address(to, letter.correlation), letter.body, "", headers)
+        headers = headers_of(message) if message.headers else None
+        await self.send(reply_address(to, message.correlation), message.body, "", headers)
 
     async def send(self, subject: str, body: bytes, reply: str, headers: dict[str, str] | None) -> None:
         """Publish. Raises Refused for a message that the server would not take."""

@@ -18,9 +18,9 @@ import contextlib
 import random
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from ...bus.contract import call_subscriber, log
+from ...bus.contract import BusCounts, call_subscriber, log
 from ...jsonrpc.errors import LocalError
 from ...net.reconnect import OutageLog
 from ...net.urls import Url, asked, parse
@@ -106,11 +106,12 @@ class NatsBus:
         replicas = where.query.get("replicas", "1")
         if replicas not in ("1", "3", "5"):
             raise LocalError(f"{where.shown}: ?replicas= is 1, 3 or 5")
-        self.url = f"{where.scheme}://{where.address}"
-        self.alive = False
+        self.url: str = f"{where.scheme}://{where.address}"
+        self.alive: bool = False
         self.on_state: Callable[[bool], object] | None = None
         self._trouble = OutageLog(self.url, log)
         self._topics = f"{prefix}.bus."
+        self._counts = BusCounts()
         self._part = part_of(where, "bus", tls)
         self._line = self._part.connection
         self._store = NatsStore(self._line, prefix, int(replicas))
@@ -135,6 +136,7 @@ class NatsBus:
     def _state(self, alive: bool, why: str) -> None:
         self.alive = alive
         changed = self._trouble.stands(alive, "NATS", why)
+        self._counts.outages += changed and not alive
         if changed and self.on_state is not None:
             self.on_state(alive)
 
@@ -147,8 +149,10 @@ class NatsBus:
     async def publish(self, topic: str, message: bytes) -> None:
         await self._line.publish(self._topics + token(topic), message)
         await self._line.sync()
+        self._counts.published += 1
 
     async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscriber:
+        take = self._counts.counted(take)
 
         def came(message: Message) -> None:
             call_subscriber(take, topic, message.data)
@@ -156,6 +160,10 @@ class NatsBus:
         subscription = self._part.keep(await self._line.subscribe(self._topics + token(topic), came))
         await self._line.sync()
         return subscription
+
+    def measures(self) -> Mapping[str, float]:
+        """For metrics: messages, outages, and whether it is connected."""
+        return self._counts.measures(self.alive)
 
     async def close(self) -> None:
         self.alive, self.on_state = False, None

@@ -70,7 +70,8 @@ class Subscriber:
     """One subscription of a connection, renewed after each loss."""
 
     def __init__(self, line: BrokerConnection, subject: str, queue: str, take: Take) -> None:
-        self.subject, self.queue = subject, queue
+        self.subject: str = subject
+        self.queue: str = queue
         self._line, self._take = line, take
         self._there: Subscription | None = None
 
@@ -108,9 +109,9 @@ class BrokerConnection:
 
     def __init__(self, where: Url, *, name: str = "dragoman", tls: ssl.SSLContext | None = None) -> None:
         self.where = where
-        self.why = "not connected yet"
+        self.why: str = "not connected yet"
         self.states: list[OnState] = []
-        self.inbox = ""
+        self.inbox: str = ""
         """The prefix of the subjects for answers to `ask`, with a dot at the end."""
         self._identity = _Identity(where, name, tls)
         self._client = Client()
@@ -253,7 +254,7 @@ class BrokerConnection:
         except BAD as fault:
             self.forget(heard)
             raise LocalError(
-                f"{self.where.shown}: {printable(subject)!r} is no subject: {type(fault).__name__}"
+                f"{self.where.shown}: {printable(subject)!r} is not a subject: {type(fault).__name__}"
             ) from None
         except (errors.Error, OSError) as fault:
             self.forget(heard)
@@ -383,7 +384,7 @@ class BrokerConnection:
     async def _speaks(self) -> bool:
         """Whether the server answers within `PATIENCE` seconds."""
         echo, over = asyncio.ensure_future(self.sync()), asyncio.ensure_future(self._lost.wait())
-        for _ in range(2):  # twice, lest a loop that something held up takes its own silence for the server's
+        for _ in range(2):  # twice, or a loop that something held up takes its own silence for the server's
             if not echo.done() and not over.done():
                 await asyncio.wait([echo, over], timeout=PATIENCE / 2, return_when=asyncio.FIRST_COMPLETED)
         over.cancel()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -58,7 +58,7 @@ class Reply(Struct):
     """Names."""
 
 
-reply = msgspec.json.Decoder(Reply).decode
+reply: Callable[[bytes], Reply] = msgspec.json.Decoder(Reply).decode
 
 
 class Entry(Struct, frozen=True):

@@ -51,7 +51,7 @@ from .adapter import CORRELATION, HEADROOM, REPLY_TO, SECONDS_TO_LEAVE, NatsAdap
 from .connection import Message, NoResponders, Subscriber, TooLong
 from .store import Reply, api, reply
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 WAIT = 10
 DEAD = 10_000
@@ -63,8 +63,8 @@ SOON, LATE = 0.25, 5.0
 """Seconds that an answer of JetStream's may take while it is young (what is not answered soon was not heard), and
 else."""
 HOLDS = 5.0
-"""Seconds for which a request for requests holds, and half of `?wait=` at most: to a worker whose wire has gone dead the
-server gives a request once, and never again, for it asks for no more."""
+"""Seconds for which a request for requests holds, and half of `?wait=` at most: to a worker whose wire has gone dead
+the server gives a request once, and never again, for it asks for no more."""
 BEAT = 1.0
 """Seconds between two signs of life of a request for requests, and a third of what it holds at most: the server wants
 less than a half."""
@@ -95,14 +95,14 @@ def stream_of(where: Url) -> Stream:
     return Stream(name, wait, replicas, number(where, "max", 0, least=0))
 
 
-class StreamPost:
+class StreamAdapter:
     """A `contract.BrokerAdapter` on JetStream for requests; mailboxes and control are those of core NATS."""
 
     name = "NATS"
 
     def __init__(self, plain: NatsAdapter, stream: Stream) -> None:
         self._plain, self._line, self._subject = plain, plain.line, plain.subject
-        self.limit = plain.limit
+        self.limit: int = plain.limit
         self.durable = True
         self.on_state: Callable[[bool, str], None] | None = None
         self._stream, self._wait = stream.name, stream.wait
@@ -219,27 +219,27 @@ class StreamPost:
         )
         self._check(reply(answer.data))
 
-    # -- the caller --------------------------------------------------------------------------------
+    # -- the caller -------------------------------------------------------------------------------
 
     async def mailbox(self, take: Take) -> str:
         box = await self._plain.mailbox(take)
         self.limit = self._plain.limit
         return box
 
-    async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
-        await self._request(letter, letter.correlation)
+    async def request(self, message: BrokerMessage, ttl: float | None) -> None:
+        await self._request(message, message.correlation)
 
-    async def give_back(self, letter: BrokerMessage) -> None:
+    async def give_back(self, message: BrokerMessage) -> None:
         """Add a copy of a request to the stream. Without a message id: under the request's the server would drop it.
         Raises ConnectionError."""
-        headers = {name: text for name, text in letter.headers.items() if name[:5].lower() != "nats-"}
-        await self._request(given_back(replace(letter, headers=headers)), "")
+        headers = {name: text for name, text in message.headers.items() if name[:5].lower() != "nats-"}
+        await self._request(given_back(replace(message, headers=headers)), "")
 
-    async def _request(self, letter: BrokerMessage, id: str) -> None:
-        more = {REPLY_TO: letter.reply_to, CORRELATION: letter.correlation, _MESSAGE_ID: id}
-        headers = headers_of(letter, **{name: text for name, text in more.items() if text})
+    async def _request(self, message: BrokerMessage, id: str) -> None:
+        more = {REPLY_TO: message.reply_to, CORRELATION: message.correlation, _MESSAGE_ID: id}
+        headers = headers_of(message, **{name: text for name, text in more.items() if text})
         try:
-            answer = await self._line.ask(self._subject, letter.body, headers=headers, patience=self._patience())
+            answer = await self._line.ask(self._subject, message.body, headers=headers, patience=self._patience())
         except TooLong as why:
             raise Refused(str(why)) from None
         except NoResponders:
@@ -257,17 +257,17 @@ class StreamPost:
             raise NotTaken(words)
         raise Refused(words)
 
-    async def tell(self, letter: BrokerMessage) -> None:
-        await self._plain.tell(letter)
+    async def tell(self, message: BrokerMessage) -> None:
+        await self._plain.tell(message)
 
-    def answerable(self, letter: BrokerMessage) -> bool:
-        return self._plain.answerable(letter)
+    def answerable(self, message: BrokerMessage) -> bool:
+        return self._plain.answerable(message)
 
-    async def answer(self, to: str, letter: BrokerMessage) -> None:
-        subject, headers = reply_address(to, letter.correlation), headers_of(letter)
+    async def answer(self, to: str, message: BrokerMessage) -> None:
+        subject, headers = reply_address(to, message.correlation), headers_of(message)
         for pause in (*MAILBOX, None):
             try:
-                if await self._line.deliver(subject, letter.body, headers=headers):
+                if await self._line.deliver(subject, message.body, headers=headers):
                     return
             except LocalError as why:  # what a caller gave as its inbox is not a subject
                 log.warning("%s: an answer has nowhere to go: %s", self._subject, why)
@@ -287,12 +287,12 @@ class StreamPost:
 class Puller:
     """Takes requests from the consumer: asks for as many as there are slots, acknowledges, and reports progress."""
 
-    def __init__(self, post: StreamPost, take: Take, prefetch: int, wait: int) -> None:
-        self._post, self._line = post, post._line
+    def __init__(self, adapter: StreamAdapter, take: Take, prefetch: int, wait: int) -> None:
+        self._adapter, self._line = adapter, adapter._line
         self._take, self._prefetch = take, prefetch
         self._third = wait / 3
         self._holds = min(HOLDS, wait / 2)
-        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{post._stream}.{post._consumer}"
+        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{adapter._stream}.{adapter._consumer}"
         self._box = ""
         self._number = 0
         self._asked = 0
@@ -302,13 +302,13 @@ class Puller:
         self._missing = False
         self._server = self._line.server
         self._doubtful = 0
-        self._loop = post._loop
+        self._loop = adapter._loop
         self._due = asyncio.Event()
         self._heard = self._said = self._loop.time()
         self._hold = 0.0
         self._hearing: Subscriber | None = None
         self._task: asyncio.Task[None] | None = None
-        where = f"{self._line.where.shown} {post._subject}"
+        where = f"{self._line.where.shown} {adapter._subject}"
         self._asides = BackgroundTasks(where)
         self._stuck = OutageLog(where)
 
@@ -391,7 +391,7 @@ class Puller:
         left = headers.get("Nats-Pending-Messages", "")
         self._asked = max(0, self._asked - int(left)) if left.isdigit() else 0
         if status not in ("404", "408"):
-            log.debug("%s: %s %s", self._post._subject, status, headers.get("Description", ""))
+            log.debug("%s: %s %s", self._adapter._subject, status, headers.get("Description", ""))
             self._missing = self._missing or status == "503" or "Deleted" in headers.get("Description", "")
             self._hold = self._heard + 0.25
         self._due.set()
@@ -417,18 +417,18 @@ class Puller:
 
     async def _give_back(self, to: str, message: Message) -> None:
         try:
-            await self._post.give_back(self._read(message))
+            await self._adapter.give_back(self._read(message))
         except (ConnectionError, LocalError) as why:
-            log.debug("%s: a request is given back, and counted: %s", self._post._subject, why)
+            log.debug("%s: a request is given back, and counted: %s", self._adapter._subject, why)
             self._acknowledge(to, b"-NAK")
         else:
             self._acknowledge(to, b"+ACK")
 
     async def _set_aside(self, to: str, message: Message) -> None:
         try:
-            await self._post.set_aside(message)
+            await self._adapter.set_aside(message)
         except ConnectionError as why:
-            log.error("%s: a message could not be set aside and will come again: %s", self._post._subject, why)
+            log.error("%s: a message could not be set aside and will come again: %s", self._adapter._subject, why)
             self._held.pop(to, None)
             return
         self._acknowledge(to, b"+TERM")
@@ -449,7 +449,7 @@ class Puller:
                     return
                 self._hold = self._loop.time() + 0.25
                 if self._line.alive:
-                    if self._loop.time() > self._post._young:
+                    if self._loop.time() > self._adapter._young:
                         self._stuck.tell(f"no requests come until JetStream does its part: {why}")
                     await asyncio.sleep(0.1)
 
@@ -470,10 +470,10 @@ class Puller:
         if self._paused or now < self._hold:
             return
         if self._missing:
-            await self._post._furnish()
+            await self._adapter._furnish()
             self._missing = False
         if self._server != (server := self._line.server):
-            self._doubtful = await self._post.newest()
+            self._doubtful = await self._adapter.newest()
             self._server = server
         room = self._prefetch - len(self._held) - self._asked
         if room > 0 and self._asked * 4 <= self._prefetch:

@@ -35,7 +35,7 @@ from ...transports.broker import listener
 from ...transports.broker.contract import BrokerAdapter, Mailboxes
 from .adapter import NatsAdapter
 from .connection import part_of
-from .stream import StreamPost, stream_of
+from .stream import StreamAdapter, stream_of
 
 GROUP = "workers"
 MAILBOX = "_INBOX.*"
@@ -63,15 +63,15 @@ async def dial(url: str, options: Options) -> Channel:
     """A channel whose requests go to a subject. Raises Broken when the server does not answer, LocalError for a wrong
     URL."""
     where = parse(url)
-    return await broker_channel.reach(post_at(where, options), where, options)
+    return await broker_channel.reach(adapter_at(where, options), where, options)
 
 
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
     """A listener that is one more member of a subject's queue group. Raises LocalError when the server does not answer
     or the URL is wrong."""
     where = parse(url)
-    one, post = sole(where, served), post_at(where, options)
-    return await listener.begin(post, where, one, options, name=subject_of(where))
+    one, adapter = sole(where, served), adapter_at(where, options)
+    return await listener.begin(adapter, where, one, options, name=subject_of(where))
 
 
 def subject_of(where: Url) -> str:
@@ -87,7 +87,7 @@ def _is_subject(address: str) -> bool:
     return bool(address) and " " not in address and "*" not in address and ">" not in address
 
 
-def post_at(where: Url, options: Options) -> BrokerAdapter:
+def adapter_at(where: Url, options: Options) -> BrokerAdapter:
     """The adapter for a URL, not open yet."""
     query = asked(where, *_KNOWN)
     group = query.get("group", GROUP)
@@ -97,4 +97,4 @@ def post_at(where: Url, options: Options) -> BrokerAdapter:
     subject, stream = subject_of(where), stream_of(where) if "stream" in query else None
     part = part_of(where, "wire", options.client_tls)  # last: what raises above would leave it without an owner
     plain = NatsAdapter(part, subject, group, options.limits.calls, mailboxes)
-    return plain if stream is None else StreamPost(plain, stream)
+    return plain if stream is None else StreamAdapter(plain, stream)

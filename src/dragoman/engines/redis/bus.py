@@ -9,10 +9,10 @@ TLS.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...bus.contract import BusLost, log
+from ...bus.contract import BusCounts, BusLost, log
 from ...bus.topics import Subscriber, Take
 from ...net.reconnect import OutageLog
 from ...net.urls import asked, parse
@@ -106,9 +106,10 @@ class RedisBus:
     """A `Bus` over Redis."""
 
     def __init__(self, where: Place, prefix: str) -> None:
-        self.url = where.shown
-        self.alive = False
+        self.url: str = where.shown
+        self.alive: bool = False
         self.on_state: Callable[[bool], object] | None = None
+        self._counts = BusCounts()
         self._topics = f"{prefix}{where.db}:"  # published messages know no database
         self._commands = commands(where, "bus")
         self._line = self._commands.connection
@@ -134,6 +135,7 @@ class RedisBus:
             self._trouble.stands(now, "Redis", why)
         if now != self.alive:
             self.alive = now
+            self._counts.outages += not now
             if self.on_state is not None:
                 self.on_state(now)
 
@@ -142,9 +144,14 @@ class RedisBus:
             await self._line.ask("PUBLISH", self._topics + topic, message)
         except Denied as fault:
             raise BusLost(f"{self.url}: {in_words(fault)}") from None
+        self._counts.published += 1
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:
-        return self._published.keep(await self._ear.subscribe(self._topics + topic, take))
+        return self._published.keep(await self._ear.subscribe(self._topics + topic, self._counts.counted(take)))
+
+    def measures(self) -> Mapping[str, float]:
+        """For metrics: messages, outages, and whether it is connected."""
+        return self._counts.measures(self.alive)
 
     async def close(self) -> None:
         self.alive = False

@@ -139,11 +139,11 @@ class BrokerConnection:
         on_state: OnState | None = None,
     ) -> None:
         self.where = where
-        self.alive = False
-        self.why = "not connected yet"
-        self.since = 0.0
+        self.alive: bool = False
+        self.why: str = "not connected yet"
+        self.since: float = 0.0
         """When it was connected, on the loop's clock."""
-        self.gap = 0.0
+        self.gap: float = 0.0
         """How many seconds it had been lost before; 0 if it never was."""
         self.states: list[OnState] = [] if on_state is None else [on_state]
         self._greet, self._push = greet, push
@@ -388,7 +388,9 @@ class PubSubConnection:
     """A connection that receives published messages."""
 
     def __init__(self, where: Place) -> None:
-        self.line = BrokerConnection(where, greet=self._again, push=self._pushed, on_state=self._state)
+        self.line: BrokerConnection = BrokerConnection(
+            where, greet=self._again, push=self._pushed, on_state=self._state
+        )
         self.states: list[OnState] = []
         self._topics = Topics(self._left)
         self._asked: dict[str, list[asyncio.Future[None]]] = {}

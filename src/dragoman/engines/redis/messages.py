@@ -23,9 +23,9 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Head).decode
 
 
-def head_of(letter: BrokerMessage, count: int = 0) -> bytes:
+def head_of(message: BrokerMessage, count: int = 0) -> bytes:
     """The head of a message with that number of deliveries."""
-    return _encode(Head(letter.reply_to, letter.correlation, count, letter.headers))
+    return _encode(Head(message.reply_to, message.correlation, count, message.headers))
 
 
 def message_of(

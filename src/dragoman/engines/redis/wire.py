@@ -43,7 +43,7 @@ from .connection import BrokerConnection, Denied, Place, PubSubConnection, comma
 from .messages import after, head_of, message_of
 from .worker import BLOCK, Worker
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 GROUP = "workers"
 IDLE = 4
@@ -64,18 +64,18 @@ BULK = 512 * 1024 * 1024
 async def dial(url: str, options: Options) -> Channel:
     """A channel whose requests go to a stream. Raises Broken when Redis does not answer, LocalError for a wrong URL."""
     where = parse(url)
-    return await broker_channel.reach(post_at(where, options), where, options)
+    return await broker_channel.reach(adapter_at(where, options), where, options)
 
 
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
     """A listener that takes requests from a stream. Raises LocalError when Redis does not answer or the URL is
     wrong."""
     where = parse(url)
-    one, post = sole(where, served), post_at(where, options)
-    return await listener.begin(post, where, one, options, name=post.stream)
+    one, adapter = sole(where, served), adapter_at(where, options)
+    return await listener.begin(adapter, where, one, options, name=adapter.stream)
 
 
-def post_at(where: Url, options: Options) -> RedisAdapter:
+def adapter_at(where: Url, options: Options) -> RedisAdapter:
     """The adapter for a URL, not open yet."""
     query = asked(where, "queue", "group", "idle", "max", "deliveries", "prefetch", "reply_to")
     name, before = address(where)
@@ -85,7 +85,7 @@ def post_at(where: Url, options: Options) -> RedisAdapter:
     return RedisAdapter(database, name, group, idle=idle, most=number(where, "max", MAX), mailboxes=mailboxes)
 
 
-# -- the post -------------------------------------------------------------------------------------
+# -- the adapter ----------------------------------------------------------------------------------
 
 
 class RedisAdapter:
@@ -94,13 +94,13 @@ class RedisAdapter:
     name = "Redis"
 
     def __init__(self, place: Place, stream: str, group: str, *, idle: float, most: int, mailboxes: Mailboxes) -> None:
-        self.limit = BULK
-        self.durable = True
+        self.limit: int = BULK
+        self.durable: bool = True
         self.on_state: Callable[[bool, str], None] | None = None
         self.stream = stream
         self._commands = commands(place, "wire")
         self._commands.watch(self._state)
-        self.line = self._commands.connection
+        self.line: BrokerConnection = self._commands.connection
         self._place, self._group, self._idle, self._most = place, group, idle, most
         self._mailboxes = mailboxes
         self._control = f"{stream}:control@{place.db}"
@@ -176,19 +176,19 @@ class RedisAdapter:
 
         part.keep(await part.connection.subscribe(self._control, heard))
 
-    async def tell(self, letter: BrokerMessage) -> None:
+    async def tell(self, message: BrokerMessage) -> None:
         try:
-            await self.line.ask("PUBLISH", self._control, head_of(letter) + b"\n" + letter.body)
+            await self.line.ask("PUBLISH", self._control, head_of(message) + b"\n" + message.body)
         except Denied as why:
             raise Refused(f"Redis at {self._place.shown} does not take it: {why}") from None
 
     # -- requests and answers, as a caller --------------------------------------------------------
 
-    async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
+    async def request(self, message: BrokerMessage, ttl: float | None) -> None:
         if not self.line.alive:
             raise NotTaken(f"Redis at {self._place.shown} is away")
-        name, sending, now = letter.correlation, self.line.alive, asyncio.get_running_loop().time()
-        words = (self._most, head_of(letter, int(name in self._doubtful)), letter.body)
+        name, sending, now = message.correlation, self.line.alive, asyncio.get_running_loop().time()
+        words = (self._most, head_of(message, int(name in self._doubtful)), message.body)
         try:
             if (first := self._doubtful.get(name)) is None:
                 size = await scripts.REQUEST.run(self.line, [self.stream], *words)
@@ -253,8 +253,8 @@ class RedisAdapter:
                     self._last = entries[-1][0]
                     stale += len(entries)
                     for _, fields in entries:
-                        if (letter := message_of(fields)) is not None:
-                            take(letter)
+                        if (message := message_of(fields)) is not None:
+                            take(message)
                 if stale >= TRIM or (stale and not found):
                     line.tell("XTRIM", self._mailbox, "MINID", after(self._last))
                     stale = 0
@@ -269,12 +269,12 @@ class RedisAdapter:
                 self._refused.tell(f"Redis lets us not read answers: {why}")
                 await asyncio.sleep(1)
 
-    def answerable(self, letter: BrokerMessage) -> bool:
-        return self._mailboxes.hold(letter.reply_to)
+    def answerable(self, message: BrokerMessage) -> bool:
+        return self._mailboxes.hold(message.reply_to)
 
-    async def answer(self, to: str, letter: BrokerMessage) -> None:
+    async def answer(self, to: str, message: BrokerMessage) -> None:
         try:
-            words = ("XADD", to, "NOMKSTREAM", "*", "head", head_of(letter), "body", letter.body)
+            words = ("XADD", to, "NOMKSTREAM", "*", "head", head_of(message), "body", message.body)
             if await self.line.ask(*words) is None:
                 log.debug("%s: the mailbox of an answer is gone", self.stream)
         except Denied as why:

@@ -27,7 +27,7 @@ from . import scripts
 from .connection import BrokerConnection, Denied, Place
 from .messages import after, head_of, message_of
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 AT_ONCE = 64
 """Entries taken by one read, so that one worker does not take entries that others could run now."""
@@ -40,7 +40,7 @@ SECONDS_TO_LEAVE = 2.0
 
 
 class Worker:
-    """One consumer of a stream's group. `line`: the post's, for commands. `reads`, which its owner opens before
+    """One consumer of a stream's group. `line`: the adapter's, for commands. `reads`, which its owner opens before
     `begin`: for the blocking reads."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Worker:
         prefetch: int,
         on_state: Callable[[bool, str], None],
     ) -> None:
-        self.reads = BrokerConnection(place, greet=self._greet, on_state=on_state)
+        self.reads: BrokerConnection = BrokerConnection(place, greet=self._greet, on_state=on_state)
         self._line, self._stream, self._group, self._idle = line, stream, group, idle
         self._take, self._prefetch = take, prefetch
         self._me = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
@@ -90,8 +90,8 @@ class Worker:
     async def close(self) -> None:
         """Give back held entries, and leave the group."""
         await self.pause()
-        for id, letter in tuple(self._held.items()):
-            self._aside(id, self._requeue(id, letter, 1))
+        for id, message in tuple(self._held.items()):
+            self._aside(id, self._requeue(id, message, 1))
         self._held.clear()
         await self._asides.wait(SECONDS_TO_LEAVE)
         self._closed = True
@@ -175,7 +175,7 @@ class Worker:
             settle = partial(self._settle, id)
             found = message_of(fields, settle, 0 if counts is None else counts[position])
             if found is None:
-                log.warning("%s: entry %s is no letter; it is set aside", self._stream, id.decode())
+                log.warning("%s: entry %s is not a message; it is set aside", self._stream, id.decode())
                 self._held[id] = BrokerMessage(body=b"")
                 settle("reject")
                 continue
@@ -188,9 +188,9 @@ class Worker:
     # -- out --------------------------------------------------------------------------------------
 
     def _settle(self, id: bytes, outcome: Outcome) -> None:
-        letter = self._held.pop(id, None)
+        message = self._held.pop(id, None)
         self._room.set()
-        if letter is None:
+        if message is None:
             return
         self._unconfirmed.add(id)
         if outcome in ("answered", "nothing_owed"):
@@ -198,7 +198,7 @@ class Worker:
                 asyncio.get_running_loop().call_soon(self.acknowledge)
             self._done.append(id)
         elif outcome == "retry":
-            self._aside(id, self._requeue(id, letter, 0))
+            self._aside(id, self._requeue(id, message, 0))
         else:
             self._aside(id, self._reject(id))
 
@@ -216,9 +216,9 @@ class Worker:
         else:
             self._unconfirmed.difference_update(done)
 
-    async def _requeue(self, id: bytes, letter: BrokerMessage, more: int) -> None:
+    async def _requeue(self, id: bytes, message: BrokerMessage, more: int) -> None:
         """Add a copy at the end of the stream. A refused request was not begun, so it does not count as a delivery."""
-        head = head_of(letter, letter.count + more)
+        head = head_of(message, message.count + more)
         await scripts.REQUEUE.run(self._line, [self._stream], self._group, self._me, id, head)
 
     async def _reject(self, id: bytes) -> None:

@@ -15,7 +15,8 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar, overload
 
 from msgspec import UNSET, Raw
@@ -56,7 +57,7 @@ __all__ = [
     "verify",
 ]
 
-logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 PATIENCE = 600.0
 """Seconds a question waits for its answer: people are slow."""
@@ -169,43 +170,60 @@ async def ask(
     Raises CannotAsk; QuestionFailed, CallTimeout, BadAnswer, ChannelError where the server calls; InputRequired
     where it may not; LocalError for invalid questions.
     """
-    turns = _turns(context, questions, once)
-    try:
-        calls = next(turns)
-        while True:
-            calls = turns.send(await _called(context, calls, timeout))
-    except StopIteration as done:
-        answers: tuple[Any, ...] = done.value
-        return answers
-    except RpcError as error:
-        if not error.remote:
-            raise
-        raise QuestionFailed(error) from error
+    asked = _Asked(_turns(context, questions, once))
+    with _client_errors():
+        while calls := asked.calls:
+            asked.take(await _called(context, calls, timeout))
+    return asked.answers
 
 
 def ask_blocking(
     context: Asking, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
 ) -> tuple[Any, ...]:
     """As `ask`, for plain functions, which run in threads: it blocks where the server calls."""
-    turns = _turns(context, questions, once)
-    try:
-        calls = next(turns)
-        while True:
+    asked = _Asked(_turns(context, questions, once))
+    with _client_errors():
+        while calls := asked.calls:
             if len(calls) == 1:
-                found = [context.rpc.call(*calls[0], result=Raw, timeout=timeout)]
+                asked.take([context.rpc.call(*calls[0], result=Raw, timeout=timeout)])
             else:
-                found = context.rpc.call_all(calls, result=Raw, timeout=timeout)
-            calls = turns.send(found)
-    except StopIteration as done:
-        answers: tuple[Any, ...] = done.value
-        return answers
+                asked.take(context.rpc.call_all(calls, result=Raw, timeout=timeout))
+    return asked.answers
+
+
+Calls: TypeAlias = list[tuple[str, Any]]
+Turns: TypeAlias = Generator[Calls, Sequence[Raw], tuple[Any, ...]]
+
+
+class _Asked:
+    """Questions on their way: `calls` are to be made next; when there are none, `answers` has all answers."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self.calls: Calls = []
+        self.answers: tuple[Any, ...] = ()
+        self._step(lambda: next(turns))
+
+    def take(self, results: Sequence[Raw]) -> None:
+        """Take the results of `calls`."""
+        self._step(lambda: self._turns.send(results))
+
+    def _step(self, step: Callable[[], Calls]) -> None:
+        try:
+            self.calls = step()
+        except StopIteration as done:
+            self.calls, self.answers = [], done.value
+
+
+@contextmanager
+def _client_errors() -> Iterator[None]:
+    """What the client answers as an error is QuestionFailed in the handler."""
+    try:
+        yield
     except RpcError as error:
         if not error.remote:
             raise
         raise QuestionFailed(error) from error
-
-
-Calls: TypeAlias = list[tuple[str, Any]]
 
 
 async def _called(context: Asking, calls: Calls, timeout: float | None) -> Sequence[Raw]:
@@ -215,9 +233,7 @@ async def _called(context: Asking, calls: Calls, timeout: float | None) -> Seque
     return found
 
 
-def _turns(
-    context: Asking, questions: Sequence[Question[Any]], once: bool | None
-) -> Generator[Calls, Sequence[Raw], tuple[Any, ...]]:
+def _turns(context: Asking, questions: Sequence[Question[Any]], once: bool | None) -> Turns:
     """The steps of asking: yields the calls to make, receives their results, and returns the answers."""
     admitted = context.admitted
     revision = admitted.revision
@@ -330,9 +346,9 @@ def _replayed(
     context: Asking, questions: Sequence[Question[Any]], requests: list[InputRequest], once: bool | None
 ) -> tuple[Any, ...]:
     """The answers; raises InputRequired for missing ones."""
-    record = context.rpc.state.get(_RECORD)
+    record = context.rpc.values.get(_RECORD)
     if record is None:
-        record = context.rpc.state[_RECORD] = _Record(context)
+        record = context.rpc.values[_RECORD] = _Record(context)
     single = context.server.once if once is None else once
     answers: list[Any] = []
     missing: dict[str, InputRequest] = {}
@@ -410,7 +426,7 @@ def require_url(context: Asking, /, *questions: ElicitUrl) -> NoReturn:
     admitted = context.admitted
     _allow(admitted, questions)
     if not admitted.revision.server_calls:
-        record = context.rpc.state.get(_RECORD) or _Record(context)
+        record = context.rpc.values.get(_RECORD) or _Record(context)
         asked = {q.key or f"u{n}-{digest(q.message.encode())[:6]}": q for n, q in enumerate(questions, 1)}
         requests = {key: question.request(admitted.revision) for key, question in asked.items()}
         request_state = context.server.seal.seal(record.request, admitted.principal, asked={}, known=record.used)

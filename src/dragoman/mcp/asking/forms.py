@@ -95,6 +95,8 @@ def form_of(schema: Any) -> Form:
     """The form for a type or a schema. Raises LocalError, naming the field, for what a form cannot hold."""
     if isinstance(schema, Mapping):
         return _of_schema(schema)
+    if isinstance(schema, list | tuple | set | frozenset):
+        raise LocalError(f"{_short(schema)} is no type: a choice is written Literal['a', 'b'], or as an Enum")
     try:
         return _of_type(schema)
     except TypeError:  # a type with unhashable metadata
@@ -122,7 +124,7 @@ def _allowed(name: str, field: Any) -> dict[str, Any]:
     """A field's schema; raises LocalError if a form may not have it."""
     kind = field.get("type") if isinstance(field, dict) else None
     if kind not in _KNOWN:
-        raise _not(name, f"{_short(field)} is no string, number, integer, boolean, or array of choices")
+        raise _not(name, f"{_short(field)} is not a string, number, integer, boolean, or array of choices")
     for word in field:
         if word not in ("type", *_ABOUT, *_KNOWN[kind]):
             raise _not(name, f"{word!r} is not among {', '.join(_KNOWN[kind]) or 'title, description, default'}")
@@ -247,7 +249,7 @@ def _canonical(name: str, field: dict[str, Any], parts: dict[str, Any], titles: 
         field = {"maximum": field["exclusiveMaximum"] - 1} | field
     words = _KNOWN.get(field.get("type", ""))
     if words is None or field["type"] == "array":
-        raise _not(name, f"{_short(field)} is no string, number, integer, boolean, or choice among strings")
+        raise _not(name, f"{_short(field)} is not a string, number, integer, boolean, or choice among strings")
     rest = {word: field[word] for word in words if word in field}
     if rest.get("format", "email") not in _FORMATS:
         del rest["format"]

@@ -6,7 +6,7 @@ revision, and how its answer is read. `ask` sends them.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -88,6 +88,7 @@ class Elicited(Struct, Generic[T], frozen=True):
     """The user's decision: `content` is the filled form if the user accepted, otherwise None."""
 
     action: ElicitAction
+    """"accept", "decline" or "cancel"."""
     content: T | None = None
 
     @property
@@ -114,13 +115,18 @@ class Elicit(Struct, Generic[T], frozen=True):
     """
 
     method: ClassVar[str] = "elicitation/create"
+    """The method of its request."""
     again: ClassVar[bool] = True
+    """As `Question.again`."""
 
     message: str
+    """The question, for the user to read."""
     schema: type[T] | Mapping[str, Any] | None
     key: str | None = None
+    """As `Question.key`."""
 
     def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
+        """As `Question.lacks`."""
         modes = revision.elicitation_modes
         capability = declared.elicitation
         if capability is UNSET:
@@ -131,13 +137,16 @@ class Elicit(Struct, Generic[T], frozen=True):
         return {}
 
     def request(self, revision: Revision) -> InputRequest:
+        """As `Question.request`. Raises LocalError for a schema that is not that of a form."""
         schema = form_of(self.schema).schema(revision)
         return ElicitRequest(ElicitRequestParams(message=self.message, mode="form", requested_schema=schema))
 
     def text(self, request: InputRequest) -> bytes:
+        """As `Question.text`."""
         return _text(request)
 
     def read(self, answer: Raw) -> Elicited[T]:
+        """The decision, with the form in the type of `schema`. Raises BadAnswer with every fault."""
         given: _Filled = _filled(answer)
         content = form_of(self.schema).read(given.content) if given.action == "accept" else None
         return Elicited(given.action, content)
@@ -152,14 +161,20 @@ class ElicitUrl(Struct, frozen=True):
     """
 
     method: ClassVar[str] = "elicitation/create"
+    """The method of its request."""
     again: ClassVar[bool] = True
+    """As `Question.again`."""
 
     message: str
+    """Why the user should go there."""
     url: str
+    """An absolute URL."""
     key: str | None = None
-    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    """As `Question.key`."""
+    id: str = field(default_factory=lambda: os.urandom(16).hex())
 
     def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
+        """As `Question.lacks`."""
         capability = declared.elicitation
         if revision.elicitation_modes and capability is not UNSET and capability.url is not UNSET:
             return {}
@@ -173,21 +188,28 @@ class ElicitUrl(Struct, frozen=True):
         except ValueError:
             valid = False
         if not valid:
-            raise LocalError(f"{self.url!r} is no URL to send a user to")
+            raise LocalError(f"{self.url!r} is not a URL to send a user to")
         return ElicitRequestParams(message=self.message, mode="url", url=self.url, elicitation_id=self.id)
 
     def request(self, revision: Revision) -> InputRequest:
+        """As `Question.request`. Raises LocalError when the URL is invalid."""
         return ElicitRequest(self.params())
 
     def text(self, request: InputRequest) -> bytes:
+        """As `Question.text`."""
         return b"url\0" + self.message.encode("utf-8", "surrogatepass")
 
     def read(self, answer: Raw) -> Elicited[None]:
+        """The decision, without content. Raises BadAnswer."""
         given: _Filled = _filled(answer)
         return Elicited(given.action)
 
 
 Messages: TypeAlias = str | SamplingMessage | Sequence[str | SamplingMessage]
+ToolUse: TypeAlias = Literal["auto", "required", "none"]
+MAX_TOKENS = 512
+"""The most tokens of a model's answer where the handler says nothing: a paragraph or two. The protocol
+wants a number, and a client may take less."""
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -199,21 +221,32 @@ class Sample(Struct, frozen=True, kw_only=True):
     """
 
     method: ClassVar[str] = "sampling/createMessage"
+    """The method of its request."""
     again: ClassVar[bool] = False
+    """As `Question.again`."""
 
     messages: Messages
-    max_tokens: int
+    max_tokens: int = MAX_TOKENS
+    """The most tokens of the answer; the client may allow fewer."""
     system_prompt: str | None = None
+    """A system prompt, which the client may change or leave out."""
     tools: Sequence[Tool] | None = None
-    tool_choice: Literal["auto", "required", "none"] | None = None
+    """Tools that the model may ask for; the answer then has `tool_use` blocks."""
+    tool_choice: ToolUse | None = None
+    """Whether the model may, must or must not ask for a tool."""
     model_preferences: ModelPreferences | str | Sequence[str] | None = None
     include_context: IncludeContext | None = None
     temperature: float | None = None
+    """As the model understands it."""
     stop_sequences: Sequence[str] | None = None
+    """Texts at which the model stops."""
     metadata: Free | None = None
+    """For the provider of the model; any JSON object."""
     key: str | None = None
+    """As `Question.key`."""
 
     def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
+        """As `Question.lacks`."""
         capability = declared.sampling
         lacking: Lacks = {} if capability is not UNSET else {"sampling": {}}
         wanted: Lacks = {}
@@ -228,6 +261,7 @@ class Sample(Struct, frozen=True, kw_only=True):
         return {"sampling": wanted} if wanted else lacking
 
     def request(self, revision: Revision) -> InputRequest:
+        """As `Question.request`. Raises LocalError for a `tool_use` that is not answered."""
         messages = _listed(self)
         _check_tools(messages)
         if not revision.sampling_tools:
@@ -248,9 +282,11 @@ class Sample(Struct, frozen=True, kw_only=True):
         )
 
     def text(self, request: InputRequest) -> bytes:
+        """As `Question.text`."""
         return _text(request)
 
     def read(self, answer: Raw) -> CreateMessageResult:
+        """The result of the model. Raises BadAnswer with every fault."""
         result: CreateMessageResult = _sampled(answer)
         return result
 
@@ -263,20 +299,27 @@ class Roots(Struct, frozen=True):
     """Ask for the client's roots. The answer is a list of `Root`."""
 
     method: ClassVar[str] = "roots/list"
+    """The method of its request."""
     again: ClassVar[bool] = False
+    """As `Question.again`."""
 
     key: str | None = None
+    """As `Question.key`."""
 
     def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
+        """As `Question.lacks`."""
         return {"roots": {}} if declared.roots is UNSET else {}
 
     def request(self, revision: Revision) -> InputRequest:
+        """As `Question.request`."""
         return ListRootsRequest(ListRootsRequestParams())
 
     def text(self, request: InputRequest) -> bytes:
+        """As `Question.text`."""
         return b"roots"
 
     def read(self, answer: Raw) -> list[Root]:
+        """The roots. Raises BadAnswer with every fault, also for a root that is not a `file://` URI (client/roots)."""
         result: ListRootsResult = _rooted(answer)
         for root in result.roots:
             # "This MUST be a `file://` URI" (client/roots)

@@ -12,10 +12,8 @@ Rules (basic/patterns/mrtr, "Server Requirements"):
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
@@ -26,7 +24,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ...jsonrpc.errors import InternalError, InvalidParams, LocalError
+from ...jsonrpc.errors import InternalError, InvalidParams, LocalError, needs
 
 SECRET = "DRAGOMAN_SECRET"
 """The environment variable with the keys, several separated by white space or commas."""
@@ -38,7 +36,7 @@ Reason: TypeAlias = Literal["tampered", "expired", "foreign", "mismatched", "use
 _WORDS: dict[Reason, str] = {
     "tampered": "it is not what this server gave out",
     "expired": "it has expired",
-    "foreign": "it was given to somebody else",
+    "foreign": "it was given to another caller",
     "mismatched": "it belongs to another request",
     "used": "it was used before, and is good for one use",
 }
@@ -118,7 +116,9 @@ _canonical = msgspec.json.Encoder(order="sorted").encode
 
 def digest(text: bytes) -> str:
     """16 bytes of SHA-256, in hexadecimal digits."""
-    return hashlib.sha256(text).hexdigest()[:32]
+    from hashlib import sha256  # noqa: PLC0415  (start-up: sealed states alone need it)
+
+    return sha256(text).hexdigest()[:32]
 
 
 class Seal:
@@ -144,7 +144,7 @@ class Seal:
     ) -> None:
         if life <= 0:
             raise LocalError(f"the life of a sealed state is a number of seconds above 0, not {life!r}")
-        self.own = keys is None and not os.environ.get(SECRET)
+        self.own: bool = keys is None and not os.environ.get(SECRET)
         """Whether the key was generated here, so that no other process can open the states."""
         self._keys = _keys(keys)
         self.life = life
@@ -168,7 +168,7 @@ class Seal:
         Raises LocalError when it is longer than `size`.
         """
         expires = self.clock() + self.life
-        state = State(request, principal, expires, secrets.token_urlsafe(9), once, dict(asked), dict(known))
+        state = State(request, principal, expires, os.urandom(9).hex(), once, dict(asked), dict(known))
         text: str = self._open_box().dumps(state).decode()
         if len(text) > self.size:
             raise LocalError(
@@ -206,15 +206,17 @@ class Seal:
 
     def _open_box(self) -> Any:
         if self._box is None:
+            from hashlib import sha256  # noqa: PLC0415  (start-up: sealed states alone need it)
+
             try:
                 from itsdangerous import URLSafeSerializer  # noqa: PLC0415  (an optional extra)
             except ModuleNotFoundError as missing:
-                raise LocalError("sealed state needs itsdangerous: pip install 'dragoman[mcp]'") from missing
+                raise needs("sealed state", "itsdangerous", "mcp") from missing
             self._box = URLSafeSerializer(
                 list(reversed(self._keys)),  # the library signs with the last key
                 salt=b"dragoman.state\0" + self._audience.encode(),
                 serializer=_Text,
-                signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
+                signer_kwargs={"key_derivation": "hmac", "digest_method": sha256},
             )
         return self._box
 
@@ -222,20 +224,18 @@ class Seal:
 class _Text:
     """How a state is written; the box compresses it where that helps."""
 
-    _read = msgspec.json.Decoder(State).decode
-
     @staticmethod
     def dumps(value: Any) -> bytes:
         return msgspec.json.encode(value)
 
-    @classmethod
-    def loads(cls, text: bytes) -> State:
-        return cls._read(text)
+    @staticmethod
+    def loads(text: bytes) -> State:
+        return msgspec.json.decode(text, type=State)
 
 
 def _keys(given: Sequence[str | bytes] | str | bytes | None) -> list[bytes]:
     if given is None:
-        given = os.environ.get(SECRET) or secrets.token_bytes(32)
+        given = os.environ.get(SECRET) or os.urandom(32)
     if isinstance(given, str):
         given = [key for key in re.split(r"[\s,]+", given) if key]
     elif isinstance(given, bytes):

@@ -14,12 +14,13 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from msgspec import UNSET, UnsetType
 
+from ...doors import listed
 from ...rpc.background import Portal, blocking, run
 from ..protocol.params import (
     CallToolResult,
@@ -39,6 +40,7 @@ from .notifications import OnProgress
 from .subscriptions import Changed, Subscription
 
 __all__ = ["BlockingClient", "BlockingSubscription", "connect"]
+__dir__: Callable[[], list[str]] = listed(__name__)
 
 T = TypeVar("T")
 
@@ -69,30 +71,38 @@ class BlockingClient:
 
     @property
     def revision(self) -> Revision:
+        """As `Client.revision`."""
         return self._client.revision
 
     @property
     def server(self) -> Implementation | None:
+        """As `Client.server`."""
         return self._client.server
 
     @property
     def capabilities(self) -> ServerCapabilities:
+        """As `Client.capabilities`."""
         return self._client.capabilities
 
     @property
     def instructions(self) -> str | None:
+        """As `Client.instructions`."""
         return self._client.instructions
 
     def list_tools(self) -> list[Tool]:
+        """As `Client.list_tools`."""
         return self._portal.run(self._client.list_tools)
 
     def list_resources(self) -> list[Resource]:
+        """As `Client.list_resources`."""
         return self._portal.run(self._client.list_resources)
 
     def list_resource_templates(self) -> list[ResourceTemplate]:
+        """As `Client.list_resource_templates`."""
         return self._portal.run(self._client.list_resource_templates)
 
     def list_prompts(self) -> list[Prompt]:
+        """As `Client.list_prompts`."""
         return self._portal.run(self._client.list_prompts)
 
     @overload
@@ -106,6 +116,7 @@ class BlockingClient:
         total: float | None = ...,
         on_progress: OnProgress | None = ...,
         meta: Mapping[str, Any] | None = ...,
+        version: str | None = ...,
     ) -> CallToolResult: ...
     @overload
     def call_tool(
@@ -118,6 +129,7 @@ class BlockingClient:
         total: float | None = ...,
         on_progress: OnProgress | None = ...,
         meta: Mapping[str, Any] | None = ...,
+        version: str | None = ...,
     ) -> T: ...
     def call_tool(
         self,
@@ -129,10 +141,19 @@ class BlockingClient:
         total: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        version: str | None = None,
     ) -> Any:
+        """As `Client.call_tool`."""
         return self._portal.run(
             lambda: self._client.call_tool(
-                name, arguments, result=result, timeout=timeout, total=total, on_progress=on_progress, meta=meta
+                name,
+                arguments,
+                result=result,
+                timeout=timeout,
+                total=total,
+                on_progress=on_progress,
+                meta=meta,
+                version=version,
             )
         )
 
@@ -144,9 +165,13 @@ class BlockingClient:
         total: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        version: str | None = None,
     ) -> ReadResourceResult:
+        """As `Client.read_resource`."""
         return self._portal.run(
-            lambda: self._client.read_resource(uri, timeout=timeout, total=total, on_progress=on_progress, meta=meta)
+            lambda: self._client.read_resource(
+                uri, timeout=timeout, total=total, on_progress=on_progress, meta=meta, version=version
+            )
         )
 
     def get_prompt(
@@ -158,10 +183,12 @@ class BlockingClient:
         total: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        version: str | None = None,
     ) -> GetPromptResult:
+        """As `Client.get_prompt`."""
         return self._portal.run(
             lambda: self._client.get_prompt(
-                name, arguments, timeout=timeout, total=total, on_progress=on_progress, meta=meta
+                name, arguments, timeout=timeout, total=total, on_progress=on_progress, meta=meta, version=version
             )
         )
 
@@ -172,23 +199,29 @@ class BlockingClient:
         value: str,
         context: Mapping[str, str] | None = None,
     ) -> Completion:
+        """As `Client.complete`."""
         return self._portal.run(lambda: self._client.complete(ref, argument, value, context))
 
     def call(
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | UnsetType | None = UNSET
     ) -> Any:
+        """As `Client.call`."""
         return self._portal.run(lambda: self._client.call(method, params, timeout=timeout))
 
     def set_log_level(self, level: LoggingLevel) -> None:
+        """As `Client.set_log_level`."""
         self._portal.run(lambda: self._client.set_log_level(level))
 
     def set_roots(self, roots: RootsSource) -> None:
+        """As `Client.set_roots`."""
         self._portal.run(lambda: self._client.set_roots(roots))
 
     def ping(self) -> None:
+        """As `Client.ping`."""
         self._portal.run(self._client.ping)
 
     def discover(self) -> DiscoverResult:
+        """As `Client.discover`."""
         return self._portal.run(self._client.discover)
 
     def subscribe(

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
-from ...jsonrpc.errors import LocalError
+from ...jsonrpc.errors import LocalError, installing
 from ...rpc.binding.json_schema import validator
 
-logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 Check: TypeAlias = Callable[[Any], str]
 """Every fault of a value as text; "" when it fits."""
@@ -47,5 +47,5 @@ def _can_check() -> bool:
         return True
     if not _said:
         _said = True
-        logger.warning("jsonschema-rs is not there, so nothing is checked against schemas: pip install 'dragoman[mcp]'")
+        logger.warning("jsonschema-rs is not there, so nothing is checked against schemas: %s", installing("mcp"))
     return False

@@ -20,11 +20,13 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ...channel import Options
+from ...credentials import Auth
 from ...jsonrpc.errors import LocalError, MethodNotFound
 from ...jsonrpc.limits import CLIENT, Limits
-from ...jsonrpc.options import among, check
+from ...jsonrpc.options import among, check, only_async, strict
 from ...observer import Observer
 from ...rpc.binding.results import result_decoder, to_json
+from ..protocol.entry_versions import asking
 from ..protocol.errors import ToolError
 from ..protocol.extension import Extension
 from ..protocol.params import (
@@ -92,6 +94,7 @@ class Client:
     if there is no such server, or no common revision.
     """
 
+    @strict("Client")
     def __init__(
         self,
         target: Any,
@@ -119,7 +122,7 @@ class Client:
         observers: Sequence[Observer] = (),
         tls: Any = None,
         headers: Mapping[str, str] | None = None,
-        auth: tuple[str, str] | str | None = None,
+        auth: Auth = None,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         stderr: Callable[[str], None] | None = None,
@@ -145,6 +148,9 @@ class Client:
 
     # -- life
 
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = only_async("Client(...)", "; mcp.client.blocking.connect(...) blocks")
+
     async def __aenter__(self) -> Client:
         await self._far.open()
         return self
@@ -163,7 +169,7 @@ class Client:
 
     @property
     def revision(self) -> Revision:
-        """The revision in use. This and the next three: LocalError before the client is entered."""
+        """The revision in use. Raises LocalError before the client is entered, as the next three do."""
         return self._far.era.revision
 
     @property
@@ -173,28 +179,30 @@ class Client:
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """The server's capabilities."""
+        """What the server declared that it can do (basic/lifecycle); what it did not declare is UNSET."""
         return self._far.era.capabilities
 
     @property
     def instructions(self) -> str | None:
-        """The server's instructions for a model that uses it."""
+        """How a model should use the server, as text; None where the server says nothing."""
         return self._far.era.instructions
 
     # -- lists
 
     async def list_tools(self) -> list[Tool]:
-        """All tools, from all pages; over HTTP without those whose `x-mcp-header` is invalid."""
+        """All tools, from all pages (server/tools), from the cache as long as the server allows; over HTTP without
+        those whose `x-mcp-header` is invalid. Raises what `call` raises; MethodNotFound from a server that has no such
+        method."""
         found = await self._list("tools/list", ListToolsResult, lambda page: page.tools, self._learn)
         self._tools.listed = True
         return found
 
     async def list_resources(self) -> list[Resource]:
-        """All resources, from all pages."""
+        """All resources, from all pages (server/resources), as `list_tools`."""
         return await self._list("resources/list", ListResourcesResult, lambda page: page.resources)
 
     async def list_resource_templates(self) -> list[ResourceTemplate]:
-        """All resource templates, from all pages; empty if the server has no such method."""
+        """All resource templates, from all pages, as `list_tools`; empty if the server has no such method."""
         method = "resources/templates/list"
         try:
             return await self._list(method, ListResourceTemplatesResult, lambda page: page.resource_templates)
@@ -202,7 +210,7 @@ class Client:
             return []
 
     async def list_prompts(self) -> list[Prompt]:
-        """All prompts, from all pages."""
+        """All prompts, from all pages (server/prompts), as `list_tools`."""
         return await self._list("prompts/list", ListPromptsResult, lambda page: page.prompts)
 
     async def _refresh(self) -> None:
@@ -248,7 +256,9 @@ class Client:
         """
         row = self._extensions.those.methods.get(method)
         if row is None or row.result is None or row.direction == "server" or not row.within(self.revision):
-            raise LocalError(f"{method} is no method of {self.revision.date} that this client and its extensions know")
+            raise LocalError(
+                f"{method} is not a method of {self.revision.date} that this client and its extensions know"
+            )
         body = b"{}" if params is None else to_json(params)
         name = None if row.named is None else str(msgspec.to_builtins(params)[row.named])
         return await self._calls.request(row, body, name, self._how(timeout, total, on_progress, meta))
@@ -264,6 +274,7 @@ class Client:
         total: float | None = ...,
         on_progress: OnProgress | None = ...,
         meta: Mapping[str, Any] | None = ...,
+        version: str | None = ...,
     ) -> CallToolResult: ...
     @overload
     async def call_tool(
@@ -276,6 +287,7 @@ class Client:
         total: float | None = ...,
         on_progress: OnProgress | None = ...,
         meta: Mapping[str, Any] | None = ...,
+        version: str | None = ...,
     ) -> T: ...
     async def call_tool(
         self,
@@ -287,18 +299,19 @@ class Client:
         total: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        version: str | None = None,
     ) -> Any:
         """Call a tool. `result`: the type of its structured content, which then is what comes back.
 
         `timeout` (default: the client's) is the time without an answer or progress, `total` that of each round trip
         in all, in seconds. `on_progress` gets each `ProgressNotificationParams` (progress, total, message). `meta`:
-        members for `_meta`.
+        members for `_meta`. `version`: the tool's, where the server has several (by default the highest).
 
         A tool that failed has `is_error` True; with `result=` that is a ToolError. Raises RpcError for a tool that is
         not there, BadAnswer for a result that does not fit the tool's output schema or `result`, answering.Declined
         when a question of the tool was turned down here.
         """
-        found, raw = await self._calls.tool(name, arguments, self._how(timeout, total, on_progress, meta))
+        found, raw = await self._calls.tool(name, arguments, self._how(timeout, total, on_progress, meta, version))
         if result is None:
             return found
         if found.is_error is True:
@@ -313,18 +326,21 @@ class Client:
         total: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        version: str | None = None,
     ) -> ReadResourceResult:
-        """Read a resource. Raises RpcError (-32602, or -32002 from older servers) if it does not exist."""
-        method = "resources/read"
-        kept: ReadResourceResult | None = self._cache.get(method, uri)
+        """Read a resource (server/resources), from the cache as long as the server allows; the options are those of
+        `call_tool`. Raises RpcError (-32602, or -32002 from older servers) if it does not exist, and what `call`
+        raises."""
+        method, how = "resources/read", self._how(timeout, total, on_progress, meta, version)
+        chosen = how.meta is not None and "fastmcp" in how.meta  # another version than the one that is kept, maybe
+        kept: ReadResourceResult | None = None if chosen else self._cache.get(method, uri)
         if kept is not None:
             return kept
         changes = self._cache.changes(method)
         body = msgspec.json.encode({"uri": uri})
-        how = self._how(timeout, total, on_progress, meta)
         found, asked = await self._calls.named(method, body, uri, ReadResourceResult, how)
         # "Results produced by retrying a request MUST NOT be cached" (server/utilities/caching)
-        if not asked:
+        if not asked and not chosen:
             self._cache.put(method, uri, found, found.ttl_ms, changes)
         return found
 
@@ -337,10 +353,12 @@ class Client:
         total: float | None = None,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        version: str | None = None,
     ) -> GetPromptResult:
-        """Get the messages of a prompt. Raises RpcError for an unknown prompt, or arguments that do not fit."""
+        """Get the messages of a prompt (server/prompts); the options are those of `call_tool`. Raises RpcError for an
+        unknown prompt, or arguments that do not fit, and what `call` raises."""
         body = to_json({"name": name} if arguments is None else {"name": name, "arguments": arguments})
-        how = self._how(timeout, total, on_progress, meta)
+        how = self._how(timeout, total, on_progress, meta, version)
         found, _ = await self._calls.named("prompts/get", body, name, GetPromptResult, how)
         return found
 
@@ -351,8 +369,9 @@ class Client:
         value: str,
         context: Mapping[str, str] | None = None,
     ) -> Completion:
-        """Propose values for an argument. `ref`: a prompt's name, or a template's URI (with "://"); `context`: the
-        arguments that are already known."""
+        """Propose values for an argument (server/utilities/completion). `ref`: a prompt's name, or a template's URI
+        (with "://"); `value`: what is typed so far; `context`: the arguments that are already known. Raises what `call`
+        raises."""
         if isinstance(ref, str):
             ref = ResourceTemplateReference(ref) if "://" in ref else PromptReference(ref)
         members: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
@@ -365,11 +384,16 @@ class Client:
     async def call(
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | UnsetType | None = UNSET
     ) -> Any:
-        """Call any method, such as an extension's: the result as JSON values. `_meta` is added as the era asks."""
+        """Call any method, such as an extension's: the result as JSON values. `_meta` is added as the era asks.
+        `timeout`: seconds without an answer or progress; None: for ever.
+
+        Raises RpcError where the server answers with an error, CallTimeout, BadAnswer for an answer that does not fit,
+        ChannelError when the channel is lost, and LocalError before the client is entered."""
         return _anything(await self._far.call(method, to_json(params or {}), how=CallOptions(timeout)))
 
     async def set_log_level(self, level: LoggingLevel) -> None:
-        """Receive log messages (`on_log`) from this level on: for the session, or with every call from now on."""
+        """Receive log messages (`on_log`) from this level on (server/utilities/logging): for the session, or with every
+        call from now on. Raises what `call` raises."""
         far = self._far
         if self.revision.stateful:
             await far.call("logging/setLevel", msgspec.json.encode({"level": level}))
@@ -377,7 +401,8 @@ class Client:
         far.adopt(far.era)
 
     async def ping(self) -> None:
-        """Check that the server answers; raises the call's error if it does not."""
+        """Check that the server answers (basic/utilities/ping; `server/discover` in an era without ping). Raises what
+        `call` raises."""
         if self.revision.stateful:
             await self._far.call("ping", b"{}")
         else:
@@ -437,7 +462,10 @@ class Client:
         total: float | None,
         on_progress: OnProgress | None,
         meta: Mapping[str, Any] | None,
+        version: str | None = None,
     ) -> CallOptions:
+        if version is not None:
+            meta = {**(meta or {}), **asking(version)}
         told = on_progress or self._on_progress
         if told is not None:
             return CallOptions(timeout, LONGEST if total is None else total, steps(told), meta)

@@ -16,7 +16,6 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from os import PathLike, fspath
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
@@ -46,7 +45,7 @@ from ..protocol.types import (
     ToolUseContent,
 )
 
-logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 OnElicit: TypeAlias = Callable[[ElicitRequestParams], Any]
 """Answers an elicitation: an `ElicitResult`, the accepted form as a dict or Struct, True (accepted, with the form's
@@ -88,7 +87,7 @@ class Answering:
         self._url = given.on_elicit_url
         self._sample = given.on_sample
         self._sample_tools = given.sample_tools
-        self.roots = given.roots
+        self.roots: RootsSource | None = given.roots
 
     def capabilities(self, revision: Revision) -> ClientCapabilities:
         """The capabilities declared to a server of this revision; `encode` leaves out what it does not know."""
@@ -260,14 +259,18 @@ def _unbalanced(messages: Sequence[SamplingMessage]) -> str | None:
 # -- roots ----------------------------------------------------------------------------------------
 
 
+def _folder(text: str) -> Root:
+    from pathlib import Path  # noqa: PLC0415  (start-up)
+
+    return Root(Path(text).absolute().as_uri(), Path(text).name or text)
+
+
 def _root(one: Root | str | PathLike[str]) -> Root:
     """A root from what the user gave ("This MUST be a `file://` URI", client/roots)."""
     root = one if isinstance(one, Root) else None
     if root is None:
         text = fspath(one)  # type: ignore[arg-type]  # no Root
-        root = (
-            Root(text) if text.startswith("file://") else Root(Path(text).absolute().as_uri(), Path(text).name or text)
-        )
+        root = Root(text) if text.startswith("file://") else _folder(text)
     if not root.uri.startswith("file://"):
         raise LocalError(f"a root is a folder or a file: URI, not {root.uri!r}")
     return root

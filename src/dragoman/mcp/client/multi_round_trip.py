@@ -115,7 +115,7 @@ async def _retry(method: str, found: _Head, body: bytes, answering: Answering, r
         raise BadAnswer(f"{method}: input_required without inputRequests and without requestState")
     state = found.request_state
     if state is not UNSET and bytes(state)[:1] != b'"':
-        raise BadAnswer(f"{method}: requestState is no string")
+        raise BadAnswer(f"{method}: requestState is not a string")
     parts = [body[1:-1]] if len(body) > 2 else []
     if found.input_requests is not UNSET:
         answers = {

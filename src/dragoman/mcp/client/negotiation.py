@@ -23,7 +23,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from ...channel import ChannelError, EndedUnread
-from ...jsonrpc.errors import BadAnswer, CallTimeout, RpcError
+from ...jsonrpc.errors import BadAnswer, CallTimeout, MethodNotFound, RpcError
 from ...rpc.peer import Peer
 from ..protocol import lenient
 from ..protocol.encoding import encode
@@ -37,7 +37,7 @@ from .http.refusals import HttpRefused
 if TYPE_CHECKING:
     from .handlers import Answering
 
-logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 PROBE = 10.0
 """Seconds without an answer on a stream after which the server is taken to be a legacy one: longer than most commands
@@ -347,7 +347,11 @@ async def handshake(
 ) -> ServerProfile:
     """`initialize` and `notifications/initialized`. Raises BadAnswer when the server chose a revision that this client
     does not speak."""
-    raw = await line.peer.call("initialize", hello.initialize(revision), result=Raw, timeout=timeout)
+    try:
+        raw = await line.peer.call("initialize", hello.initialize(revision), result=Raw, timeout=timeout)
+    except MethodNotFound as error:
+        why = "it has no initialize: this is JSON-RPC, not MCP; use dragoman.connect, on the command methods and call"
+        raise BadAnswer(why) from error
     try:
         found = lenient.decode(raw, InitializeResult)
     except (msgspec.DecodeError, RecursionError) as error:

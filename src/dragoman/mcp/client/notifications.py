@@ -25,7 +25,7 @@ from .multi_round_trip import UrlElicitations
 from .subscriptions import ACKNOWLEDGED, CANCELLED, LISTS, UPDATED, SubscriptionManager
 from .tools import KnownTools
 
-logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 OnProgress: TypeAlias = Callable[[ProgressNotificationParams], object]
 """Called with each progress of a call: `progress`, `total` and `message`; the last two UNSET if the server did not set

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
 from typing import Final
 
@@ -15,7 +16,9 @@ from ...jsonrpc.options import (
     NONE,
     PAIRS,
     TEXT,
+    TEXTS,
     TIME,
+    Rule,
     instance,
     many,
     whole,
@@ -25,6 +28,14 @@ from ..protocol.revisions import Revision
 from ..protocol.types import Root
 
 CLIENT_OPTIONS: Final = {
+    "target": Rule(
+        lambda target: (
+            isinstance(target, str)
+            or (TEXTS.fits(target) and not isinstance(target, Mapping))
+            or hasattr(target, "attach")
+        ),
+        "a URL, a command as text or a list of texts, or an mcp.Server (dragoman.connect calls a Service)",
+    ),
     "name": NAME,
     "version": TEXT,
     "title": TEXT | NONE,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ...rpc.tracing import Hook
     from .http.posts import StreamableHttp
 
-logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 PATIENCE = 600.0
 """Seconds that a server's question may take: users are slow."""
@@ -88,9 +88,9 @@ class ClientSession:
 
     def __init__(self, target: Target, hello: ClientProfile, options: SessionOptions) -> None:
         self.target = target
-        self.place = _place(target)
-        self.http = isinstance(target, str) and target.partition(":")[0].lower() in ("http", "https")
-        self.timeout = options.timeout
+        self.place: Place = _place(target)
+        self.http: bool = isinstance(target, str) and target.partition(":")[0].lower() in ("http", "https")
+        self.timeout: float | None = options.timeout
         self.level: str | None = None
         self._hello = hello
         self._options = options
@@ -380,7 +380,7 @@ class ClientSession:
                 raise MethodNotFound(data={"method": message.method})
             return asked, msgspec.structs.replace(message, params=(message, revision))
 
-        service.route = route
+        service.router = route
         return service
 
     def _take(self, message: Notification, context: None) -> None:

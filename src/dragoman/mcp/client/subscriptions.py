@@ -23,16 +23,16 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ...channel import ChannelError
+from ...channel import ChannelError, again
 from ...jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
-from ...net.reconnect import backoff
+from ...net.reconnect import BackgroundTasks, backoff, reconnect
 from ..protocol.encoding import decode
 from ..protocol.params import SubscriptionFilter, SubscriptionsAcknowledgedNotificationParams
 from ..protocol.types import SUBSCRIPTION_ID
 from ..protocol.uri_template import above
 from .session import ENDLESS, ClientSession
 
-logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 Kind: TypeAlias = Literal["tools", "prompts", "resources", "resource", "again"]
 
@@ -82,6 +82,7 @@ class SubscriptionManager:
         """Those of the stateless era, by the id of their call."""
         self._others: set[Subscription] = set()
         self._uris: Counter[str] = Counter()
+        self._revivals = BackgroundTasks(LISTEN)
 
     def heard(self, method: str, params: Raw | UnsetType) -> None:
         """A notification of the server has come."""
@@ -155,25 +156,25 @@ class SubscriptionManager:
 
     def lost(self, why: ChannelError | None) -> None:
         """The channel is over."""
-        again = [one for one in self._others if one.again and why is not None]
+        lasting = [one for one in self._others if one.again and why is not None]
         for one in tuple(self._others):
-            if one not in again:
+            if one not in lasting:
                 one.end(why)
-        if again:
-            asyncio.ensure_future(self._revive(again)).add_done_callback(lambda task: task.exception())
+        if lasting:
+            self._revivals.begin(self._revive(lasting))
 
     async def _revive(self, subscriptions: list[Subscription]) -> None:
-        pauses = backoff(*PAUSES)
-        while any(one in self._others for one in subscriptions):
-            try:
+        """Connect again for these subscriptions, as long as one of them is open."""
+
+        async def attempt() -> None:
+            if any(one in self._others for one in subscriptions):
                 await self.far.alive()
-                return
-            except (ChannelError, CallTimeout):
-                await asyncio.sleep(next(pauses))
-            except Exception as error:
-                for one in subscriptions:
-                    one.end(error)
-                return
+
+        try:
+            await reconnect(attempt, PAUSES, faults=(ChannelError, CallTimeout))
+        except Exception as error:
+            for one in subscriptions:
+                one.end(error)
 
 
 class Subscription:
@@ -189,19 +190,23 @@ class Subscription:
         resources: bool = False,
         again: bool = False,
     ) -> None:
-        self.uris = tuple(dict.fromkeys(uris))
+        self.uris: tuple[str, ...] = tuple(dict.fromkeys(uris))
+        """The resources whose changes are wanted, each once."""
         self.again = again
-        self.wanted = SubscriptionFilter(
+        """Whether it is renewed when the server or the wire ends it."""
+        self.wanted: SubscriptionFilter = SubscriptionFilter(
             tools_list_changed=True if tools else UNSET,
             prompts_list_changed=True if prompts else UNSET,
             resources_list_changed=True if resources else UNSET,
             resource_subscriptions=list(self.uris) if self.uris else UNSET,
         )
+        """What was asked for, as the protocol has it."""
         if self.wanted == SubscriptionFilter():
             raise LocalError("subscribe to something: uris=[...], tools=True, prompts=True, resources=True")
-        self.granted = SubscriptionFilter()
+        self.granted: SubscriptionFilter = SubscriptionFilter()
         """What the server will notify about: the acknowledged filter, or what its capabilities allow."""
         self.held: list[str] = []
+        """The resources that this client is subscribed to at a server of the stateful era."""
         self._listening = listening
         self._news: dict[Changed, None] = {}
         self._renewing = False
@@ -238,7 +243,7 @@ class Subscription:
             await self.close()
             raise
         if self._over and self._why is not None:
-            raise self._why
+            raise again(self._why)
         return self
 
     async def __aexit__(
@@ -255,7 +260,7 @@ class Subscription:
         while not self._news:
             if self._over:
                 if self._why is not None:
-                    raise self._why
+                    raise again(self._why)
                 raise StopAsyncIteration
             self._wake.clear()
             await self._wake.wait()

@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from ..protocol.params import CallToolResult
 from ..protocol.types import Tool
 from .checking import Check, checker
 
-logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 
 class Known(Struct):
@@ -40,7 +40,9 @@ class KnownTools:
 
     def __init__(self) -> None:
         self._tools: dict[str, Known] = {}
-        self.listed = False
+        self.get: Callable[[str], Known | None] = self._tools.get
+        """A tool by its name, or None."""
+        self.listed: bool = False
         """Whether the tools were listed since the last notification that they changed."""
 
     def learn(self, tools: Iterable[Tool], *, headers: bool) -> list[Tool]:
@@ -64,10 +66,6 @@ class KnownTools:
     def changed(self) -> None:
         """The server notified that its tools changed."""
         self.listed = False
-
-    def get(self, name: str) -> Known | None:
-        """A tool, or None."""
-        return self._tools.get(name)
 
     def headers(self, name: str, arguments: Mapping[str, Any] | None) -> dict[str, str] | None:
         """The `Mcp-Param-*` headers of a call; None for none."""
@@ -108,10 +106,11 @@ def typed(kind: Any, raw: Raw, result: CallToolResult) -> Any:
         said = result.text
         try:
             return read(said.encode())
-        except BadAnswer:
+        except BadAnswer as error:
             if kind is str:
                 return said
-            raise
+            words = f"the tool's result is the text {said[:60]!r}, which does not fit: {error}; ask for result=str"
+            raise BadAnswer(words) from error
     try:
         return read(structured)
     except BadAnswer:

@@ -29,7 +29,7 @@ from ...channel import Ended
 from ...jsonrpc.codec import read
 from ...jsonrpc.errors import InternalError, RpcError
 from ...jsonrpc.messages import Batch, Malformed, Message, Notification, Request
-from ...transports.http.messages import Endpoint, HttpRequest, Reply
+from ...transports.http.messages import Endpoint, HttpRequest, Reply, retry_after
 from ..protocol import dialect
 from ..protocol.admission import claimed
 from ..protocol.methods import HEADER_MISMATCH, UNSUPPORTED_VERSION
@@ -37,7 +37,7 @@ from ..session.memory import MemorySessions
 from ..session.replica import ReplicaSessions
 from ..session.responder import AWAY, NO_BATCHES, NO_SESSION
 from ..session.session import Session
-from .errors import after, refuse, refused
+from .errors import refuse, refused
 from .head import RequestHead, facts
 from .legacy_2024 import beside
 from .readers import HttpReader, unfit
@@ -46,8 +46,9 @@ from .stateless import StatelessExchange
 
 Sessions: TypeAlias = MemorySessions | ReplicaSessions
 
-logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
+_LISTEN: Final = "subscriptions/listen"
 _MISSING: Final = "Header mismatch: MCP-Protocol-Version header is missing"
 
 
@@ -69,7 +70,7 @@ class McpEndpoint:
         self._stateless = bool(server.offered.stateless)
         self._service = server.service
         self._host = server.host
-        self._memory = MemorySessions(server.host, server.options)
+        self._memory = MemorySessions(server.host, server.options, server.subscriptions)
         self._replica: ReplicaSessions | None = None
 
     def __call__(self, request: HttpRequest, reply: Reply) -> None:
@@ -137,6 +138,8 @@ class McpEndpoint:
             self._unfit(message, reply)
             return
         exchange = StatelessExchange(reply, request.body, request.caller, known, self.server, kind is Request)
+        if kind is Request and message.method == _LISTEN:  # type: ignore[union-attr]
+            exchange.standing(request.caller)
         self._host.take(exchange, message)
         if not exchange.over:
             reply.gone = exchange.left
@@ -169,7 +172,7 @@ class McpEndpoint:
     ) -> None:
         """An HTTP request that belongs to a session, or begins one. `message`: None except for a POST."""
         asks = type(message) is Request
-        if self.server.gate.draining and (asks or type(message) is Batch or request.method == "GET"):
+        if self.server.call_limit.draining and (asks or type(message) is Batch or request.method == "GET"):
             self._draining(reply, message.id if type(message) is Request else UNSET)
         elif asks and message.method == "initialize" and known.session is None:  # type: ignore[union-attr]
             self._begin(sessions, request, message, known, reply)  # type: ignore[arg-type]
@@ -180,6 +183,8 @@ class McpEndpoint:
         elif known.session is None:
             # "Servers that require a session ID SHOULD respond to requests without [it] with HTTP 400 Bad Request"
             refuse(reply, 400, "Mcp-Session-Id is missing: `initialize` gives one", null=known.null)
+        elif asks and (session := sessions.here(known.session, request.caller.principal)) is not None:
+            self._request(session, request, message, known, reply)  # type: ignore[arg-type]
         else:
             sessions.run(self._served(sessions, known.session, request, message, known, reply))
 
@@ -190,7 +195,8 @@ class McpEndpoint:
             refuse(reply, 400, self.unsupported(known.version), id=message.id)
             return
         session = Session(sessions, request.caller.principal, request.caller)
-        session.begin(message, request.body, HttpReader(reply, known, known.null, self.server), request.caller)
+        reader = HttpReader(reply, known, known.null, self.server)
+        session.request(message, request.body, reader, request.caller, begins=True)
 
     async def _served(
         self,
@@ -207,11 +213,15 @@ class McpEndpoint:
             if session is None:
                 refused(reply, NO_SESSION, null=known.null)
                 return
+            if type(message) is Request:
+                self._request(session, request, message, known, reply)
+                return
             # an error without an id is said as the session's revision has it
             reader = HttpReader(reply, known, session.peer.dialect.null_id, server)
             if message is not None:
                 await session.take(message, request.body, reader, request.caller)
             elif request.method == "GET":
+                reader.standing(request.caller)
                 await session.listen(reader, known.event)
             else:
                 await sessions.erase(session)
@@ -221,14 +231,26 @@ class McpEndpoint:
             logger.warning("%s: %s", server.name, lost)
             refused(reply, AWAY, id=message.id if type(message) is Request else UNSET)
         except Exception:
-            logger.exception("a request of a session raised")
-            error = InternalError("Internal error")
-            refuse(reply, 500, error, id=message.id if type(message) is Request else UNSET)
+            self._raised(reply, message.id if type(message) is Request else UNSET)
+
+    def _request(
+        self, session: Session, request: HttpRequest, message: Request, known: RequestHead, reply: Reply
+    ) -> None:
+        """A request of a session that is here."""
+        try:
+            reader = HttpReader(reply, known, session.peer.dialect.null_id, self.server)
+            session.request(message, request.body, reader, request.caller)
+        except Exception:
+            self._raised(reply, message.id)
+
+    def _raised(self, reply: Reply, id: Any) -> None:
+        logger.exception("a request of a session raised")
+        refuse(reply, 500, InternalError("Internal error"), id=id)
 
     def _draining(self, reply: Reply, id: Any = UNSET) -> None:
-        refusal = self.server.gate.refusal()
+        refusal = self.server.call_limit.refusal()
         assert refusal is not None
-        refuse(reply, 503, dialect.MCP.error(refusal), id=id, lines=after(refusal))
+        refuse(reply, 503, dialect.MCP.error(refusal), id=id, lines=retry_after(refusal))
 
 
 def _names_revision(message: Message) -> bool:

@@ -10,10 +10,10 @@ from msgspec import UNSET, Struct
 
 from ...jsonrpc.codec import failure
 from ...jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal, RpcError
-from ...transports.http.messages import JSON_LINES, Lines, Reply
+from ...transports.http.messages import JSON_LINES, STATUSES, Lines, Reply, retry_after
 from ..protocol.dialect import MCP
 from ..protocol.methods import HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION
-from ..session.responder import PASSING, Refused, failed
+from ..session.responder import Refused, failed
 
 _STATUS: Final = {
     METHOD_NOT_FOUND: 404,  # "it MUST respond with 404 Not Found" (2026's basic/transports/streamable-http)
@@ -49,10 +49,8 @@ _code = msgspec.json.Decoder(_Failure).decode
 
 def status_of(answer: bytes, refusal: Refusal | None) -> int:
     """The HTTP status of a stateless request's answer that is an error or a refusal."""
-    if refusal is not None and refusal.kind in PASSING:
-        return 503
-    if refusal is not None and refusal.kind == "too_large":
-        return 413
+    if refusal is not None and refusal.kind in STATUSES:
+        return STATUSES[refusal.kind]
     code = _code(answer).error.code
     if refusal is not None and code in (INVALID_PARAMS, INVALID_REQUEST):
         # "A request missing any required field is malformed; [...] the response status MUST be 400" (basic/index)
@@ -78,6 +76,7 @@ def refuse(
     """
     if isinstance(error, str):
         error = RpcError.of(INVALID_REQUEST, error)
+    reply.reject(status, error.message)
     reply.respond(status, (*JSON_LINES, *lines), failure(None if id is UNSET and null else id, error))
 
 
@@ -89,19 +88,15 @@ def refused(reply: Reply, refusal: Refused, *, id: Any = UNSET, null: bool = Fal
 
 
 def turned_away(reply: Reply, answer: bytes | None, refusal: Refusal, *, null: bool = False) -> None:
-    """A message that was not accepted, in either era: 503 with the time to come back while the server is busy or
-    drains, otherwise 400.
+    """A message that was not accepted, in either era: 503 while the server is busy or drains and 429 above a rate, with
+    the time to come back; 413 for what is too large, otherwise 400.
 
     "If the server cannot accept it, it MUST return an HTTP error status code" is said of notifications (2026's
     basic/transports/streamable-http); of requests, that the body is JSON. `answer`: None for a notification.
     """
-    passing = refusal.kind in PASSING
+    known = refusal.kind in STATUSES
     if answer is None:
-        error = MCP.error(refusal) if passing else RpcError.of(INVALID_REQUEST, refusal.reason)
+        error = MCP.error(refusal) if known else RpcError.of(INVALID_REQUEST, refusal.reason)
         answer = failure(None if null else UNSET, error)
-    reply.respond(503 if passing else 400, (*JSON_LINES, *after(refusal)) if passing else JSON_LINES, answer)
-
-
-def after(refusal: Refusal) -> Lines:
-    """The field that says when to come back."""
-    return (("Retry-After", str(refusal.data.get("retry_after", 1))),)
+    lines = (*JSON_LINES, *retry_after(refusal)) if known else JSON_LINES
+    reply.respond(STATUSES.get(refusal.kind, 400), lines, answer)

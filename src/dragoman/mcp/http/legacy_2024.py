@@ -16,12 +16,15 @@ from ...channel import Caller, ChannelError, Closed, Ended, Outgoing, Receiver, 
 from ...jsonrpc.codec import read
 from ...jsonrpc.messages import Malformed
 from ...net.sending import Waiters
+from ...rpc.batch_responder import forbidden_batch
+from ...rpc.dispatch import Origin
 from ...rpc.peer import Peer
 from ...transports.http.messages import Endpoint, HttpRequest, Reply
 from ...transports.http.sse import comment, event
 from ..protocol.dialect import of
 from ..protocol.revisions import R2024_11
-from .errors import refuse
+from .authorization import Expiry, expiry_of
+from .errors import refuse, turned_away
 from .head import RequestHead, facts
 from .readers import SSE_LINES
 from .serving import Serving
@@ -50,12 +53,14 @@ class OldWire:
             refuse(reply, 405, "GET opens a stream here", lines=(("Allow", "GET"),))
         elif not known.sse:
             refuse(reply, 406, "Accept must list text/event-stream")
-        elif self.server.gate.draining or len(self.channels) >= self.server.options.sessions:
+        elif self.server.call_limit.draining or len(self.channels) >= self.server.options.sessions:
             refuse(reply, 503, "Too many streams, or the server is closing", lines=(("Retry-After", "1"),))
         else:
             channel = OldChannel(self, request.caller, reply)
             peer = Peer(self.server.host, limits=self.server.limits, dialect=of(R2024_11))
             channel.principal = request.caller.principal
+            channel.expiry = expiry_of(request.caller, lambda: channel.abort(Closed("the admission has expired")))
+            channel.peer = peer
             self.channels[channel.secret] = channel
             peer.attach(channel)
 
@@ -78,8 +83,13 @@ class OldWire:
         if type(message) is Malformed:
             refuse(reply, 400, message.reason, null=True)
             return
+        peer = channel.peer
+        if (refusal := forbidden_batch(message, peer, request.caller, request.body)) is not None:
+            turned_away(reply, None, refusal, null=True)
+            return
         reply.respond(202)
-        channel.receiver.received(request.body)
+        peer.origin = Origin(request.caller, peer)  # what its token allows now, and not when the stream was opened
+        peer.received(request.body)
 
 
 def _facts(request: HttpRequest) -> RequestHead:
@@ -90,17 +100,31 @@ def _facts(request: HttpRequest) -> RequestHead:
 class OldChannel:
     """One stream and the messages POSTed for it: a `Channel`."""
 
-    __slots__ = ("_reply", "_waiters", "_why", "_wire", "caller", "principal", "receiver", "secret", "writable")
+    __slots__ = (
+        "_reply",
+        "_waiters",
+        "_why",
+        "_wire",
+        "caller",
+        "expiry",
+        "peer",
+        "principal",
+        "receiver",
+        "secret",
+        "writable",
+    )
 
     duplex = True
     receiver: Receiver
+    peer: Peer
 
     def __init__(self, wire: OldWire, caller: Caller, reply: Reply) -> None:
-        self.caller = caller
+        self.caller: Caller = caller
         self.principal: str | None = None
-        self.secret = secrets.token_urlsafe(24)
+        self.expiry: Expiry | None = None
+        self.secret: str = secrets.token_urlsafe(24)
         self._wire = wire
-        self.writable = True
+        self.writable: bool = True
         self._reply: Reply | None = reply
         self._why: ChannelError | None = None
         self._waiters = Waiters()
@@ -138,7 +162,6 @@ class OldChannel:
     def abort(self, why: ChannelError) -> None:
         reply, self._reply = self._reply, None
         if reply is not None:
-            reply.gone = reply.resumed = reply.doubted = None
             reply.finish()
             self._over(why)
 
@@ -153,6 +176,8 @@ class OldChannel:
 
     def _over(self, why: ChannelError) -> None:
         self._why = why
+        if self.expiry is not None:
+            self.expiry.cancel()
         self._waiters.wake()
         self._wire.channels.pop(self.secret, None)
         self._wire.server.host.clock.drop(self)

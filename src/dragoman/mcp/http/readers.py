@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
+from ...channel import Caller
 from ...jsonrpc.errors import Refusal
 from ...jsonrpc.messages import Malformed
 from ...rpc.responses import Answers
@@ -18,6 +19,7 @@ from ...transports.http.messages import JSON_LINES, Lines, Reply
 from ...transports.http.sse import comment, event
 from ..protocol import dialect
 from ..session.responder import FAILED, NO_STREAM, Refused
+from .authorization import Expiry, expiry_of
 from .errors import refuse, refused, status_in_session, turned_away
 from .head import RequestHead
 from .serving import Serving
@@ -35,7 +37,7 @@ SSE_LINES: Final[Lines] = (
 class HttpReader:
     """One HTTP response of a session: an `Answering`."""
 
-    __slots__ = ("_left", "_null", "_reply", "_server", "gone", "resumed", "streams", "whole")
+    __slots__ = ("_expiry", "_left", "_null", "_reply", "_server", "gone", "resumed", "streams", "whole")
 
     def __init__(
         self,
@@ -45,15 +47,25 @@ class HttpReader:
         server: Serving,
     ) -> None:
         """`null`: whether an error without an id has `"id": null`."""
-        self.whole = known.json
-        self.streams = known.sse
+        self.whole: bool = known.json
+        self.streams: bool = known.sse
         self.gone: Callable[[], None] | None = None
         self.resumed: Callable[[], None] | None = None
         self._reply = reply
         self._server = server
         self._null = null
         self._left = False
+        self._expiry: Expiry | None = None
         reply.gone = self._gone
+
+    def standing(self, caller: Caller) -> None:
+        """It is open for as long as its caller is admitted."""
+        self._expiry = expiry_of(caller, self._expired)
+
+    def _expired(self) -> None:
+        if not self._left:
+            self._end(b"")
+            self._gone()
 
     # -- the whole answer
 
@@ -111,20 +123,30 @@ class HttpReader:
     def finish(self, message: bytes = b"", id: str | None = None) -> None:
         self._end(event(message, id=id) if message else b"")
 
+    def complete(self, message: bytes, id: str | None, first: str | None) -> None:
+        if self._left:  # who returns for it gets it from the log
+            return
+        begun = b"" if first is None else event(b"", id=first, retry=self._server.options.retry)
+        self._reply.respond(200, SSE_LINES, begun + event(message, id=id))
+
     def missing(self) -> None:
         self.refused(NO_STREAM)
 
     def _end(self, last: bytes) -> None:
+        self._over()
         self._server.host.clock.drop(self)
-        reply = self._reply
-        reply.gone = reply.resumed = reply.doubted = None
-        reply.finish(last)
+        self._reply.finish(last)
 
     def _gone(self) -> None:
         self._left = True
+        self._over()
         self._server.host.clock.drop(self)
         if self.gone is not None:
             self.gone()
+
+    def _over(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
 
     def _resumed(self) -> None:
         if self.resumed is not None:
@@ -144,6 +166,7 @@ def unfit(reply: Reply, message: Malformed, answers: Answers, *, null: bool = Fa
     """400 for a body that is not a message."""
     if message.answerable:
         spoken = msgspec.structs.replace(dialect.MCP, null_id=null)
+        reply.reject(400, message.reason)
         reply.respond(400, JSON_LINES, answers.malformed(message, spoken) or b"")
     else:
         refuse(reply, 400, message.reason, null=null)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from ...channel import Caller
 from ...jsonrpc.errors import Refusal
-from ...transports.http.messages import JSON_LINES, Reply
+from ...transports.http.messages import JSON_LINES, STATUSES, Reply, retry_after
 from ...transports.http.sse import comment, event
 from ..session.responder import FAILED, failed
-from .errors import after, status_of, turned_away
+from .authorization import Expiry, expiry_of
+from .errors import status_of, turned_away
 from .head import RequestHead
 from .readers import SSE_LINES
 from .serving import Serving
@@ -19,6 +20,7 @@ class StatelessExchange:
     """An `Exchange`."""
 
     __slots__ = (
+        "_expiry",
         "_known",
         "_owed",
         "_reply",
@@ -39,20 +41,32 @@ class StatelessExchange:
         server: Serving,
         owed: bool,
     ) -> None:
-        self.request = request
-        self.caller = caller
+        self.request: bytes = request
+        self.caller: Caller = caller
         self.gone: Callable[[], None] | None = None
-        self.over = False
+        self.over: bool = False
         self._reply = reply
         self._known = known
         self._server = server
         self._owed = owed
         self._streams = False
+        self._expiry: Expiry | None = None
+
+    def standing(self, caller: Caller) -> None:
+        """It is open for as long as its caller is admitted."""
+        self._expiry = expiry_of(caller, self._expired)
+
+    def _expired(self) -> None:
+        if not self.over:
+            self._reply.finish()
+            self.left()
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
         if self.over:
             return
         self.over = True
+        if self._expiry is not None:
+            self._expiry.cancel()
         if self._streams:
             self._server.host.clock.drop(self)
             # "The final JSON-RPC response SHOULD terminate the stream"
@@ -78,7 +92,7 @@ class StatelessExchange:
         if status == 200 and not self._known.json:
             self._reply.respond(200, SSE_LINES, event(answer))
         else:
-            lines = after(refusal) if status == 503 and refusal is not None else ()
+            lines = retry_after(refusal) if refusal is not None and refusal.kind in STATUSES else ()
             self._reply.respond(status, (*JSON_LINES, *lines) if lines else JSON_LINES, answer)
 
     def stream(self, message: bytes) -> bool:
@@ -105,6 +119,8 @@ class StatelessExchange:
     def left(self) -> None:
         """The caller left: "The server MUST treat a client disconnect as cancellation" (basic/patterns)."""
         self.over = True
+        if self._expiry is not None:
+            self._expiry.cancel()
         self._server.host.clock.drop(self)
         if self.gone is not None:
             self.gone()

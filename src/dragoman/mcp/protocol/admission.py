@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
+from ...jsonrpc.condensed import LONG, condensed
 from ...jsonrpc.errors import InvalidParams, RpcError
 from ...jsonrpc.messages import Request
 from .encoding import READERS, decode, reader
 from .headers import HeaderParam, check, check_version
 from .methods import HEADER_MISMATCH, METHODS, UNSUPPORTED_VERSION, Row
-from .params import InitializeRequestParams
+from .params import CallToolRequestParams, InitializeRequestParams
 from .revisions import NEWEST_STATEFUL, REVISIONS, Revision, by_age
 from .types import CLIENT_CAPABILITIES, PROTOCOL_VERSION, ClientCapabilities, Implementation, LoggingLevel, RequestMeta
 
@@ -28,7 +29,7 @@ LEVELS = {level: number for number, level in enumerate(get_args(LoggingLevel))}
 """The log levels by severity, the lowest first."""
 NOTHING = ClientCapabilities()
 SHOWN = 200
-"""Bytes of a wrong value's JSON that an error's `received` repeats: enough to know it by, and no echo of a large one."""
+"""Bytes of a wrong value's JSON that an error's `received` repeats: enough to know it, and no echo of a large one."""
 UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 """What decoding JSON raises for what is none, or does not fit."""
 _NO_META = RequestMeta()
@@ -68,8 +69,6 @@ class Admitted(Struct, gc=False):
     """The caller's progress token."""
     session: SessionState | None = None
     principal: str | None = None
-    state: Any = None
-    """The value of the server's lifespan on the event loop of the message."""
 
     @property
     def method(self) -> str:
@@ -101,7 +100,7 @@ EVERYTHING = offer(REVISIONS.values())
 """Every revision there is."""
 
 
-def unmarked(tool: str) -> tuple[HeaderParam, ...]:
+def unmarked(tool: str, params: Raw | UnsetType) -> tuple[HeaderParam, ...]:
     """The marks of tools that have none."""
     return ()
 
@@ -114,7 +113,7 @@ def admit(
     channel: bool = True,
     principal: str | None = None,
     headers: Mapping[str, str] | None = None,
-    marks: Callable[[str], tuple[HeaderParam, ...]] = unmarked,
+    marks: Callable[[str, Raw | UnsetType], tuple[HeaderParam, ...]] = unmarked,
     methods: Mapping[str, Row] = METHODS,
 ) -> Admitted | None:
     """Admit a request or notification from a client; None if its revision has no such method.
@@ -131,7 +130,11 @@ def admit(
         _spoken(message, None, offered, headers, marks, channel)
         return None
     try:
-        params = (READERS.get(row.params) or reader(row.params))(_EMPTY if raw is UNSET else raw)
+        read = READERS.get(row.params) or reader(row.params)
+        if raw is UNSET:
+            params = read(_EMPTY)
+        else:
+            params = read(raw) if len(raw) <= LONG or row.params is not CallToolRequestParams else _long(raw, read)
     except UNREADABLE as error:
         # what a revision that is not spoken here means by its params is not judged here
         revision = _spoken(message, row, offered, headers, marks, channel)
@@ -155,12 +158,26 @@ def admit(
     return _unbegun(row, params, raw, meta, offered, channel, principal)
 
 
+def _long(raw: Raw, read: Callable[[bytes | Raw], Any]) -> Any:
+    """The params of a long `tools/call`: its arguments stay as they came, and their long strings, which the codec has
+    examined already, are not gone through again. Raises as `read`."""
+    short = condensed(bytes(raw))
+    if short is None:
+        return read(raw)
+    try:
+        params = read(short.text)
+    except UNREADABLE:
+        return read(raw)  # it names what came
+    place = None if params.arguments is UNSET else short.place(params.arguments)
+    return read(raw) if place is None else structs.replace(params, arguments=Raw(memoryview(raw)[place]))
+
+
 def _spoken(
     message: Any,
     row: Row | None,
     offered: Offer,
     headers: Mapping[str, str] | None,
-    marks: Callable[[str], tuple[HeaderParam, ...]],
+    marks: Callable[[str, Raw | UnsetType], tuple[HeaderParam, ...]],
     channel: bool,
 ) -> Revision | None:
     """The stateless revision that a message names, for messages that cannot be served. Raises RpcError if it is not
@@ -177,7 +194,7 @@ def _agree(
     params: Any,
     version: str | UnsetType,
     headers: Mapping[str, str],
-    marks: Callable[[str], tuple[HeaderParam, ...]],
+    marks: Callable[[str, Raw | UnsetType], tuple[HeaderParam, ...]],
     channel: bool,
 ) -> None:
     """Raise RpcError (-32020) if the headers of a stateless message do not agree with its body.
@@ -195,7 +212,7 @@ def _agree(
         if row is not None and row.named is not None and params is not None:
             name = getattr(params, row.named)
             if row.name == "tools/call":
-                arguments, marked = params.arguments, marks(params.name)
+                arguments, marked = params.arguments, marks(params.name, message.params)
         fault = check(message.method, name, arguments, marked, headers)
     if fault is not None:
         raise RpcError.of(HEADER_MISMATCH, fault)
@@ -343,7 +360,7 @@ def _meta_apart(row: Row, raw: Any) -> RequestMeta:
     try:
         found = decode(_EMPTY if raw is UNSET else raw, _MetaAlone).meta
     except UNREADABLE as error:
-        raise _unfit(msgspec.structs.replace(row, params=_MetaAlone), raw, error) from None
+        raise _unfit(structs.replace(row, params=_MetaAlone), raw, error) from None
     return found if type(found) is RequestMeta else _NO_META
 
 
@@ -354,7 +371,7 @@ def _unfit(row: Row, raw: Any, error: Exception) -> InvalidParams:
         members = decode(_EMPTY if raw is UNSET else raw, dict[str, Raw])
     except UNREADABLE:
         return InvalidParams(f"Invalid params: {row.name} takes an object")
-    for field in msgspec.structs.fields(row.params):
+    for field in structs.fields(row.params):
         name = field.encode_name
         if name not in members:
             if field.required:

@@ -31,9 +31,11 @@ MCP: Final = Dialect(
     batches=False,
     codes={
         "busy": INTERNAL_ERROR,
+        "rate_limited": INTERNAL_ERROR,
         "draining": INTERNAL_ERROR,
         "timed_out": INTERNAL_ERROR,
         "too_large": INVALID_REQUEST,
+        "forbidden": INVALID_REQUEST,
         "cancelled": INTERNAL_ERROR,
     },
 )

@@ -15,5 +15,6 @@ class ResourceNotFound(LookupError):
     """There is no such resource. Raise it if a URI fits a template but the resource does not exist; its text tells the
     caller why.
 
-    The error is -32602 (-32002 up to 2025-11-25), with the URI in `data` (server/resources, Error Handling).
+    The error is -32602 (-32002 up to 2025-11-25), with the URI in `data` (server/resources, Error Handling). From a
+    prompt or a completion, which may read the same things, it is -32602; from a tool a result with `isError`.
     """

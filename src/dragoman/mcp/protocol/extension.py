@@ -18,7 +18,7 @@ from .methods import METHODS, Row
 from .params import COMPLETE, INPUT_REQUIRED
 
 _LABEL: Final = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_NAME: Final = rf"{_LABEL}(?:\.{_LABEL})*/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 
 
 class Extension(Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class Extension(Struct, frozen=True, kw_only=True):
     """Values of `resultType` that it adds, with the types of such results."""
 
     def __post_init__(self) -> None:
-        if _NAME.fullmatch(self.name) is None:
+        if re.fullmatch(_NAME, self.name) is None:
             raise LocalError(f"{self.name!r} names no extension: it has a prefix and a name, as in com.example/echo")
         for row in self.methods:
             if not isinstance(row, Row):

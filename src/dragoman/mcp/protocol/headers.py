@@ -73,7 +73,7 @@ def marked(schema: Any) -> tuple[HeaderParam, ...]:
             raise ValueError(f"{MARK} of {where}: it stands where no chain of `properties` leads")
         name = part[MARK]
         if not isinstance(name, str) or _TOKEN.fullmatch(name) is None:
-            raise ValueError(f"{MARK} of {where}: {name!r} is no token that a header's name could have")
+            raise ValueError(f"{MARK} of {where}: {name!r} is not a token that a header's name could have")
         found.append(HeaderParam(path, name, _primitive(part, where)))
     names: set[str] = set()
     for one in found:

@@ -46,14 +46,17 @@ class Row(Struct, frozen=True):
     """One method: a request when it has a `result`, else a notification."""
 
     name: str
+    """As on the wire: "tools/call"."""
     params: type[Struct]
+    """The type of the params."""
     result: type[Struct] | None = None
     """The type of the result; None: a notification."""
     direction: Direction = "client"
     """Which side sends it."""
     since: Revision = R2024_11
+    """The first revision that has it."""
     until: Revision = R2026_07
-    """The first and the last revision that have it."""
+    """The last revision that has it."""
     cacheable: bool = False
     """The result says how long it may be cached, in revisions that have that."""
     ask: bool = False

@@ -1,6 +1,12 @@
 """The params and the result of every method of MCP, and the data of errors. Pure.
 
-`types` explains how a field states its history, and which members are kept verbatim.
+`types` explains how a field states its history, which members are kept verbatim, and the members that many types have
+(`name`, `title`, `description`, `icons`, `uri`, `mime_type`, `annotations`, `type`). These are common here:
+
+* `meta`: `_meta` of the message: in a request what the protocol reads of it, `RequestMeta`, elsewhere any object;
+* `result_type`: "complete", "input_required" (the client answers questions and calls again) or a value of an extension;
+* `ttl_ms`: milliseconds that a client may keep the result; `cache_scope`: "public", or "private" for this caller alone;
+* `cursor`, `next_cursor`: where a page begins, and where the next one does; UNSET: at the first, and there is none.
 """
 
 from __future__ import annotations
@@ -103,8 +109,11 @@ class DiscoverResult(Struct, frozen=True, kw_only=True, rename="camel"):
     milliseconds."""
 
     supported_versions: list[str]
+    """The revisions that the server speaks, as dates."""
     capabilities: ServerCapabilities
+    """What the server can do."""
     instructions: str | UnsetType = UNSET
+    """How a model should use the server; for a system prompt, say."""
     result_type: str = COMPLETE
     ttl_ms: int = 0
     cache_scope: CacheScope = "private"
@@ -147,6 +156,7 @@ class CallToolResult(Struct, frozen=True, kw_only=True, rename="camel"):
     peers."""
 
     content: list[ContentBlock]
+    """What a model reads: any number of blocks."""
     structured_content: Annotated[Any, Meta(extra={"since": R2025_06, "older": (R2026_07, object_only)})] = UNSET
     is_error: bool | UnsetType = UNSET
     result_type: Annotated[str, SINCE_2026_07] = COMPLETE
@@ -193,6 +203,7 @@ class ReadResourceResult(Struct, frozen=True, kw_only=True, rename="camel"):
     """The contents of the resource, and perhaps of resources below it."""
 
     contents: list[ResourceContents]
+    """Each with its own `uri`."""
     result_type: Annotated[str, SINCE_2026_07] = COMPLETE
     ttl_ms: Annotated[int, SINCE_2026_07] = 0
     cache_scope: Annotated[CacheScope, SINCE_2026_07] = "private"
@@ -238,6 +249,7 @@ class GetPromptResult(Struct, frozen=True, kw_only=True, rename="camel"):
     """The messages of a prompt."""
 
     messages: list[PromptMessage]
+    """The messages, in order."""
     description: str | UnsetType = UNSET
     result_type: Annotated[str, SINCE_2026_07] = COMPLETE
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
@@ -284,6 +296,7 @@ class Completion(Struct, frozen=True, rename="camel"):
     """At most 100 values; `total`: how many there are in all; `has_more`: that there are others."""
 
     values: list[str]
+    """Most relevant first."""
     total: int | UnsetType = UNSET
     has_more: bool | UnsetType = UNSET
 
@@ -292,6 +305,7 @@ class CompleteResult(Struct, frozen=True, kw_only=True, rename="camel"):
     """Values for an argument."""
 
     completion: Completion
+    """The values."""
     result_type: Annotated[str, SINCE_2026_07] = COMPLETE
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
 
@@ -311,15 +325,25 @@ class CreateMessageRequestParams(Struct, frozen=True, kw_only=True, rename="came
     """Sample a model."""
 
     messages: list[SamplingMessage]
+    """The conversation so far, the oldest first."""
     max_tokens: int
+    """The most tokens that the model may make; the client may allow fewer."""
     model_preferences: ModelPreferences | UnsetType = UNSET
+    """Which model would be best; the client chooses."""
     system_prompt: str | UnsetType = UNSET
+    """A system prompt, which the client may change or leave out."""
     include_context: IncludeContext | UnsetType = UNSET
+    """Whose context the client adds: none, this server's, or all servers'. Deprecated by the specification."""
     temperature: Number | UnsetType = UNSET
+    """As the model understands it."""
     stop_sequences: list[str] | UnsetType = UNSET
+    """Texts at which the model stops."""
     metadata: Free | UnsetType = UNSET
+    """For the provider of the model; any object."""
     tools: Annotated[list[Tool] | UnsetType, SINCE_2025_11] = UNSET
+    """Tools that the model may ask for."""
     tool_choice: Annotated[ToolChoice | UnsetType, SINCE_2025_11] = UNSET
+    """Whether it may, must or must not ask for one."""
     meta: Annotated[RequestMeta | UnsetType, UNTIL_2025_11] = field(default=UNSET, name="_meta")
 
 
@@ -327,12 +351,21 @@ class CreateMessageResult(Struct, frozen=True, kw_only=True, rename="camel"):
     """The model's answer. `stop_reason`: "endTurn", "stopSequence", "maxTokens", "toolUse" or the provider's own."""
 
     role: Role
+    """"assistant", as a rule."""
     content: Annotated[
         SamplingMessageContentBlock | list[SamplingMessageContentBlock], Meta(extra={"older": (R2025_11, single)})
     ]  # fmt: skip
+    """One block, or a list of blocks where the revision has tools here."""
     model: str
+    """The name of the model that answered."""
     stop_reason: str | UnsetType = UNSET
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
+
+    @property
+    def text(self) -> str:
+        """Its text blocks, one per line."""
+        blocks = self.content if isinstance(self.content, list) else [self.content]
+        return "\n".join(block.text for block in blocks if isinstance(block, TextContent))
 
 
 class ListRootsRequestParams(Struct, frozen=True, rename="camel"):
@@ -356,10 +389,12 @@ class ElicitRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
     """
 
     message: str
+    """The question, for the user to read."""
     mode: Annotated[ElicitMode | UnsetType, SINCE_2025_11] = UNSET
     requested_schema: Annotated[Free | UnsetType, Meta(extra={"required_in": (R2025_06,)})] = UNSET
     url: Annotated[str | UnsetType, SINCE_2025_11] = UNSET
     elicitation_id: Annotated[str | UnsetType, ONLY_2025_11] = UNSET
+    """Identifies a question at a URL; unique within the server."""
     meta: Annotated[RequestMeta | UnsetType, UNTIL_2025_11] = field(default=UNSET, name="_meta")
 
 
@@ -367,6 +402,7 @@ class ElicitResult(Struct, frozen=True, kw_only=True, rename="camel"):
     """The user's decision; `content`: the filled form if it was accepted."""
 
     action: ElicitAction
+    """"accept", "decline" (the user said no) or "cancel" (the user said nothing)."""
     content: dict[str, str | int | float | bool | list[str] | None] | UnsetType = UNSET
     meta: Annotated[Free | UnsetType, UNTIL_2025_11] = field(default=UNSET, name="_meta")
 
@@ -403,7 +439,9 @@ class InputRequiredResult(Struct, frozen=True, kw_only=True, rename="camel"):
     set."""
 
     input_requests: InputRequests | UnsetType = UNSET
+    """The questions, by keys that their answers will have."""
     request_state: str | UnsetType = UNSET
+    """Text that the client sends back unchanged and does not read."""
     result_type: str = INPUT_REQUIRED
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
 
@@ -455,9 +493,12 @@ class ProgressNotificationParams(Struct, frozen=True, kw_only=True, rename="came
     """The progress of a request; `progress` always grows."""
 
     progress_token: ProgressToken
+    """The token that the request gave in its `_meta`."""
     progress: Number
     total: Number | UnsetType = UNSET
+    """What `progress` will be at the end, where that is known."""
     message: Annotated[str | UnsetType, SINCE_2025_03] = UNSET
+    """What is being done, for a person."""
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
 
 
@@ -465,8 +506,10 @@ class LoggingMessageNotificationParams(Struct, frozen=True, kw_only=True, rename
     """A log message; `data` is any JSON value."""
 
     level: LoggingLevel
+    """How severe it is, by the names of RFC 5424."""
     data: Any
     logger: str | UnsetType = UNSET
+    """What logs; UNSET: the server does not say."""
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
 
 

@@ -15,6 +15,15 @@ not here. Free members (`_meta`, JSON Schemas, arguments, structured content) ar
 Where the schema has variants without a tag, one type holds them all (`ResourceContents`,
 `params.ElicitRequestParams`, `PrimitiveSchema`) and its text says which members go together.
 
+Members that many types have are explained here and not in each of them:
+
+* `name`: the identifier that calls use; `title`: a name for people, shown instead of it where there is one;
+  `description`: what it is for, written for a model; `icons`: pictures for people, in any order;
+* `uri`: a URI (RFC 3986) as text; `mime_type`: a media type such as "text/plain";
+* `annotations`: hints for whom a content is and how much it matters; `type`: the tag that tells content blocks apart;
+* `meta`: a JSON object for clients, servers and extensions, by keys with a prefix; the protocol's own keys are the
+  constants below PREFIX.
+
 This module has the objects of the protocol; `params` has the messages' params and results.
 """
 
@@ -96,6 +105,7 @@ class Icon(Struct, frozen=True, rename="camel"):
     mime_type: str | UnsetType = UNSET
     sizes: list[str] | UnsetType = UNSET
     theme: Literal["light", "dark"] | UnsetType = UNSET
+    """The background for which it is made: a light or a dark one."""
 
 
 class Implementation(Struct, frozen=True, rename="camel"):
@@ -103,10 +113,12 @@ class Implementation(Struct, frozen=True, rename="camel"):
 
     name: str
     version: str
+    """Any text; comparing two is not defined."""
     title: Annotated[str | UnsetType, SINCE_2025_06] = UNSET
     description: Annotated[str | UnsetType, SINCE_2025_11] = UNSET
     icons: Annotated[list[Icon] | UnsetType, SINCE_2025_11] = UNSET
     website_url: Annotated[str | UnsetType, SINCE_2025_11] = UNSET
+    """The https: URL of a page about it."""
 
 
 class RootsCapability(Struct, frozen=True, rename="camel"):
@@ -133,11 +145,17 @@ class ClientCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
     """A client's capabilities: in `initialize` for the session, in each request's `_meta` for that request."""
 
     experimental: Free | UnsetType = UNSET
+    """Capabilities beyond the protocol, by name."""
     roots: RootsCapability | UnsetType = UNSET
+    """Present: `roots/list` is answered."""
     sampling: SamplingCapability | UnsetType = UNSET
+    """Present: `sampling/createMessage` is answered."""
     elicitation: Annotated[ElicitationCapability | UnsetType, SINCE_2025_06] = UNSET
+    """Present: `elicitation/create` is answered; its members are the modes."""
     tasks: Annotated[Free | UnsetType, ONLY_2025_11] = UNSET
+    """Which requests may be made as tasks, as an object that is kept verbatim."""
     extensions: Annotated[Free | UnsetType, SINCE_2026_07] = UNSET
+    """The settings of the extensions that the client supports, by identifier."""
 
 
 class PromptsCapability(Struct, frozen=True, rename="camel"):
@@ -163,13 +181,21 @@ class ServerCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
     """A server's capabilities."""
 
     experimental: Free | UnsetType = UNSET
+    """Capabilities beyond the protocol, by name."""
     logging: Free | UnsetType = UNSET
+    """Present (empty): log messages are sent."""
     completions: Annotated[Free | UnsetType, SINCE_2025_03] = UNSET
+    """Present (empty): `completion/complete` is answered."""
     prompts: PromptsCapability | UnsetType = UNSET
+    """Present: there are prompts, or may be."""
     resources: ResourcesCapability | UnsetType = UNSET
+    """Present: there are resources, or may be."""
     tools: ToolsCapability | UnsetType = UNSET
+    """Present: there are tools, or may be."""
     tasks: Annotated[Free | UnsetType, ONLY_2025_11] = UNSET
+    """Which requests may be made as tasks, as an object that is kept verbatim."""
     extensions: Annotated[Free | UnsetType, SINCE_2026_07] = UNSET
+    """The settings of the extensions that the server supports, by identifier."""
 
 
 class RequestMeta(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -196,8 +222,11 @@ class Annotations(Struct, frozen=True, kw_only=True, rename="camel"):
     """For whom something is, how much it matters (0 to 1), when it changed last (ISO 8601)."""
 
     audience: list[Role] | UnsetType = UNSET
+    """For whom it is: "user", "assistant", or both."""
     priority: Number | UnsetType = UNSET
+    """0 (may be left out) to 1 (is needed)."""
     last_modified: Annotated[str | UnsetType, SINCE_2025_06] = UNSET
+    """When it last changed: an ISO 8601 time."""
 
 
 class TextContent(Struct, frozen=True, rename="camel", tag_field="type", tag="text"):
@@ -205,6 +234,7 @@ class TextContent(Struct, frozen=True, rename="camel", tag_field="type", tag="te
 
     type: ClassVar[Literal["text"]] = "text"
     text: str
+    """The text."""
     annotations: Annotations | UnsetType = UNSET
     meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
 
@@ -219,7 +249,7 @@ class ImageContent(Struct, frozen=True, rename="camel", tag_field="type", tag="i
     meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
 
     def decoded(self) -> bytes:
-        """The bytes of the picture. Raises ValueError when `data` is no base64."""
+        """The bytes of the picture. Raises ValueError when `data` is not base64."""
         return b64decode(self.data)
 
 
@@ -233,7 +263,7 @@ class AudioContent(Struct, frozen=True, rename="camel", tag_field="type", tag="a
     meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
 
     def decoded(self) -> bytes:
-        """The bytes of the sound. Raises ValueError when `data` is no base64."""
+        """The bytes of the sound. Raises ValueError when `data` is not base64."""
         return b64decode(self.data)
 
 
@@ -247,7 +277,7 @@ class ResourceContents(Struct, frozen=True, kw_only=True, rename="camel"):
     meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
 
     def decoded(self) -> bytes:
-        """The content as bytes, whichever of the two it is. Raises ValueError when `blob` is no base64."""
+        """The content as bytes, whichever of the two it is. Raises ValueError when `blob` is not base64."""
         if isinstance(self.text, str):
             return self.text.encode()
         return b64decode(self.blob) if isinstance(self.blob, str) else b""
@@ -258,6 +288,7 @@ class EmbeddedResource(Struct, frozen=True, rename="camel", tag_field="type", ta
 
     type: ClassVar[Literal["resource"]] = "resource"
     resource: ResourceContents
+    """The resource and what it holds."""
     annotations: Annotations | UnsetType = UNSET
     meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
 
@@ -330,9 +361,13 @@ class ToolAnnotations(Struct, frozen=True, kw_only=True, rename="camel"):
 
     title: str | UnsetType = UNSET
     read_only_hint: bool | UnsetType = UNSET
+    """It changes nothing. Default: False."""
     destructive_hint: bool | UnsetType = UNSET
+    """It may delete or overwrite, and not only add; means nothing where `read_only_hint` is set. Default: True."""
     idempotent_hint: bool | UnsetType = UNSET
+    """A second call with the same arguments has no further effect. Default: False."""
     open_world_hint: bool | UnsetType = UNSET
+    """It deals with things outside of the server, as a search of the web does. Default: True."""
 
 
 class ToolExecution(Struct, frozen=True, rename="camel"):
@@ -349,11 +384,14 @@ class Tool(Struct, frozen=True, kw_only=True, rename="camel"):
     description: str | UnsetType = UNSET
     icons: Annotated[list[Icon] | UnsetType, SINCE_2025_11] = UNSET
     input_schema: Annotated[Free, Meta(extra={"older": (R2026_07, _plain_schema)})]
+    """JSON Schema (2020-12 unless it names another) of the arguments; its `type` is "object"."""
     output_schema: Annotated[
         Free | UnsetType, Meta(extra={"since": R2025_06, "older": (R2026_07, _object_schema)})
     ] = UNSET  # fmt: skip
+    """JSON Schema of `structured_content`; UNSET: there is none."""
     annotations: Annotated[ToolAnnotations | UnsetType, SINCE_2025_03] = UNSET
     execution: Annotated[ToolExecution | UnsetType, ONLY_2025_11] = UNSET
+    """Whether it can be called as a task."""
     meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
 
 
@@ -375,6 +413,7 @@ class ResourceTemplate(Struct, frozen=True, kw_only=True, rename="camel"):
     """Resources that can be read by a URI made of a template (RFC 6570)."""
 
     uri_template: str
+    """The template (RFC 6570) of their URIs, such as `file:///{path}`."""
     name: str
     title: Annotated[str | UnsetType, SINCE_2025_06] = UNSET
     description: str | UnsetType = UNSET
@@ -401,6 +440,7 @@ class Prompt(Struct, frozen=True, kw_only=True, rename="camel"):
     description: str | UnsetType = UNSET
     icons: Annotated[list[Icon] | UnsetType, SINCE_2025_11] = UNSET
     arguments: list[PromptArgument] | UnsetType = UNSET
+    """The arguments that it takes; UNSET: none."""
     meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
 
 
@@ -408,7 +448,9 @@ class PromptMessage(Struct, frozen=True, rename="camel"):
     """One message of a prompt."""
 
     role: Role
+    """Who says it: "user" or "assistant"."""
     content: ContentBlock
+    """One block."""
 
 
 # --- What a client offers --------------------------------------------------------------------------
@@ -447,9 +489,11 @@ class SamplingMessage(Struct, frozen=True, rename="camel"):
     """A message to or from a sampled model; several blocks in one message since the revision that has tools."""
 
     role: Role
+    """Who says it: "user" or "assistant"."""
     content: Annotated[
         SamplingMessageContentBlock | list[SamplingMessageContentBlock], Meta(extra={"older": (R2025_11, single)})
     ]  # fmt: skip
+    """One block, or a list of blocks."""
     meta: Annotated[Free | UnsetType, SINCE_2025_11] = field(default=UNSET, name="_meta")
 
 

@@ -139,7 +139,7 @@ def parse(text: str) -> Template:
     parts = [part for part in parts if part != ""]
     for part in parts:
         if isinstance(part, str) and (re.search(_BAD_LITERAL, part) or re.search(_BAD_PERCENT, part)):
-            raise LocalError(f"{text!r} is no URI template: {part!r} cannot stand in a URI")
+            raise LocalError(f"{text!r} is not a URI template: {part!r} cannot stand in a URI")
     tail = next((i for i, p in enumerate(parts) if isinstance(p, Expression) and p.way in "?&" and p.way), len(parts))
     if any(isinstance(part, str) or part.way not in ("?", "&") for part in parts[tail:]):
         raise LocalError(f"{text!r}: {{?...}} and {{&...}} come last, since their names come in any order")
@@ -171,7 +171,7 @@ def _expression(inner: str, text: str) -> Expression:
     for spec in inner[len(way) :].split(","):
         match = re.fullmatch(_NAME, spec)
         if match is None:
-            raise LocalError(f"{text!r} is no URI template: {{{inner}}} names no variable that RFC 6570 knows")
+            raise LocalError(f"{text!r} is not a URI template: {{{inner}}} names no variable that RFC 6570 knows")
         rest = match[2] or ""
         variables.append(Variable(match[1], rest == "*", int(rest[1:]) if rest[:1] == ":" else 0))
     return Expression(way, tuple(variables))

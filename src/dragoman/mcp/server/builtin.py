@@ -25,7 +25,7 @@ from ..protocol.types import Implementation, ServerCapabilities
 from .listing import Listing
 from .subscriptions import Subscriptions
 
-logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 
 class Pages(Protocol):
@@ -56,7 +56,7 @@ class Answering(Protocol):
     def subscriptions(self) -> Subscriptions: ...
     @property
     def on_roots_changed(self) -> Sequence[Callable[[Any], Any]]: ...
-    def capabilities(self, revision: Revision) -> ServerCapabilities: ...
+    def capabilities(self) -> ServerCapabilities: ...
 
 
 def method(
@@ -67,18 +67,18 @@ def method(
     **more: Any,
 ) -> Method:
     """A method of the server's own."""
-    passed = Passed(function, "async" if kind == "async" else "plain")
+    passed = Passed(function, "async" if kind == "async" else "plain", shallow=True)
     quick = kind == "inline"
     return Method(name, passed, kind, quick=quick, runs_inline=quick, **more)
 
 
-def raising(error: RpcError) -> Method:
-    """A method that answers with this error."""
+def raising(name: str, error: RpcError) -> Method:
+    """A method of that name that answers with this error."""
 
     def fail(admitted: Admitted, context: Context) -> Any:
         raise error
 
-    return method("unknown", fail)
+    return method(name, fail)
 
 
 class _Builtin:
@@ -101,7 +101,7 @@ class _Builtin:
         peer.dialect = dialect.of(session.revision)
         result = InitializeResult(
             protocol_version=session.revision.date,
-            capabilities=self._server.capabilities(session.revision),
+            capabilities=self._server.capabilities(),
             server_info=self._server.info,
             instructions=UNSET if self._server.instructions is None else self._server.instructions,
         )
@@ -114,7 +114,7 @@ class _Builtin:
     def discover(self, admitted: Admitted, context: Context) -> Raw:
         result = DiscoverResult(
             supported_versions=self._server.offered.dates,
-            capabilities=self._server.capabilities(admitted.revision),
+            capabilities=self._server.capabilities(),
             instructions=UNSET if self._server.instructions is None else self._server.instructions,
             ttl_ms=int(self._server.ttl * 1000),
             cache_scope=self._server.cache_scope,

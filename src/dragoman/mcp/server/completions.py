@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 def completion_method(name: str, function: Callable[..., Any], server: Making, options: Options = PLAIN) -> Method:
     """The method for the completion of an argument: the function takes the text typed so far, and, by the name
     `arguments`, the arguments already known."""
-    binding = bound(function)
+    binding = bound(function, server, options)
     first = next((p for p in binding.parameters if p.name != "arguments"), None)
     others = [p for p in binding.parameters if p is not first and p.name != "arguments" and p.required]
     if first is None or others or any(p.kind in ("positional", "rest") for p in binding.parameters):
@@ -53,7 +53,7 @@ def completion_method(name: str, function: Callable[..., Any], server: Making, o
         return finish(CompleteResult(completion=_completion(value)), admitted.revision, server.stamp)
 
     handler = handler_of(binding, read, finished, of_others(name, server), giver(binding, server), server.outcomes)
-    return method_of(name, binding, handler, options)
+    return method_of(name, binding, handler, options, read)
 
 
 def _completion(value: Any) -> Completion:

@@ -13,10 +13,9 @@ Rules:
 
 from __future__ import annotations
 
-import mimetypes
+import os
 from binascii import b2a_base64
 from collections.abc import Mapping
-from pathlib import Path, PurePath
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -45,14 +44,17 @@ RESULT_URI: Final = "result:bytes"
 
 
 class _Media(Struct, frozen=True):
-    data: bytes | bytearray | memoryview | str | Path
+    """What is sent as it is. `data`: bytes, or the path of a file; `annotations` and `meta`: those of the block."""
+
+    data: bytes | bytearray | memoryview | str | os.PathLike[str]
     mime_type: str | None = None
+    """The media type; None: told by the name of the file or the first bytes."""
     annotations: Annotations | None = None
     meta: Mapping[str, Any] | None = None
 
     def read(self) -> bytes:
         """The bytes. Raises OSError for a file that cannot be read."""
-        return Path(self.data).read_bytes() if isinstance(self.data, str | Path) else bytes(self.data)
+        return _bytes_of(self.data) if isinstance(self.data, str | os.PathLike) else bytes(self.data)
 
 
 class Image(_Media, frozen=True):
@@ -70,8 +72,10 @@ class File(Struct, frozen=True):
     the file's own (`file:///...`, with its folders). Raises LocalError if it is not a file.
     """
 
-    path: str | Path
+    path: str | os.PathLike[str]
+    """Of the file, absolute or relative to the working directory."""
     mime_type: str | None = None
+    """The media type; None: told by the name."""
     uri: str | None = None
 
 
@@ -112,9 +116,22 @@ def told_by_bytes(data: bytes) -> str | None:
     return next((kind for beginning, kind in _BEGINNINGS if data.startswith(beginning)), None)
 
 
-def told_by_name(name: str | Path) -> str | None:
+def _bytes_of(path: str | os.PathLike[str]) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _uri_of(path: str | os.PathLike[str]) -> str:
+    from pathlib import Path  # noqa: PLC0415  (start-up)
+
+    return Path(path).absolute().as_uri()
+
+
+def told_by_name(name: str | os.PathLike[str]) -> str | None:
     """The media type of a file, by its name."""
-    kind, encoding = mimetypes.guess_type(str(name), strict=False)
+    from mimetypes import guess_type  # noqa: PLC0415  (start-up: files alone need it)
+
+    kind, encoding = guess_type(str(name), strict=False)
     return kind if encoding is None else "application/" + encoding
 
 
@@ -131,7 +148,7 @@ _TEXTS = frozenset(
 
 
 def _kind(media: _Media, data: bytes, what: str) -> str:
-    named = told_by_name(media.data) if isinstance(media.data, str | Path) else None
+    named = told_by_name(media.data) if isinstance(media.data, str | os.PathLike) else None
     kind = media.mime_type or named or told_by_bytes(data)
     if kind is None or (media.mime_type is None and not kind.startswith(what)):
         name = "Image" if what == "image/" else "Audio"
@@ -167,8 +184,8 @@ def _block(value: Any) -> Block:
         return EmbeddedResource(value)
     if isinstance(value, File):
         return _of_file(value)
-    if isinstance(value, PurePath):
-        return TextContent(str(value))
+    if isinstance(value, os.PathLike):
+        return TextContent(os.fspath(value))
     if isinstance(value, bytes | bytearray):
         kind = told_by_bytes(bytes(value[:16]))
         if kind is not None:
@@ -196,13 +213,13 @@ def _of_file(file: File) -> Block:
         return _shown(Image(file.path, kind))
     if kind is not None and kind.startswith("audio/"):
         return _shown(Audio(file.path, kind))
-    return EmbeddedResource(_read(file, file.uri or Path(file.path).absolute().as_uri(), kind))
+    return EmbeddedResource(_read(file, file.uri or _uri_of(file.path), kind))
 
 
 def _read(file: File, uri: str, kind: str | None) -> ResourceContents:
     """The content of a file: text if its media type says so, or if the type is unknown and it can be read as text."""
     try:
-        data = Path(file.path).read_bytes()
+        data = _bytes_of(file.path)
     except IsADirectoryError:
         raise LocalError(f"File({str(file.path)!r}) is a folder: give a file") from None
     if kind is None or is_text(kind):
@@ -250,8 +267,8 @@ def _content(value: Any, uri: str, mime_type: str | None) -> ResourceContents:
             return _read(value, value.uri or uri, value.mime_type or mime_type or told_by_name(value.path))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise ResourceNotFound from error
-    if isinstance(value, PurePath):
-        return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=str(value))
+    if isinstance(value, os.PathLike):
+        return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=os.fspath(value))
     if value is None:
         raise ResourceNotFound
     return ResourceContents(uri=uri, mime_type=mime_type or "application/json", text=write(value).decode())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -20,19 +20,26 @@ from ...jsonrpc.codec import Call
 from ...jsonrpc.errors import LocalError
 from ...rpc.binding.results import to_json
 from ...rpc.context import Context as RpcContext
-from ...rpc.context import Done
+from ...rpc.context import Done, Site, State, store_of
 from ..asking.ask import PATIENCE, ask, ask_blocking, completed, require_url
 from ..asking.by_hand import own_state
-from ..asking.questions import Elicit, ElicitUrl, Roots, Sample
+from ..asking.questions import MAX_TOKENS, Elicit, ElicitUrl, Messages, Question, Roots, Sample, ToolUse
 from ..asking.request_state import Seal
 from ..protocol.admission import LEVELS, Admitted
 from ..protocol.encoding import encode
 from ..protocol.params import IncludeContext, LoggingMessageNotificationParams, ProgressNotificationParams
 from ..protocol.revisions import Revision
-from ..protocol.types import ClientCapabilities, Implementation
-from ..session.responder import Responder
+from ..protocol.types import ClientCapabilities, Free, Implementation, ModelPreferences, Tool
 
-logger = logging.getLogger("dragoman.mcp")
+if TYPE_CHECKING:
+    from ...store.calls import CallStore
+    from ..asking.answers import Answers, Decision, Folders, Sampled
+
+T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 UNSAID = "info"
 """The least level that is sent where a stateful client never called `logging/setLevel`: it is the server's to
@@ -53,8 +60,9 @@ class Home(Protocol):
     def notify_resource_updated(self, uri: str) -> None: ...
 
 
-class Context:
-    """One call of a tool, a resource, a prompt or a completion, for its function."""
+class Context(Generic[State]):
+    """One call of a tool, a resource, a prompt or a completion, for its function. `Context[AppState]`
+    says of which type the value of the server's lifespan is. `admitted` and `server` are the library's."""
 
     __slots__ = ("_told", "admitted", "rpc", "server")
 
@@ -62,10 +70,10 @@ class Context:
     """As `dragoman.Context._context_of`."""
 
     def __init__(self, rpc: RpcContext, admitted: Admitted, server: Home) -> None:
-        self.rpc = rpc
+        self.rpc: RpcContext[Any] = rpc
         """The JSON-RPC side: headers, time left, cancelled, peer."""
-        self.admitted = admitted
-        self.server = server
+        self.admitted: Admitted = admitted
+        self.server: Home = server
         self._told: float | None = None
 
     # -- the caller
@@ -104,9 +112,20 @@ class Context:
         return _meta(self.admitted.raw).meta
 
     @property
-    def state(self) -> Any:
+    def state(self) -> State:
         """The value of the server's lifespan; None without one."""
-        return self.admitted.state
+        found: State = self.rpc.state
+        return found
+
+    @property
+    def store(self) -> CallStore:
+        """As `dragoman.Context.store`; an anonymous caller has that of its session, on every replica."""
+        session = self.rpc.headers.get("mcp-session-id", "") if self.rpc.caller.scheme in ("http", "https") else ""
+        return store_of(self.rpc, session if self.admitted.session is not None else "")
+
+    @property
+    def _site(self) -> Site:
+        return self.rpc._site
 
     @property
     def caller(self) -> Caller:
@@ -203,6 +222,8 @@ class Context:
     def close_stream(self, retry: float | None = None) -> Done:
         """Close the HTTP stream of this call's answer: the client polls for the rest, after `retry` seconds
         (basic/transports of the revisions that prime their streams). False if that is not possible."""
+        from ..session.responder import Responder  # noqa: PLC0415  (start-up: sessions)
+
         site: Any = self.rpc._site
         stream = site.reply_stream
         if not isinstance(stream, Responder) or not self.revision.primed:
@@ -214,12 +235,26 @@ class Context:
 
     # -- asking
 
+    @overload
+    def ask(self, one: Question[A], /, *, once: bool | None = ..., timeout: float | None = ...) -> Answers[A]: ...
+    @overload
+    def ask(
+        self, one: Question[A], two: Question[B], /, *, once: bool | None = ..., timeout: float | None = ...
+    ) -> Answers[A, B]: ...
+    @overload
     def ask(
         self,
-        *questions: Elicit[Any] | ElicitUrl | Sample | Roots,
-        once: bool | None = None,
-        timeout: float | None = PATIENCE,
-    ) -> Any:
+        one: Question[A],
+        two: Question[B],
+        three: Question[C],
+        /,
+        *,
+        once: bool | None = ...,
+        timeout: float | None = ...,
+    ) -> Answers[A, B, C]: ...
+    @overload
+    def ask(self, *questions: Question[Any], once: bool | None = ..., timeout: float | None = ...) -> Any: ...
+    def ask(self, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE) -> Any:
         """Ask the client several things together; returns a tuple of the answers, in order.
 
         `timeout`: seconds, where the server calls (None: for ever). `once`: the state that carries the questions can be
@@ -265,6 +300,10 @@ class Context:
         if self.rpc.where == "inline":
             raise LocalError(f"{self.rpc.method}: an inline function must not wait; register it without inline=True")
 
+    @overload
+    def elicit(self, message: str, schema: type[T], *, key: str | None = None) -> Decision[T]: ...
+    @overload
+    def elicit(self, message: str, schema: Any, *, key: str | None = None) -> Decision[Any]: ...
     def elicit(self, message: str, schema: Any, *, key: str | None = None) -> Any:
         """Ask the user to fill in a form (client/elicitation); returns `Elicited`, whose `content` is a `schema`.
 
@@ -272,29 +311,31 @@ class Context:
         """
         return self._one(Elicit(message, schema, key=key))
 
-    def elicit_url(self, message: str, url: str, *, key: str | None = None) -> Any:
+    def elicit_url(self, message: str, url: str, *, key: str | None = None) -> Decision[None]:
         """Send the user to a URL for data that must not pass through the client (client/elicitation); returns
         `Elicited`."""
-        return self._one(ElicitUrl(message, url, key=key))
+        agreed: Decision[None] = self._one(ElicitUrl(message, url, key=key))
+        return agreed
 
     def sample(
         self,
-        messages: Any,
+        messages: Messages,
         *,
-        max_tokens: int,
+        max_tokens: int = MAX_TOKENS,
         system_prompt: str | None = None,
         temperature: float | None = None,
         stop_sequences: Sequence[str] | None = None,
-        tools: Sequence[Any] | None = None,
-        tool_choice: Any = None,
-        model_preferences: Any = None,
+        tools: Sequence[Tool] | None = None,
+        tool_choice: ToolUse | None = None,
+        model_preferences: ModelPreferences | str | Sequence[str] | None = None,
         include_context: IncludeContext | None = None,
-        metadata: dict[str, Any] | None = None,
+        metadata: Free | None = None,
         key: str | None = None,
-    ) -> Any:
-        """Ask the client's model (client/sampling); returns a `CreateMessageResult`. `messages`: text, or
-        SamplingMessages."""
-        return self._one(
+    ) -> Sampled:
+        """Ask the client's model (client/sampling); returns a `CreateMessageResult`, whose `text` is what the model
+        wrote. `messages`: a text, a SamplingMessage, or a list of both, texts being the user's; `max_tokens`: the most
+        tokens of the answer; `model_preferences`: also names of models, the best first."""
+        sampled: Sampled = self._one(
             Sample(
                 messages=messages,
                 max_tokens=max_tokens,
@@ -309,10 +350,12 @@ class Context:
                 key=key,
             )
         )
+        return sampled
 
-    def roots(self, *, key: str | None = None) -> Any:
+    def roots(self, *, key: str | None = None) -> Folders:
         """The folders the client works in (client/roots): a list of `Root`."""
-        return self._one(Roots(key=key))
+        folders: Folders = self._one(Roots(key=key))
+        return folders
 
 
 def _number(value: Any) -> float:

@@ -2,9 +2,9 @@
 
 Rules:
 
-- A tool that fails reports it in its result (`isError`), for the model to read: `ToolError` and a question that the
-  client answered with an error with their text, any other exception masked, with a reference that is in the log beside
-  the traceback.
+- A tool that fails reports it in its result (`isError`), for the model to read: `ToolError`, `ResourceNotFound` and a
+  question that the client answered with an error with their text, any other exception masked, with a reference that is
+  in the log beside the traceback.
 - A resource, a prompt or a completion fails by a JSON-RPC error: exceptions for the caller (`ToolError`,
   `ResourceNotFound`) with their text, any other exception masked.
 - An `RpcError` is a JSON-RPC error from all of them, but not with a code that the protocol reserves.
@@ -35,7 +35,7 @@ from ..protocol.results import Stamp, finish
 from ..protocol.revisions import Revision
 from ..protocol.types import TextContent
 
-logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 
 class Masking(Protocol):
@@ -74,7 +74,7 @@ def of_tool(name: str, server: Masking, declared: tuple[type[RpcError], ...] = (
             if not admitted.revision.argument_results:
                 raise unfit from None
             text = unfit.message
-        elif isinstance(error, ToolError):
+        elif isinstance(error, ToolError | ResourceNotFound):
             text = str(error) or f"{name} failed"
         elif isinstance(error, QuestionFailed):  # "User rejected sampling request": no failure of the server's
             text = error.message
@@ -103,7 +103,10 @@ def of_others(name: str, server: Masking) -> Failed:
         if isinstance(error, RpcError):
             raise _crossing(error, admitted)
         if isinstance(error, ResourceNotFound):
-            raise missing(admitted.params.uri, admitted.revision, str(error)) from error
+            uri = getattr(admitted.params, "uri", None)
+            if uri is None:  # a prompt or a completion, of an argument that names no resource
+                raise InvalidParams(str(error) or f"{name}: there is no such resource") from error
+            raise missing(uri, admitted.revision, str(error)) from error
         if isinstance(error, ToolError):
             raise RpcError.of(INTERNAL_ERROR, str(error) or f"{name} failed") from error
         raise error  # `rpc.responses` masks it

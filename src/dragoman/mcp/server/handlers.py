@@ -7,7 +7,7 @@ revision. As much as possible is prepared at registration; the function's own `B
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -16,10 +16,11 @@ from msgspec import UNSET, Raw, Struct
 from ...jsonrpc.errors import LocalError
 from ...rpc.binding.annotations import result_tree
 from ...rpc.binding.binding import Binding, bind
+from ...rpc.binding.dependencies import Dependencies
 from ...rpc.binding.projection import projection
 from ...rpc.binding.schema import Parameter
 from ...rpc.context import Context as RpcContext
-from ...rpc.method import Method, Passed, bounded, may_wait
+from ...rpc.method import NO_CONTEXT, Allow, Method, Passed, bounded, by_name, demands, may_wait
 from ..asking.request_state import Seal
 from ..protocol.admission import Admitted
 from ..protocol.params import CacheScope
@@ -60,23 +61,37 @@ class Making(Protocol):
         """Other results that a function may return, by type."""
 
     def notify_resource_updated(self, uri: str) -> None: ...
+    def own_uri(self, uri: str) -> str:
+        """The URI as the functions know it, of one that a client asks for."""
+
+    @property
+    def dependencies(self) -> Dependencies:
+        """Those of all its functions."""
 
 
-class Options(Struct, frozen=True, kw_only=True):
-    """How a function runs; as for `Service.method`."""
+class Options(Struct, frozen=True):
+    """How a function runs, and who may call it; as for `Service.method`."""
 
     inline: bool = False
     timeout: float | Any | None = UNSET
     concurrency: int | None = None
     queue: int | None = None
+    scopes: str | Collection[str] = ()
+    roles: str | Collection[str] = ()
+    allow: Allow | None = None
 
 
 PLAIN: Final = Options()
 
 
-def bound(function: Callable[..., Any]) -> Binding:
-    """A function's binding: it takes arguments by name."""
-    return bind(function, context_type=Context, by_position=False, result=False)
+def bound(function: Callable[..., Any], server: Making, options: Options = PLAIN) -> Binding:
+    """The binding of a function of this server: it takes arguments by name."""
+    binding = bind(function, context_type=Context, by_position=False, result=False)
+    if binding.injection is not None:
+        if options.inline:
+            binding.injection.run_inline()
+        server.dependencies.add(binding.injection)
+    return binding
 
 
 def method_for(
@@ -87,9 +102,10 @@ def method_for(
     options: Options,
     *,
     wants_context: bool = True,
+    arguments: Callable[[Admitted], Mapping[str, Any]] | None = None,
 ) -> Method:
-    """The method that runs a function through this handler, with these options. Raises LocalError for options that
-    conflict."""
+    """The method that runs a function through this handler, with these options. `arguments`: of a call, by their names;
+    by default its params alone. Raises LocalError for options that conflict."""
     if options.inline and kind == "async":
         raise LocalError(f"{name}: an async def already runs on the loop; inline=True is for plain functions")
     bounded(name, options.concurrency, options.queue)
@@ -105,12 +121,24 @@ def method_for(
         queue=options.queue,
         quick=runs == "inline" and options.concurrency is None,
         waits=may_wait(function),
+        access=demands(name, options.scopes, options.roles, options.allow, arguments or _params),
     )
 
 
-def method_of(name: str, binding: Binding, handler: Handler, options: Options) -> Method:
-    """`method_for` a function's binding."""
-    return method_for(name, binding.kind, binding.function, handler, options, wants_context=binding.wants_context)
+def _params(admitted: Admitted) -> dict[str, Any]:
+    return {"params": admitted.params}
+
+
+def method_of(name: str, binding: Binding, handler: Handler, options: Options, read: Reader) -> Method:
+    """`method_for` a function's binding, whose arguments `read` gives."""
+
+    def arguments(admitted: Admitted) -> dict[str, Any]:
+        return by_name(binding, read(admitted, NO_CONTEXT))
+
+    wants_context = binding.wants_context
+    return method_for(
+        name, binding.kind, binding.function, handler, options, wants_context=wants_context, arguments=arguments
+    )
 
 
 def handler_of(

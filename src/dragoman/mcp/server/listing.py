@@ -7,6 +7,8 @@ Rules:
   (server/utilities/pagination, "Provide stable cursors"); an unknown cursor is -32602.
 - Pages are encoded once for each revision and kept as bytes until the list changes. If an entry is visible to some
   callers only, a page is made for each caller, and its `cacheScope` is private.
+- Of an entry with versions the highest that is there for the caller is listed, at the place of the first that was
+  registered; its `_meta` tells which others there are.
 """
 
 from __future__ import annotations
@@ -16,15 +18,18 @@ import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from bisect import bisect_right
-from collections.abc import Callable
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Literal, TypeAlias
 
-from msgspec import Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from ...channel import Caller
 from ...jsonrpc.errors import InvalidParams, LocalError
+from ...jsonrpc.limits import Limits
+from ...jsonrpc.scanner import too_deep
 from ...rpc.method import Method
 from ..protocol.encoding import encode
+from ..protocol.entry_versions import Order, asked, order, with_versions
 from ..protocol.headers import HeaderParam
 from ..protocol.revisions import Revision
 from ..protocol.types import Prompt, Resource, ResourceTemplate, Tool
@@ -34,6 +39,11 @@ Kind: TypeAlias = Literal["tool", "resource", "template", "prompt"]
 Listing: TypeAlias = Literal["tools", "resources", "templates", "prompts"]
 Listed: TypeAlias = Tool | Resource | ResourceTemplate | Prompt
 
+Make: TypeAlias = Callable[[Any, str], "Entry"]
+"""Makes an entry for a server (a `handlers.Making`), under a key."""
+
+DEPTH: Final = Limits().depth - 8
+"""Levels of an entry's description: of the default limit for what peers send, without those of the answer around it."""
 _MEMBER: Final = {"tools": "tools", "resources": "resources", "templates": "resourceTemplates", "prompts": "prompts"}
 """Of a list's result."""
 _CURSOR: Final = re.compile(r"([a-z]+)\.([1-9][0-9]{0,15})")
@@ -57,22 +67,93 @@ class Entry(Struct, eq=False):
     marked: tuple[HeaderParam, ...] = ()
     template: Template | None = None
     completions: dict[str, Method] = {}
+    completing: dict[str, Callable[[Any], Method]] = {}
+    """Makes each of the completions for a server."""
+    make: Make | None = None
+    """Makes it again, for a server around its own."""
     visible: Callable[[Caller], bool] | None = None
     """Whether a caller has it; None: every caller has it."""
-    texts: dict[int, bytes] = {}
-    """`listed` as JSON, by the order of each revision for which it was encoded."""
+    tags: frozenset[str] = frozenset()
+    """By which it may be enabled and disabled, with others."""
+    version: str = ""
+    """Of several under one key; "": it is the only one."""
+    versions: tuple[Entry, ...] = ()
+    """All of its key, the highest first, where it has a version."""
+    texts: dict[tuple[int, tuple[str, ...]], bytes] = {}
+    """`listed` as JSON, by the order of each revision for which it was encoded, and the versions that it tells."""
+
+    @property
+    def id(self) -> tuple[Kind, str, str]:
+        """What tells it from all others of a server."""
+        return self.kind, self.key, self.version
+
+    @property
+    def switched_as(self) -> str:
+        """The kind by which it is switched."""
+        return "resource" if self.kind == "template" else self.kind
 
     def there(self, caller: Caller) -> bool:
         """Whether it is enabled, and visible to this caller."""
         return self.enabled and (self.visible is None or self.visible(caller))
 
-    def text(self, revision: Revision) -> bytes:
-        """Its description in a list, as JSON."""
-        found = self.texts.get(revision.order)
+    def fits(self, wanted: Order | None) -> bool:
+        """Whether it is of the version asked for; what has none always is."""
+        return wanted is None or not self.version or order(self.version) == wanted
+
+    def listed_for(self, caller: Caller) -> bool:
+        """Whether lists show it to this caller."""
+        access = self.method.access
+        return self.there(caller) and (access is None or access.shown(caller))
+
+    def reads(self, caller: Caller) -> bool:
+        """Whether this caller may have it."""
+        access = self.method.access
+        return self.there(caller) and (access is None or access.passed(caller))
+
+    @property
+    def personal(self) -> bool:
+        """Whether lists show it to some callers alone."""
+        return self.shown_to is not None
+
+    @property
+    def shown_to(self) -> Callable[[Caller], bool] | None:
+        """What says whether lists show it to a caller while it is enabled; None: they show it to every caller."""
+        visible, access = self.visible, self.method.access
+        if access is None or not access.hides:
+            return visible
+        shown = access.shown
+        return shown if visible is None else lambda caller: visible(caller) and shown(caller)
+
+    def text(self, revision: Revision, versions: tuple[str, ...] = ()) -> bytes:
+        """Its description in a list, as JSON. `versions`: those that it tells, if it has one."""
+        found = self.texts.get((revision.order, versions))
         if found is None:
             older = self.older is not None and not revision.structured_values
-            found = self.texts[revision.order] = encode(self.older if older else self.listed, revision)
+            listed = self.older if older and self.older is not None else self.listed
+            if self.version:
+                listed = structs.replace(listed, meta=with_versions(listed.meta, self.version, versions))
+            found = encode(listed, revision)
+            if len(found) > 2 * DEPTH and too_deep(found, DEPTH):
+                raise LocalError(f"the description of {self.kind} {self.key!r} is nested more than {DEPTH} levels deep")
+            self.texts[revision.order, versions] = found
         return found
+
+
+def apart(entries: list[Entry]) -> None:
+    """Raise LocalError if two of these have one name, and not each a version of its own."""
+    found: dict[tuple[Kind, str], set[Order]] = {}
+    for entry in entries:
+        there = found.setdefault((entry.kind, entry.key), set())
+        if there and (not entry.version or order(entry.version) in there or order("") in there):
+            raise LocalError(f"{', '.join(entry.key for entry in entries)}: two of these have one name")
+        there.add(order(entry.version))
+
+
+def made(make: Make, server: Any, key: str) -> Entry:
+    """The entry that this makes, which can be made so again."""
+    entry = make(server, key)
+    entry.make = make
+    return entry
 
 
 class Entries:
@@ -85,32 +166,87 @@ class Entries:
         self._last = 0  # the number of the newest entry there ever was
         self._lock = threading.Lock()
         self._visible: list[Entry] | None = None
-        self.personal = False
+        self.personal: bool = False
         """Whether some are there for some callers alone; then a page is made for each who asks, and no other keeps
         it."""
+        self.guarded: bool = False
+        """Whether some may be called by some callers alone, or there was such a one."""
         self._pages: dict[tuple[int, int], Raw] = {}
 
-    def free(self, key: str) -> None:
+    def free(self, key: str, version: str = "") -> None:
         """Raise LocalError if there is such an entry."""
-        if key in self.by_key:
-            raise LocalError(f"there is a {self.name[:-1]} {key!r} already")
+        there = self.by_key.get(key)
+        if there is None:
+            return
+        kind = self.name[:-1]
+        if version and there.versions:
+            same = next((one.version for one in there.versions if order(one.version) == order(version)), None)
+            if same is not None:
+                raise LocalError(f"there is a {kind} {key!r} of version {same!r} already: give another version")
+            return
+        if there.versions:
+            raise LocalError(f'there is a {kind} {key!r} with versions already: give this a version, version="..."')
+        other = ", or a version to both" if version else ""
+        raise LocalError(
+            f"there is a {kind} {key!r} already: give another name, or what is included a namespace{other}"
+        )
+
+    def all(self) -> Iterator[Entry]:
+        """Every entry, those of one key together, the highest version first."""
+        for entry in list(self.by_key.values()):
+            yield from entry.versions or (entry,)
+
+    def of(self, key: str, version: str | None = None) -> tuple[Entry, ...]:
+        """Those of a key; `version`: that one alone."""
+        entry = self.by_key.get(key)
+        those = () if entry is None else entry.versions or (entry,)
+        return those if version is None else tuple(one for one in those if one.version == version)
+
+    def find(self, key: str, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry | None:
+        """The highest version of this key that is there for a caller, or the one that a request asks for. What has no
+        version answers every request."""
+        entry = self.by_key.get(key)
+        if entry is None or not entry.versions:
+            return entry if entry is not None and entry.there(caller) else None
+        wanted = asked(params)
+        there = [one for one in entry.versions if one.fits(wanted) and one.there(caller)]
+        # what demands more than the caller has is refused with what is missing, if no version is listed for it
+        return next((one for one in there if one.listed_for(caller)), there[0] if there else None)
+
+    def otherwise(self, key: str, caller: Caller) -> str:
+        """What an error says of a key of which a caller has other versions than the one asked for."""
+        there = [one.version for one in self.of(key) if one.version and one.listed_for(caller)]
+        return f", in that version; there are {', '.join(there)}" if there else ""
 
     def add(self, entry: Entry) -> None:
-        """Add it at the end. Raises LocalError when its key is taken."""
+        """Add it at the end, or to the others of its key. Raises LocalError when its key is taken."""
         with self._lock:
-            self.free(entry.key)
-            self._last += 1
-            entry.number = self._last
-            self.by_key[entry.key] = entry
-            self.personal = self.personal or entry.visible is not None
-            self._forget()
+            self.free(entry.key, entry.version)
+            there = self.of(entry.key)
+            if not there:
+                self._last += 1
+            entry.number = there[0].number if there else self._last
+            self._hold(entry.key, (*there, entry) if entry.version else (entry,))
+            self.personal = self.personal or entry.personal
+            self.guarded = self.guarded or entry.personal or entry.method.access is not None
 
-    def remove(self, key: str) -> None:
+    def remove(self, entry: Entry) -> None:
         """Remove it."""
         with self._lock:
+            self._hold(entry.key, tuple(one for one in self.of(entry.key) if one is not entry))
+            self.personal = any(one.personal for one in self.all())
+
+    def _hold(self, key: str, those: tuple[Entry, ...]) -> None:
+        """Have these alone under a key."""
+        those = tuple(sorted(those, key=lambda one: order(one.version), reverse=True))
+        for one in those:
+            one.versions = those if one.version else ()
+            one.texts = {}
+        if those:
+            self.by_key[key] = those[0]
+        else:
             del self.by_key[key]
-            self.personal = any(entry.visible is not None for entry in self.by_key.values())
-            self._forget()
+        self._forget()
 
     def switch(self, entry: Entry, on: bool) -> bool:
         """Enable or disable it; False when that changes nothing."""
@@ -122,7 +258,7 @@ class Entries:
         return changed
 
     def visible(self) -> list[Entry]:
-        """The enabled entries, in order."""
+        """The enabled entries, in order, of each key the highest version."""
         with self._lock:
             return list(self._shown())
 
@@ -130,14 +266,15 @@ class Entries:
         """The result of a list method. `prefix`: its beginning in the stateless era, with its stamp and hints. Raises
         InvalidParams for an unknown cursor."""
         if self.personal:
-            shown = [entry for entry in self.visible() if entry.there(caller)]
-            return self._page(shown, self._from(shown, cursor), revision, prefix)
+            listed = (next((one for one in self.of(key) if one.listed_for(caller)), None) for key in list(self.by_key))
+            shown = [entry for entry in listed if entry is not None]
+            return self._page(shown, self._from(shown, cursor), revision, prefix, caller)
         with self._lock:
             shown = self._shown()
             start = self._from(shown, cursor)
             found = self._pages.get((revision.order, start))
             if found is None:
-                found = self._page(shown, start, revision, prefix)
+                found = self._page(shown, start, revision, prefix, caller)
                 if start % self.page_size == 0:  # other pages begin at removed entries: too many to keep
                     self._pages[revision.order, start] = found
         return found
@@ -150,16 +287,18 @@ class Entries:
     def _shown(self) -> list[Entry]:
         shown = self._visible
         if shown is None:
-            shown = self._visible = [entry for entry in self.by_key.values() if entry.enabled]
+            enabled = (next((one for one in self.of(key) if one.enabled), None) for key in self.by_key)
+            shown = self._visible = [entry for entry in enabled if entry is not None]
         return shown
 
     def _forget(self) -> None:
         self._visible = None
         self._pages = {}
 
-    def _page(self, shown: list[Entry], start: int, revision: Revision, prefix: bytes) -> Raw:
+    def _page(self, shown: list[Entry], start: int, revision: Revision, prefix: bytes, caller: Caller) -> Raw:
         entries = shown[start : start + self.page_size]
-        text = b'"%s":[%s]' % (_MEMBER[self.name].encode(), b",".join(one.text(revision) for one in entries))
+        texts = [one.text(revision, tuple(v.version for v in one.versions if v.listed_for(caller))) for one in entries]
+        text = b'"%s":[%s]' % (_MEMBER[self.name].encode(), b",".join(texts))
         if start + self.page_size < len(shown):
             text += b',"nextCursor":"%s"' % self._closed(entries[-1].number).encode()
         return Raw((b"{" if revision.stateful else prefix) + text + b"}")
@@ -178,3 +317,16 @@ class Entries:
             # "Invalid cursors SHOULD result in an error with code -32602" (server/utilities/pagination)
             raise InvalidParams(f"Invalid cursor: {cursor[:64]!r} is none that this server gave for {self.name}")
         return int(match[2])
+
+
+LISTEN: Final = "subscriptions/listen"
+
+
+def subscribing(method: Method, entries: Iterable[Entry | None], caller: Caller) -> Method | None:
+    """The method that subscribes to these resources, with what they demand; None where they demand nothing."""
+    from ...access import together  # noqa: PLC0415  (start-up: for resources that are not for every caller)
+
+    demanded = [one.method.access for one in entries if one is not None and one.method.access is not None]
+    if method.name == LISTEN:  # what roles or `allow` forbid is left out of what is agreed on
+        demanded = [one for one in demanded if one.shown(caller)]
+    return structs.replace(method, access=together(demanded)) if demanded else None

@@ -35,7 +35,8 @@ LARGEST_TEXT: Final = 65_536
 also return the serialized JSON in a TextContent block", for clients that read nothing else); above, clients whose
 revision has structured content are only told that it is there."""
 
-_quoted = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
+_quoted, _quoted_into = _encoder.encode, _encoder.encode_into
 
 
 class Returned(Struct, frozen=True, eq=False):
@@ -119,8 +120,12 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
     def unstructured(value: Any, admitted: Admitted) -> Raw:
         if type(value) is str:
             begin = begin_stateful if admitted.revision.stateful else begin_stateless
-            # not `join`: with a long text it keeps one more copy alive, which the allocator gives back and asks for anew
-            return Raw(begin + _quoted(value) + b"}]}")
+            if len(value) <= LARGEST_TEXT:
+                return Raw(b"".join((begin, _quoted(value), b"}]}")))
+            whole = bytearray(begin)  # a long text is written where it stays, and not copied
+            _quoted_into(value, whole, len(begin))
+            whole += b"}]}"
+            return Raw(whole)
         if isinstance(value, CallToolResult):
             return finish(value, admitted.revision, stamp)
         return finish(CallToolResult(content=blocks(value)), admitted.revision, stamp)

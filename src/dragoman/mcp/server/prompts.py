@@ -38,7 +38,7 @@ class MadePrompt(Struct, frozen=True, eq=False):
 
 def prompt_method(name: str, function: Callable[..., Any], server: Making, options: Options = PLAIN) -> MadePrompt:
     """The method of a prompt. Raises LocalError for arguments without names."""
-    binding = bound(function)
+    binding = bound(function, server, options)
     arguments: list[PromptArgument] = []
     for p in binding.parameters:
         if p.kind in ("positional", "rest"):
@@ -59,4 +59,4 @@ def prompt_method(name: str, function: Callable[..., Any], server: Making, optio
     handler = handler_of(
         binding, read, leaving(binding, finished), of_others(name, server), giver(binding, server), server.outcomes
     )
-    return MadePrompt(method_of(name, binding, handler, options), arguments, binding.documentation)
+    return MadePrompt(method_of(name, binding, handler, options, read), arguments, binding.documentation)

@@ -1,16 +1,18 @@
 """The options of a `Server`, of its decorators and its `add_` methods, and their rules. Pure.
 
-Their defaults are in `registry.Registry`.
+Their defaults are in `entries`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypedDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
-from msgspec import UnsetType
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from ...channel import LIMITS, Caller
+from ...jsonrpc.errors import LocalError
 from ...jsonrpc.options import (
     ANYTHING,
     CALLABLE,
@@ -27,12 +29,16 @@ from ...jsonrpc.options import (
     one_of,
     whole,
 )
-from ...rpc.method import RUNNING
+from ...rpc.method import AUTH, DEMANDS, RUNNING, Allow
+from ..protocol.encoding import decode, encode
+from ..protocol.entry_versions import VERSION
 from ..protocol.options import HttpOptions
 from ..protocol.params import CacheScope
 from ..protocol.revisions import NEWEST, Revision
-from ..protocol.types import Annotations, Icon, ToolAnnotations
+from ..protocol.types import Annotations, Icon, Implementation, ToolAnnotations
 
+EntryKind: TypeAlias = Literal["tool", "resource", "prompt"]
+"""Of what is switched: a template is a resource."""
 FINITE: Final = Rule(lambda value: SECONDS.fits(value) and value < float("inf"), SECONDS.words)
 """server/utilities/caching: "Servers MUST provide a `ttlMs` value that is `>= 0`"."""
 SCOPE: Final = one_of("private", "public")
@@ -45,10 +51,12 @@ _WORDS: Final = {
     "icons": ICONS,
     "meta": _META,
     "visible": CALLABLE | NONE,
+    "tags": many(TEXT),
+    "version": VERSION,
 }
 
 COMPLETION: Final = RUNNING
-PROMPT: Final = _WORDS | RUNNING
+PROMPT: Final = _WORDS | RUNNING | DEMANDS
 TOOL: Final = PROMPT | {
     "annotations": instance(ToolAnnotations, "ToolAnnotations") | NONE,
     "input_schema": _META,
@@ -90,6 +98,7 @@ SERVER_OPTIONS: Final = {
     "limits": LIMITS,
     "middleware": many(CALLABLE),
     "debug": FLAG,
+    "auth": AUTH,
 }
 """What the options of a Server may be."""
 
@@ -103,16 +112,28 @@ class RunOptions(TypedDict, total=False):
     queue: int | None
 
 
-class PromptOptions(RunOptions, total=False):
+class CallOptions(RunOptions, total=False):
+    """How a function runs, and who may call it: as those of `Service.method`."""
+
+    scopes: str | Collection[str]
+    roles: str | Collection[str]
+    allow: Allow | None
+
+
+class PromptOptions(CallOptions, total=False):
     """Of a prompt. `title`, `description`, `icons` and `meta` (its `_meta`) are shown in lists; `visible(caller)`:
-    whether it is there for a caller, in lists and calls alike, a plain function that is asked each time; `inline`,
-    `timeout`, `concurrency` and `queue` are those of `Service.method`."""
+    whether it is there for a caller, in lists and calls alike, a plain function that is asked each time; `tags`: what
+    `Server.enable` and `Server.disable` may name in place of it, shown in no list; `version`: several may have one
+    name, each with a version; without one in the request the highest answers; `inline`,
+    `timeout`, `concurrency`, `queue`, `scopes`, `roles` and `allow` are those of `Service.method`."""
 
     title: str | None
     description: str | None
     icons: Sequence[Icon]
     meta: Mapping[str, Any] | None
     visible: Callable[[Caller], bool] | None
+    tags: Collection[str]
+    version: str | None
 
 
 class ToolOptions(PromptOptions, total=False):
@@ -134,3 +155,35 @@ class ResourceOptions(PromptOptions, total=False):
     size: int | None
     ttl: float | None
     cache_scope: CacheScope | None
+
+
+def info_of(
+    name: str,
+    version: str,
+    title: str | None,
+    description: str | None,
+    icons: Sequence[Icon],
+    website_url: str | None,
+) -> Implementation:
+    """What a server says of itself. LocalError for what no client could read."""
+    info = Implementation(
+        name,
+        version,
+        title=UNSET if title is None else title,
+        description=UNSET if description is None else description,
+        icons=list(icons) or UNSET,
+        website_url=UNSET if website_url is None else website_url,
+    )
+    try:
+        decode(encode(info, NEWEST), Implementation)
+    except (msgspec.DecodeError, TypeError, ValueError) as error:
+        raise LocalError(f"a server cannot be called so: {error}") from None
+    return info
+
+
+def revisions_of(given: Iterable[Revision]) -> tuple[Revision, ...]:
+    """The revisions that a user gave."""
+    found = tuple(given)
+    if not found or not all(isinstance(one, Revision) for one in found):  # an iterator was taken on trust
+        raise LocalError(f"revisions are records such as NEWEST, or REVISIONS['{NEWEST.date}'], and not {found!r}")
+    return found

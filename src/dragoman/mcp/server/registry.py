@@ -7,57 +7,52 @@ Entries can be added, removed, enabled and disabled at any time, from any thread
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, Unpack
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ...channel import Caller
 from ...jsonrpc.errors import InvalidParams, LocalError
-from ...jsonrpc.options import TEXT, check, instance
+from ...jsonrpc.options import nearest
+from ...rpc.including import Commit, guarded
 from ...rpc.method import Method
+from ...rpc.registering.switching import Switches
 from ...rpc.service import Service
 from ..protocol.encoding import decode
+from ..protocol.entry_versions import asked
 from ..protocol.headers import HeaderParam
-from ..protocol.params import CacheScope, PromptReference, ResourceTemplateReference
+from ..protocol.params import PromptReference, ResourceTemplateReference
 from ..protocol.revisions import NEWEST, Revision
-from ..protocol.types import (
-    Annotations,
-    Icon,
-    Prompt,
-    PromptArgument,
-    Resource,
-    ResourceTemplate,
-    Tool,
-    ToolAnnotations,
-)
-from ..protocol.uri_template import is_template, parse
-from .completions import completion_method
+from ..protocol.uri_template import is_template
+from ..session.changes import EntryId, Visible, sees
+from .entries import arguments_of, completion_of, named, prompt_entry, resource_entry, tool_entry
 from .errors import missing
-from .handlers import Making, Options
-from .listing import Entries, Listing
+from .handlers import Making
+from .including import LISTINGS, IncludedMethods, IncludedServer, Includer, Inner, marked_entries
+from .listing import Entries, Listing, Make, apart, made, subscribing
 from .listing import Entry as Entry
-from .prompts import prompt_method
-from .registering import COMPLETION, PROMPT, RESOURCE, TOOL
-from .resources import resource_method
-from .schema import description as described
+from .registering import PromptOptions, ResourceOptions, RunOptions, ToolOptions
 from .table import Lookup
-from .tools import MadeTool, included_method, tool_method
 
-logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
+MOST_URIS: Final = 1_000
+"""Resources of one subscription that are looked up: with more it is refused."""
 _TELLS: Final = {"tools": "tools", "resources": "resources", "templates": "resources", "prompts": "prompts"}
 """The kind of change that clients are told of."""
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f]*")
+GONE: Final = 1_000
+"""Removed entries of which it is known who might see them: those are told when another replica removes them later."""
+SWITCHED: Final = ("tool", "resource", "prompt")
+"""The kinds that `turn` knows: a template is a resource."""
 
 
 class Registry:
     """All that a server offers.
 
-    `changed("tools" | "resources" | "prompts")` is called after each change of a list, `link(method)` for every
+    `changed("tools" | "resources" | "prompts", entry)` is called after each change of a list, `link(method)` for every
     new method.
     """
 
@@ -65,319 +60,392 @@ class Registry:
         self,
         server: Making,
         *,
-        page_size: int = 100,
-        changed: Callable[[str], None] = lambda kind: None,
-        link: Callable[[Method], None] = lambda method: None,
+        page_size: int,
+        changed: Callable[[str, Entry], None],
+        link: Callable[[Method], None],
     ) -> None:
-        self._server = server
+        self.making = server
+        self.included: list[Any] = []
+        self.includers: list[Includer] = []
         self._changed = changed
         self._link = link
         self._tools, self._resources = Entries("tools", page_size), Entries("resources", page_size)
         self._templates, self._prompts = Entries("templates", page_size), Entries("prompts", page_size)
         self._lists = {one.name: one for one in (self._tools, self._resources, self._templates, self._prompts)}
+        self._switches = Switches()
+        self._gone: dict[EntryId, Visible | None] = {}
+        """Who might see what was removed, the latest last."""
         self._ranked: list[Entry] = []
         """Templates, the most specific first."""
         hints = f'"resultType":"complete","ttlMs":{int(server.ttl * 1000)},"cacheScope":'
         begins = server.stamp.prefix + hints.encode()
         self._begins, self._begins_personal = begins + f'"{server.cache_scope}",'.encode(), begins + b'"private",'
 
-    # -- registering
-
     def add_tool(
-        self,
-        function: Callable[..., Any],
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] = (),
-        annotations: ToolAnnotations | None = None,
-        input_schema: Mapping[str, Any] | None = None,
-        output_schema: Mapping[str, Any] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        visible: Callable[[Caller], bool] | None = None,
-        inline: bool = False,
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
+        self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
     ) -> Entry:
         """Register a tool. Raises LocalError for a name that is taken, and for a function that cannot be a tool."""
-        check(f"tool {_shown(name, function)}", TOOL, locals())
-        name = _named(name, function)
-        options = Options(inline=inline, timeout=timeout, concurrency=concurrency, queue=queue)
-        made = tool_method(name, function, self._server, options, input=input_schema, output=output_schema)
-        return self._add_tool(name, made, title, description, icons, annotations, meta, visible)
+        return self._add("tools", named(name, function), lambda on, key: tool_entry(on, key, function, **options))
 
-    def include(self, service: Service, *, prefix: str = "") -> None:
-        """Register each JSON-RPC method that a service has now as a tool called `prefix` + its name.
+    def _add(self, listing: Listing, key: str, make: Make) -> Entry:
+        entry = made(make, self.making, key)
+        self._commit(self.planned([entry]))
+        return entry
+
+    def _commit(self, commits: Iterable[Commit]) -> None:
+        for commit in commits:
+            commit()
+
+    def include(self, other: object, namespace: str, prefix: str, tags: frozenset[str]) -> None:
+        """Register each JSON-RPC method of a service as a tool, or what the class of an instance marks.
 
         Raises LocalError, without registering any, for a name that is taken and for arguments without names.
         """
-        check("Server.include", {"service": instance(Service, "a Service"), "prefix": TEXT}, locals())
-        made = [
-            (prefix + name, included_method(prefix + name, method, self._server), method)
-            for name, method in service.methods.items()
-        ]
-        for name, _, _ in made:
-            self._tools.free(name)
-        for name, tool, method in made:
-            hints = ToolAnnotations(idempotent_hint=True) if method.idempotent else None
-            self._add_tool(name, tool, None, None, (), hints, None, None)
+        if not isinstance(other, Service):
+            self._commit(self.planned(marked_entries(other, self.making, namespace, prefix, tags)))
+            return
+        guarded(self.making, other)
+        includer = IncludedMethods(self, other, namespace, prefix, tags)
+        commits = includer.planned(other.registered.values())
+        self.making.dependencies.include(other.dependencies)
+        self._commit(commits)
+        self.included.append(other)
+        other.includers.append(includer)
 
-    def _add_tool(
-        self,
-        name: str,
-        made: MadeTool,
-        title: str | None,
-        description: str | None,
-        icons: Sequence[Icon],
-        annotations: ToolAnnotations | None,
-        meta: Mapping[str, Any] | None,
-        visible: Callable[[Caller], bool] | None,
-    ) -> Entry:
-        if _NAME.fullmatch(name) is None:
-            # server/tools, Tool Names: each rule is a SHOULD, so clients may still take it
-            logger.warning("tool %r: names should have 1 to 128 of A-Z a-z 0-9 _ - and . alone", name)
-        result = made.output
-        listed = Tool(
-            input_schema=made.input,
-            output_schema=UNSET if result.schema is None else result.schema,
-            annotations=UNSET if annotations is None else annotations,
-            **_presented(name, title, description, made.documentation, icons, meta),
-        )
-        older = None
-        if result.older is not result.schema:
-            older = msgspec.structs.replace(listed, output_schema=UNSET if result.older is None else result.older)
-        return self._put(
-            self._tools, Entry("tool", name, listed, made.method, older=older, marked=made.marked, visible=visible)
-        )
+    def include_server(
+        self, other: Inner, registry: Registry, namespace: str, prefix: str, tags: frozenset[str]
+    ) -> None:
+        """Register all that another server has, `registry`. LocalError for a name that is taken."""
+        guarded(self.making, other)
+        includer = IncludedServer(self, other, namespace, prefix, tags)
+        commits = includer.planned(registry.everything())
+        self.making.dependencies.include(other.dependencies)
+        self._commit(commits)
+        self.included.append(other)
+        registry.includers.append(includer)
 
-    def add_resource(
-        self,
-        function: Callable[..., Any],
-        uri: str,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        icons: Sequence[Icon] = (),
-        annotations: Annotations | None = None,
-        size: int | None = None,
-        meta: Mapping[str, Any] | None = None,
-        visible: Callable[[Caller], bool] | None = None,
-        ttl: float | None = None,
-        cache_scope: CacheScope | None = None,
-        inline: bool = False,
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
-    ) -> Entry:
+    def add_resource(self, function: Callable[..., Any], uri: str, **options: Unpack[ResourceOptions]) -> Entry:
         """Register a resource, or a template where the URI has `{...}`.
 
         Raises LocalError for a URI that is invalid or taken, and for variables that the function does not take.
         """
-        check(f"resource {uri!r}", RESOURCE, locals())
-        template = parse(uri) if is_template(uri) else None
-        if template is None and _SCHEME.fullmatch(uri) is None:
-            raise LocalError(f"{uri!r} is no URI: a resource is called like file:///path or weather://beijing")
-        options = Options(inline=inline, timeout=timeout, concurrency=concurrency, queue=queue)
-        method, text = resource_method(
-            uri,
-            function,
-            self._server,
-            options,
-            template=template,
-            mime_type=mime_type,
-            ttl=ttl,
-            cache_scope=cache_scope,
-        )
-        shown = _presented(_named(name, function, uri), title, description, text, icons, meta) | {
-            "mime_type": mime_type or UNSET,
-            "annotations": UNSET if annotations is None else annotations,
-        }
-        if template is None:
-            plain = Resource(uri=uri, size=UNSET if size is None else size, **shown)
-            return self._put(self._resources, Entry("resource", uri, plain, method, visible=visible))
-        if size is not None:
-            raise LocalError(f"{uri}: the resources of a template have no size in common")
-        listed = ResourceTemplate(uri_template=uri, **shown)
-        return self._put(self._templates, Entry("template", uri, listed, method, template=template, visible=visible))
+        listing: Listing = "templates" if is_template(uri) else "resources"
+        return self._add(listing, uri, lambda on, key: resource_entry(on, key, function, **options))
 
     def add_prompt(
-        self,
-        function: Callable[..., Any],
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] = (),
-        meta: Mapping[str, Any] | None = None,
-        visible: Callable[[Caller], bool] | None = None,
-        inline: bool = False,
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
+        self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
     ) -> Entry:
         """Register a prompt. Raises LocalError for a name that is taken, and for arguments without names."""
-        check(f"prompt {_shown(name, function)}", PROMPT, locals())
-        name = _named(name, function)
-        options = Options(inline=inline, timeout=timeout, concurrency=concurrency, queue=queue)
-        made = prompt_method(name, function, self._server, options)
-        shown = _presented(name, title, description, made.documentation, icons, meta)
-        listed = Prompt(arguments=made.arguments or UNSET, **shown)
-        return self._put(self._prompts, Entry("prompt", name, listed, made.method, visible=visible))
+        return self._add("prompts", named(name, function), lambda on, key: prompt_entry(on, key, function, **options))
 
     def add_completion(
-        self,
-        function: Callable[..., Any],
-        ref: str,
-        argument: str,
-        *,
-        inline: bool = False,
-        timeout: float | Any | None = UNSET,
-        concurrency: int | None = None,
-        queue: int | None = None,
+        self, function: Callable[..., Any], ref: str, argument: str, **options: Unpack[RunOptions]
     ) -> None:
-        """Register the completion of an argument of a prompt (`ref`: its name) or of a template (its text).
+        """Register the completion of an argument of a prompt (`ref`: its name) or of a template (its text), of each
+        version that has such an argument.
 
         Raises LocalError if there is no such prompt, template or argument, or it already has a completion.
         """
-        check(f"completion of {argument!r}", COMPLETION, locals())
-        entry = self._prompts.by_key.get(ref) or self._templates.by_key.get(ref)
-        if entry is None:
+        entries = self._prompts.of(ref) or self._templates.of(ref)
+        if not entries:
             raise LocalError(f"there is no prompt and no template {ref!r}: register it before its completions")
-        if argument not in _arguments(entry):
-            raise LocalError(f"{ref} has no argument {argument!r}; it has {', '.join(_arguments(entry)) or 'none'}")
-        if argument in entry.completions:
+        having = [one for one in entries if argument in arguments_of(one)]
+        if not having:
+            names = dict.fromkeys(name for one in entries for name in arguments_of(one))
+            raise LocalError(f"{ref} has no argument {argument!r}; it has {', '.join(names) or 'none'}")
+        free = [one for one in having if argument not in one.completions]
+        if not free:
             raise LocalError(f"{ref}: {argument!r} is completed by a function already")
-        options = Options(inline=inline, timeout=timeout, concurrency=concurrency, queue=queue)
-        method = completion_method(f"{ref}, {argument}", function, self._server, options)
+        for one in free:
+            make = partial(completion_of, where=f"{ref}, {argument!r}", function=function, **options)
+            self.completes(ref, one.version, argument, make)
+
+    def completes(self, key: str, version: str, argument: str, make: Callable[[Making], Method]) -> None:
+        """Have an argument of this entry completed, here and where the server is included; nothing where there is no
+        such entry."""
+        entries = self._prompts.of(key, version) or self._templates.of(key, version)
+        if not entries:
+            return
+        entry = entries[0]
+        method = make(self.making)
         self._link(method)
+        entry.completing = entry.completing | {argument: make}
         entry.completions = entry.completions | {argument: method}
+        for includer in self.includers:
+            includer.completed(entry, argument, make)
 
-    # -- changing
+    def remove(self, kind: str, key: str, version: str | None = None) -> None:
+        """Remove an entry, "tool", "resource" (also a template) or "prompt", in all versions or in this one. Raises
+        LocalError if there is none."""
+        where, entries = self._known(kind, key, version)
+        for entry in entries:
+            where.remove(entry)
+            self._switches.remove(entry.id)
+            self._gone[entry.id] = entry.shown_to
+            if len(self._gone) > GONE:
+                del self._gone[next(iter(self._gone))]
+            if entry.template is not None:
+                self._rank()
+            for includer in self.includers:
+                includer.dropped(entry)
+            self._tell(where, entry)
 
-    def remove(self, kind: str, key: str) -> None:
-        """Remove an entry: "tool", "resource" (also a template) or "prompt". Raises LocalError if there is none."""
-        where, entry = self._known(kind, key)
-        where.remove(key)
-        if entry.template is not None:
-            self._rank()
-        self._changed(_TELLS[where.name])
+    def dropped(self, kind: str, key: str, version: str) -> None:
+        """Remove an entry, if it is still there."""
+        if self._lists[LISTINGS[kind]].of(key, version):
+            self.remove(kind, key, version)
 
-    def enable(self, kind: str, key: str) -> None:
-        """Enable an entry."""
-        self._switch(kind, key, True)
+    def turn(self, kind: str | None, key: str | None, tag: str | None, version: str | None, on: bool) -> None:
+        """Enable or disable an entry, or all of a tag or a kind, those too that are registered later; what is disabled
+        is not listed, and unknown when called. LocalError if there is no such entry."""
+        call = "enable" if on else "disable"
+        told = (kind is None) != (tag is None) and (kind is not None or key is None)
+        if (
+            not told
+            or (version is not None and key is None)
+            or not all(one is None or isinstance(one, str) for one in (kind, key, tag, version))
+        ):
+            raise LocalError(
+                f'{call} takes a kind, {call}("tool"), a kind and a name, {call}("tool", "erase"), or a tag, '
+                f'{call}(tag="admin")'
+            )
+        if kind is not None and key is not None:
+            _, entries = self._known(kind, key, version)
+            self._switches.name([entry.id for entry in entries], on)
+            for entry in entries:
+                self._switch(entry)
+            return
+        if kind is not None and kind not in SWITCHED:
+            raise LocalError(f"there is no kind {kind!r}; {nearest(kind, SWITCHED)}")
+        concerned = set(self._switches.turn(kind, tag, on))
+        for entry in self.everything():
+            if entry.id in concerned:
+                self._switch(entry)
 
-    def disable(self, kind: str, key: str) -> None:
-        """Disable an entry: it is not listed, and unknown when called."""
-        self._switch(kind, key, False)
+    def switched(self, kind: str, key: str, version: str, on: bool) -> None:
+        """What an entry is included from has enabled or disabled it, if it is still there."""
+        for entry in self._lists[LISTINGS[kind]].of(key, version):
+            self._switches.give(entry.id, on)
+            self._switch(entry)
 
-    def _switch(self, kind: str, key: str, on: bool) -> None:
-        where, entry = self._known(kind, key)
+    def _switch(self, entry: Entry) -> None:
+        """Enable or disable an entry as it is switched now."""
+        where, on = self._lists[LISTINGS[entry.kind]], self._switches.on(entry.id)
         if where.switch(entry, on):
-            self._changed(_TELLS[where.name])
+            for includer in self.includers:
+                includer.switched(entry, on)
+            self._changed(_TELLS[where.name], entry)
 
-    def _put(self, where: Entries, entry: Entry) -> Entry:
-        try:
-            decode(entry.text(NEWEST), type(entry.listed))
-        except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
-            raise LocalError(f"{entry.key}: it cannot be listed so: {error}") from None
-        self._link(entry.method)
+    def _tell(self, where: Entries, entry: Entry) -> None:
+        """Tell of an entry that came or went."""
+        if entry.enabled:
+            self._changed(_TELLS[where.name], entry)
+
+    def planned(self, entries: Iterable[Entry]) -> list[Commit]:
+        """What registers these, here and wherever the server is included. LocalError for a key that is taken, and for
+        what cannot be listed."""
+        found = list(entries)
+        for entry in found:
+            self._lists[LISTINGS[entry.kind]].free(entry.key, entry.version)
+            try:
+                decode(entry.text(NEWEST), type(entry.listed))
+            except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
+                raise LocalError(f"{entry.key}: it cannot be listed so: {error}") from None
+        apart(found)
+        given = [entry.enabled for entry in found]
+        for entry in found:
+            entry.enabled = entry.enabled and self._switches.allows(entry.switched_as, entry.tags)
+        commits: list[Commit] = [partial(self._take, entry, had) for entry, had in zip(found, given, strict=True)]
+        for includer in self.includers:
+            commits += includer.planned(found)
+        return commits
+
+    def _take(self, entry: Entry, given: bool) -> None:
+        where = self._lists[LISTINGS[entry.kind]]
+        self._linked(entry)
         where.add(entry)
+        self._switches.add(entry.id, entry.switched_as, entry.tags, given)
         if entry.template is not None:
             self._rank()
-        self._changed(_TELLS[where.name])
-        return entry
+        self._tell(where, entry)
+
+    def _linked(self, entry: Entry) -> None:
+        for method in (entry.method, *entry.completions.values()):
+            self._link(method)
+
+    def replaced(self, entries: Iterable[Entry]) -> None:
+        """Run these in place of those of their keys: their middleware is another."""
+        for entry in entries:
+            for there in self._lists[LISTINGS[entry.kind]].of(entry.key, entry.version):
+                self._linked(entry)
+                there.method, there.completions, there.make = entry.method, entry.completions, entry.make
+        for includer in self.includers:
+            includer.chained()
+
+    def everything(self) -> list[Entry]:
+        """The entries of all kinds, those of a kind in order."""
+        return [entry for one in self._lists.values() for entry in one.all()]
 
     def _rank(self) -> None:
-        self._ranked = sorted(self._templates.by_key.values(), key=_rank)
+        self._ranked = sorted(self._templates.all(), key=_rank)  # stable: the highest version stays first
 
-    def _known(self, kind: str, key: str) -> tuple[Entries, Entry]:
-        places = {"tool": (self._tools,), "prompt": (self._prompts,), "resource": (self._resources, self._templates)}
-        places["template"] = (self._templates,)
+    def _known(self, kind: str, key: str, version: str | None) -> tuple[Entries, tuple[Entry, ...]]:
+        places = {
+            "tool": (self._tools,),
+            "prompt": (self._prompts,),
+            "resource": (self._resources, self._templates),
+            "template": (self._templates,),
+        }
         for where in places.get(kind, ()):
-            if key in where.by_key:
-                return where, where.by_key[key]
-        raise LocalError(f"there is no {kind} {key!r}")
+            if found := where.of(key, version):
+                return where, found
+        known = [key for where in places.get(kind, ()) for key in where.by_key]
+        if version is not None and key in known:
+            raise LocalError(f"there is no version {version!r} of the {kind} {key!r}")
+        raise LocalError(f"there is no {kind} {key!r}; {nearest(key, known)}")
 
     # -- finding
 
-    def tool(self, name: str, caller: Caller) -> Entry:
-        """The tool of this name, for this caller. InvalidParams where there is none: unknown tools are protocol errors
-        (server/tools)."""
+    def tool(self, name: str, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry:
+        """The tool of this name, for this caller: the highest version, or the one that the params ask for.
+        InvalidParams where there is none: unknown tools are protocol errors (server/tools)."""
         entry = self._tools.by_key.get(name)
-        if entry is None or not entry.enabled or (entry.visible is not None and not entry.visible(caller)):
-            raise InvalidParams(f"Unknown tool: {_short(name)}")
+        if entry is not None and entry.versions:
+            entry = self._tools.find(name, caller, params)
+        elif entry is not None and not (entry.enabled and (entry.visible is None or entry.visible(caller))):
+            entry = None
+        if entry is None:
+            raise InvalidParams(f"Unknown tool: {_short(name)}{self._tools.otherwise(name, caller)}")
         return entry
 
-    def marks(self, name: str, caller: Caller) -> tuple[HeaderParam, ...]:
-        """The parameters of a tool that HTTP headers repeat; empty for a tool that this caller does not know."""
+    def marks(self, name: str, caller: Caller, params: Raw | UnsetType) -> tuple[HeaderParam, ...]:
+        """The parameters of a called tool that HTTP headers repeat; empty for one that this caller does not know."""
         entry = self._tools.by_key.get(name)
+        if entry is not None and entry.versions:
+            try:
+                entry = self._tools.find(name, caller, params)
+            except InvalidParams:  # the call itself is answered so
+                return ()
         return entry.marked if entry is not None and entry.marked and entry.there(caller) else ()
 
-    def prompt(self, name: str, caller: Caller) -> Entry:
-        """The prompt of this name, for this caller. InvalidParams where there is none ("Invalid prompt name",
-        server/prompts)."""
-        entry = self._prompts.by_key.get(name)
-        if entry is None or not entry.there(caller):
-            raise InvalidParams(f"Unknown prompt: {_short(name)}")
+    def prompt(self, name: str, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry:
+        """The prompt of this name, for this caller, as `tool`. InvalidParams where there is none ("Invalid prompt
+        name", server/prompts)."""
+        entry = self._prompts.find(name, caller, params)
+        if entry is None:
+            raise InvalidParams(f"Unknown prompt: {_short(name)}{self._prompts.otherwise(name, caller)}")
         return entry
 
-    def resource(self, uri: str, revision: Revision, caller: Caller) -> Entry:
-        """The resource with this URI for this caller, or otherwise the most specific template that matches.
+    def resource(self, uri: str, revision: Revision, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry:
+        """The resource with this URI for this caller, or otherwise the most specific template that matches; of several
+        versions as `tool`.
 
         If there is none, raises the revision's error for it (server/resources, Error Handling).
         """
-        entry = self._reads(uri, caller)
+        entry = self._reads(uri, lambda one: one.there(caller) and (not one.version or one.fits(asked(params))))
         if entry is None:
             raise missing(uri, revision)
         return entry
 
-    def _reads(self, uri: str, caller: Caller) -> Entry | None:
-        entry = self._resources.by_key.get(uri)
-        if entry is not None and entry.there(caller):
-            return entry
+    def hides(self, uri: str, caller: Caller) -> bool:
+        """Whether there is a resource of this URI, and none for this caller; also where what decides it raises."""
+        if not (self._resources.guarded or self._templates.guarded):
+            return False
+        try:
+            return self._reads(uri, lambda one: one.reads(caller)) is None and (
+                self._reads(uri, lambda one: one.enabled) is not None
+            )
+        except Exception:
+            logger.exception("what says whether %s is visible raised", uri)
+            return True
+
+    def shows(self, entries: Iterable[EntryId], caller: Caller) -> bool:
+        """Whether one of these is for this caller, enabled or not, or was before it was removed. What was never here is
+        in no list here."""
+        for kind, key, version in entries:
+            there = self._lists[LISTINGS[kind]].of(key, version) if kind in LISTINGS else ()
+            those = [one.shown_to for one in there]
+            if not those and (kind, key, version) in self._gone:
+                those = [self._gone[kind, key, version]]
+            if any(visible is None or sees(visible, caller) for visible in those):
+                return True
+        return False
+
+    def _reads(self, uri: str, there: Callable[[Entry], bool]) -> Entry | None:
+        for entry in self._resources.of(uri):
+            if there(entry):
+                return entry
         for entry in self._ranked:
-            if entry.there(caller) and entry.template is not None and entry.template.match(uri) is not None:
+            if entry.template is not None and entry.template.match(uri) is not None and there(entry):
                 return entry
         return None
 
     def completion(
-        self, ref: PromptReference | ResourceTemplateReference, argument: str, caller: Caller
+        self,
+        ref: PromptReference | ResourceTemplateReference,
+        argument: str,
+        caller: Caller,
+        params: Raw | UnsetType = UNSET,
     ) -> Method | None:
         """What completes an argument for this caller; None where nothing does. InvalidParams for what has no such
         argument."""
         if isinstance(ref, PromptReference):
-            entry = self.prompt(ref.name, caller)
+            entry = self.prompt(ref.name, caller, params)
         else:
             # "`uri` is a URI or URI template"
-            found = self._templates.by_key.get(ref.uri) or self._reads(ref.uri, caller)
-            if found is None or not found.there(caller):
+            there = self._templates.by_key.get(ref.uri) is not None
+            found = (
+                self._templates.find(ref.uri, caller, params)
+                if there
+                else self._reads(ref.uri, lambda one: one.there(caller))
+            )
+            if found is None:
                 raise InvalidParams(f"Unknown resource template: {_short(ref.uri)}")
             entry = found
-        if entry.kind != "resource" and argument not in _arguments(entry):
+        if entry.kind != "resource" and argument not in arguments_of(entry):
             raise InvalidParams(f"Unknown argument of {_short(entry.key)}: {_short(argument)}")
-        return entry.completions.get(argument)
+        method = entry.completions.get(argument)
+        if method is None or (access := entry.method.access) is None:
+            return method
+        return msgspec.structs.replace(method, access=access.without_arguments())
 
-    def lookups(self) -> dict[str, Lookup]:
-        """For each method that names an entry, the function that finds its entry."""
+    def lookups(self, own: Mapping[str, Method]) -> dict[str, Lookup]:
+        """For each method that names entries, the function that finds what answers it. `own`: the server's methods."""
+        subscribe, listen = own["resources/subscribe"], own["subscriptions/listen"]
         return {
-            "tools/call": lambda admitted, caller: self.tool(admitted.params.name, caller).method,
-            "resources/read": lambda admitted, caller: (
-                self.resource(admitted.params.uri, admitted.revision, caller).method
+            "resources/subscribe": lambda admitted, caller: self._behind(subscribe, [admitted.params.uri], caller),
+            "subscriptions/listen": lambda admitted, caller: self._behind(
+                listen, admitted.params.notifications.resource_subscriptions, caller
             ),
-            "prompts/get": lambda admitted, caller: self.prompt(admitted.params.name, caller).method,
+            "tools/call": lambda admitted, caller: self.tool(admitted.params.name, caller, admitted.raw).method,
+            "resources/read": lambda admitted, caller: (
+                self.resource(admitted.params.uri, admitted.revision, caller, admitted.raw).method
+            ),
+            "prompts/get": lambda admitted, caller: self.prompt(admitted.params.name, caller, admitted.raw).method,
             "completion/complete": lambda admitted, caller: self.completion(
-                admitted.params.ref, admitted.params.argument.name, caller
+                admitted.params.ref, admitted.params.argument.name, caller, admitted.raw
             ),
         }
+
+    def lacks(self, uri: str, caller: Caller) -> bool:
+        """Whether there is no such resource for a caller; also where what decides it raises."""
+        try:
+            return self._reads(uri, lambda one: one.there(caller)) is None
+        except Exception:
+            logger.exception("what says whether %s is visible raised", uri)
+            return True
+
+    def _behind(self, method: Method, uris: Any, caller: Caller) -> Method | None:
+        """The method that subscribes to these resources, with what they demand; None where they demand nothing."""
+        if uris is UNSET or not (self._resources.guarded or self._templates.guarded):
+            return None
+        found = (uri for uri in uris[:MOST_URIS] if not self.lacks(uri, caller))
+        return subscribing(method, [self._reads(uri, lambda one: one.there(caller)) for uri in found], caller)
 
     def has(self, kind: str) -> bool:
         """Whether there are "tools", "resources" (also templates), "prompts" or "completions", enabled or not."""
         if kind == "completions":
-            return any(e.completions for one in (self._prompts, self._templates) for e in one.by_key.values())
+            return any(e.completions for one in (self._prompts, self._templates) for e in one.all())
         if kind == "resources":
             return bool(self._resources.by_key or self._templates.by_key)
         return bool((self._tools if kind == "tools" else self._prompts).by_key)
@@ -389,11 +457,9 @@ class Registry:
     def methods(self) -> Iterator[Method]:
         """Every method."""
         for one in self._lists.values():
-            for entry in list(one.by_key.values()):
+            for entry in one.all():
                 yield entry.method
                 yield from entry.completions.values()
-
-    # -- listing
 
     def page(self, listing: Listing, revision: Revision, caller: Caller, cursor: str | UnsetType = UNSET) -> Raw:
         """The result of a list method for this caller. Raises InvalidParams for an unknown cursor."""
@@ -401,51 +467,9 @@ class Registry:
         return those.page(revision, cursor, self._begins_personal if those.personal else self._begins, caller)
 
 
-# -- names ----------------------------------------------------------------------------------------
-
-
-def _shown(name: Any, function: Any) -> str:
-    return str(name or getattr(function, "__name__", function))
-
-
-def _named(name: str | None, function: Callable[..., Any], otherwise: str = "") -> str:
-    name = name or getattr(function, "__name__", "")
-    if name == "<lambda>":
-        name = ""
-    if not (name or otherwise):
-        raise LocalError(f"{function!r} has no name of its own: give one, name='...'")
-    return name or otherwise
-
-
 def _rank(entry: Entry) -> tuple[int, ...]:
     """The sort key of a template: more specific first, of equals the older."""
     return (entry.number,) if entry.template is None else (*entry.template.rank, entry.number)
-
-
-def _presented(
-    name: str,
-    title: str | None,
-    description: str | None,
-    documentation: str,
-    icons: Sequence[Icon],
-    meta: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """What is shown of every entry; without a description what its function's documentation says."""
-    return {
-        "name": name,
-        "title": title or UNSET,
-        "description": (described(documentation) if description is None else description) or UNSET,
-        "icons": list(icons) or UNSET,
-        "meta": UNSET if meta is None else dict(meta),
-    }
-
-
-def _arguments(entry: Entry) -> Iterable[str]:
-    if entry.template is not None:
-        return entry.template.names
-    listed = entry.listed
-    arguments: Any = listed.arguments if isinstance(listed, Prompt) else ()
-    return [one.name for one in arguments if isinstance(one, PromptArgument)] if arguments is not UNSET else []
 
 
 def _short(text: str) -> str:

@@ -45,7 +45,7 @@ def resource_method(
     The function takes the template's variables, and the URI if it has another parameter `uri`. Raises
     LocalError for variables it does not take, and for others that it needs.
     """
-    binding = bound(function)
+    binding = bound(function, server, options)
     names = () if template is None else template.names
     optional = frozenset() if template is None else template.optional
     _fits(uri, binding, names, optional)
@@ -55,7 +55,7 @@ def resource_method(
     def read(admitted: Admitted, context: Any) -> tuple[Any, ...]:
         asked: str = admitted.params.uri
         values = {} if template is None else template.match(asked) or {}
-        return texts(values | {"uri": asked} if gives_uri else values, context)
+        return texts(values | {"uri": server.own_uri(asked)} if gives_uri else values, context)
 
     def finished(value: Any, admitted: Admitted) -> Raw:
         if not isinstance(value, ReadResourceResult):
@@ -70,7 +70,7 @@ def resource_method(
     handler = handler_of(
         binding, read, leaving(binding, finished), of_others(uri, server), giver(binding, server), server.outcomes
     )
-    return method_of(uri, binding, handler, options), binding.documentation
+    return method_of(uri, binding, handler, options, read), binding.documentation
 
 
 def _fits(uri: str, binding: Binding, names: tuple[str, ...], optional: frozenset[str]) -> None:

@@ -5,17 +5,15 @@ Both eras use this. An unknown name is answered by a method of its own, so that 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from ...channel import Caller
 from ...jsonrpc.errors import RpcError
 from ...jsonrpc.messages import Notification, Request
-from ...rpc.lifespan import Lifespan
-from ...rpc.method import Method
+from ...rpc.method import Method, living
 from ...rpc.middleware import Call
 from ...rpc.peer import Peer
 from ...rpc.service import Service
@@ -44,8 +42,8 @@ class Uses(Protocol):
 class Marks(Protocol):
     """The tools, as far as routing needs them."""
 
-    def marks(self, name: str, caller: Caller) -> tuple[HeaderParam, ...]:
-        """The parameters of a tool that HTTP headers repeat."""
+    def marks(self, name: str, caller: Caller, params: Raw | UnsetType) -> tuple[HeaderParam, ...]:
+        """The parameters of a called tool that HTTP headers repeat."""
 
 
 class Routed(Protocol):
@@ -57,8 +55,6 @@ class Routed(Protocol):
     def table(self) -> MethodTable: ...
     @property
     def service(self) -> Service: ...
-    @property
-    def life(self) -> Lifespan | None: ...
     @property
     def seal(self) -> Seal: ...
     @property
@@ -74,6 +70,7 @@ class Router:
 
     def __init__(self, server: Routed) -> None:
         self._server = server
+        self._dependencies = server.service.dependencies
 
     def route(
         self, message: Request | Notification, caller: Caller, peer: Peer | None
@@ -93,7 +90,7 @@ class Router:
             channel=peer is not None or not request,
             principal=None if caller.identity is None else caller.identity.principal,
             headers=caller.headers if http else None,
-            marks=partial(server.catalog.marks, caller=caller) if http else unmarked,
+            marks=(lambda name, params: server.catalog.marks(name, caller, params)) if http else unmarked,
             methods=server.table.rows,
         )
         if admitted is None:
@@ -111,32 +108,18 @@ class Router:
             if found.row.ask and getattr(admitted.params, "request_state", UNSET) is not UNSET:
                 method = self._verified(method, admitted)
         except RpcError as error:
-            method = raising(error)
+            method = raising(message.method, error)
         if method is None:
             return None, message
-        if server.life is not None:
-            method = self._living(server.life, method, admitted)
+        life = self._dependencies.life
+        if life is not None:
+            method = living(life, method, server.service.handler)
         return method, Request(message.method, admitted, id) if request else Notification(message.method, admitted)
 
     def _verified(self, method: Method | None, admitted: Admitted) -> Method | None:
         """The method for a call that brings sealed state back. SealError (-32602) for state that is not this call's."""
         state = verify(admitted, admitted.method, admitted.principal, self._server)
         return method if state is None or method is None else self._once(method, state)
-
-    def _living(self, life: Lifespan, method: Method, admitted: Admitted) -> Method:
-        """A method within the lifespan: unchanged if the lifespan has begun on this loop, otherwise one that begins it
-        first."""
-        span = life.here()
-        if span is not None:
-            admitted.state = span.value
-            return method
-        inner = self._server.service.handler(method)
-
-        async def begun(call: Call) -> Any:
-            admitted.state = (await life.begin()).value
-            return await inner(call)
-
-        return msgspec.structs.replace(method, handler=begun, quick=False, runs_inline=False)
 
     def _once(self, method: Method, state: State) -> Method:
         """A method that first marks a single-use state as used; SealError (-32602) if it was used before."""

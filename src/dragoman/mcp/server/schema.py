@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -128,9 +129,16 @@ def _written_out(part: Any, definitions: Schema, inside: tuple[str, ...]) -> Any
 
 # -- descriptions ---------------------------------------------------------------------------------
 
-_HEAD = re.compile(r"(Args|Arguments|Parameters|Params|Raises):?")
-_ANY_HEAD = re.compile(r"(Args|Arguments|Parameters|Params|Returns?|Raises|Yields|Examples?|Notes?|See Also):?")
-_FIELDS = re.compile(r":(param|parameter|arg|argument|type|raises?)\b.*")
+_HEAD = r"(Args|Arguments|Parameters|Params|Keyword Arg(ument)?s|Other Parameters|Raises):?"
+_ANY_HEAD = rf"({_HEAD}|(Returns?|Yields|Examples?|Notes?|Warnings?|References|See Also):?)"
+_FIELDS = r":(param|parameter|arg|argument|key|keyword|type|raises?)\b.*"
+_RULE = r"-{3,}"
+
+
+@functools.cache
+def _patterns() -> list[re.Pattern[str]]:
+    """These, compiled when a docstring is first read."""
+    return [re.compile(text) for text in (_HEAD, _ANY_HEAD, _FIELDS, _RULE)]
 
 
 def description(text: str) -> str:
@@ -138,14 +146,15 @@ def description(text: str) -> str:
     kept: list[str] = []
     skipped, depth = False, 0
     lines = text.splitlines()
+    head, any_head, fields, rule = _patterns()
     for index, line in enumerate(lines):
         stripped, indent = line.strip(), len(line) - len(line.lstrip())
-        ruled = index + 1 < len(lines) and bool(re.fullmatch(r"-{3,}", lines[index + 1].strip()))
-        if _FIELDS.fullmatch(stripped):
+        ruled = index + 1 < len(lines) and rule.fullmatch(lines[index + 1].strip()) is not None
+        if fields.fullmatch(stripped):
             skipped, depth = True, indent
-        elif _ANY_HEAD.fullmatch(stripped) or ruled:
+        elif any_head.fullmatch(stripped) or ruled:
             # under a ruled (NumPy) head nothing is indented
-            skipped, depth = _HEAD.fullmatch(stripped) is not None, -1 if ruled else indent
+            skipped, depth = head.fullmatch(stripped) is not None, -1 if ruled else indent
         elif skipped and stripped and indent <= depth:
             skipped = False
         if not skipped:

@@ -8,6 +8,7 @@ Rules:
 - Stateful: an initialized session is told of changed lists; of resources, those it subscribed to.
 - A notification means *look again*. Several changes in one turn of the loop are sent once, and changes that a slow
   reader has not taken wait, each once; a session that takes nothing for long loses them. Both are counted.
+- A change of a list is told to those who may see the entry that changed, and to no others.
 - A subscription to a resource includes the resources below it (whose URI continues after a slash).
 - Every event comes in at `publish`, from any thread. With replicas (`spread`), it is sent to the
   others too, and their events come in at `hear`. A session that several replicas know gets an event with its number,
@@ -21,10 +22,10 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from threading import Lock
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw
 
 from ...channel import Caller
 from ...jsonrpc.codec import Call
@@ -34,11 +35,9 @@ from ..protocol.admission import Admitted, SessionState
 from ..protocol.dialect import MCP
 from ..protocol.params import SubscriptionFilter, SubscriptionsListenResult
 from ..protocol.results import Stamp, finish
-from ..protocol.revisions import Revision
 from ..protocol.types import SUBSCRIPTION_ID, ServerCapabilities
 from ..protocol.uri_template import above
-
-Kind: TypeAlias = Literal["tools", "prompts", "resources", "updated"]
+from ..session.changes import Changes, EntryId, Event, Kind, Visible, sees
 
 FIRST_DELAY = 0.05
 LAST_DELAY = 2.0
@@ -55,13 +54,6 @@ _METHODS: dict[Kind, str] = {
 }
 
 
-class Event(Struct, frozen=True):
-    """A change of a list, or (`updated`) of the resource at `uri`."""
-
-    kind: Kind
-    uri: str = ""
-
-
 class Telling(Protocol):
     """The part of a server that the hub uses."""
 
@@ -69,9 +61,10 @@ class Telling(Protocol):
     def stamp(self) -> Stamp: ...
     @property
     def catalog(self) -> Any:
-        """`resource(uri, revision, caller)` raises for an unknown URI."""
+        """`resource(uri, revision, caller)` raises for an unknown URI; `hides(uri, caller)`: it is for other callers
+        alone; `shows(entries, caller)`: one of these may be seen, or could be before it was removed."""
 
-    def capabilities(self, revision: Revision) -> ServerCapabilities: ...
+    def capabilities(self) -> ServerCapabilities: ...
 
 
 class Subscriptions:
@@ -82,7 +75,10 @@ class Subscriptions:
         self, server: Telling, *, limit: int = 10_000, per_peer: int = 64, uris: int = 1_000, size: int = 262_144
     ) -> None:
         self._server = server
-        self.limit, self.per_peer, self.uris, self.size = limit, per_peer, uris, size
+        self.limit: int = limit
+        self.per_peer: int = per_peer
+        self.uris: int = uris
+        self.size: int = size
         self.held = 0
         """How often a change had to wait for a slow reader."""
         self.dropped = 0
@@ -94,7 +90,7 @@ class Subscriptions:
         self._by_kind: dict[Kind, set[_Reader]] = {kind: set() for kind in _METHODS}
         self._by_uri: dict[str, set[_Reader]] = {}
         self._lock = Lock()
-        self._events: dict[Event, None] = {}
+        self._changes = Changes()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awake = False
         self._spread: Callable[[Event], None] | None = None
@@ -103,23 +99,40 @@ class Subscriptions:
         """The number of subscriptions and sessions."""
         return len(self._listeners) + len(self._sessions)
 
+    def measures(self) -> dict[str, float]:
+        """For metrics: subscribers, and how far behind they are."""
+        listening = [one.reader for one in tuple(self._listeners)]
+        readers = [*listening, *(one.reader for one in tuple(self._sessions.values()))]
+        return {
+            "subscribers": len(readers),
+            "subscriber_lag": sum(len(one.pending) for one in readers),
+            "subscriber_waits_total": self.held,
+            "subscriber_drops_total": self.dropped,
+        }
+
     # -- what changed
 
-    def changed(self, kind: Literal["tools", "prompts", "resources"]) -> None:
-        """A list has changed. From any thread."""
-        self.publish(Event(kind))
+    def changed(
+        self,
+        kind: Literal["tools", "prompts", "resources"],
+        entry: EntryId | None = None,
+        visible: Visible | None = None,
+    ) -> None:
+        """A list has changed. `visible`: who may see the `entry` that came, went or changed; None: every caller. From
+        any thread."""
+        self._publish(kind, "", entry, visible)
 
     def updated(self, uri: str) -> None:
         """A resource has changed. From any thread."""
-        self.publish(Event("updated", uri))
+        self._publish("updated", uri)
 
-    def publish(self, event: Event) -> None:
-        """Take an event, and send it in the loop's next turn, once even if it comes again until then."""
+    def _publish(self, kind: Kind, uri: str, entry: EntryId | None = None, visible: Visible | None = None) -> None:
+        """Take a change, and send it in the loop's next turn, once even if it comes again until then."""
         with self._lock:
             loop = self._loop
             if loop is None or not (self._listeners or self._sessions or self._spread is not None):
                 return
-            self._events[event] = None
+            self._changes.add(kind, uri, entry, visible)
             if self._awake:
                 return
             self._awake = True
@@ -130,14 +143,15 @@ class Subscriptions:
 
     def _tell(self) -> None:
         with self._lock:
-            events, self._events = self._events, {}
+            changes, self._changes = self._changes, Changes()
             self._awake = False
-        for event in events:
+        for event, those in changes.told():
             if self._spread is not None:
-                self._spread(event)
+                for part in event.parts():
+                    self._spread(part)
             for reader in self._readers(event):
-                if reader.hint is None:
-                    reader.put(event)
+                if reader.hint is None and (not those or _any_sees(those, reader.caller())):
+                    reader.put(Event(event.kind, event.uri))
 
     # -- several servers that serve the same
 
@@ -147,21 +161,29 @@ class Subscriptions:
         if tell is not None:
             self._here()
 
-    def hear(self, kind: str, uri: str, number: int, *, own: bool) -> None:
+    def hear(self, event: Event, number: int, *, own: bool) -> None:
         """An event of all replicas. `number`: the event's, if they are counted; `own`: it came from here."""
-        event = Event(kind, uri)  # type: ignore[arg-type]
         message = b""
         for reader in self._readers(event):
+            if (own if reader.hint is None else not number) or not self._concerns(event, reader):
+                continue
             if reader.hint is None:
-                if not own:
-                    reader.put(event)
-            elif number:
-                message = message or self.written(kind, uri)
+                reader.put(Event(event.kind, event.uri))
+            else:
+                message = message or self.written(event)
                 reader.hint(message, number)
 
-    def written(self, kind: str, uri: str) -> bytes:
+    def concerns(self, event: Event, peer: Any) -> bool:
+        """Whether an event of before is to be told to a session that moved here."""
+        hearer = self._sessions.get(peer)
+        return hearer is not None and hearer.reader in self._readers(event) and self._concerns(event, hearer.reader)
+
+    def _concerns(self, event: Event, reader: _Reader) -> bool:
+        return not event.entries or bool(self._server.catalog.shows(event.entries, reader.caller()))
+
+    def written(self, event: Event) -> bytes:
         """The notification of an event for a session."""
-        return _encode(Call(_METHODS[kind], {"uri": uri} if kind == "updated" else UNSET))  # type: ignore[index]
+        return _encode(Call(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else UNSET))
 
     def restore(self, peer: Any, session: SessionState) -> None:
         """Set the subscriptions of a session, made here or at another replica."""
@@ -179,7 +201,9 @@ class Subscriptions:
         found: set[_Reader] = set()
         for uri in above(event.uri):
             found |= self._by_uri.get(uri, set())
-        return found
+        hides = self._server.catalog.hides
+        # what a reader named itself was looked up with its request; a resource below that may be for others
+        return {one for one in found if event.uri in one.uris or not hides(event.uri, one.caller())}
 
     def _here(self) -> None:
         """Send events on this loop from now on."""
@@ -220,7 +244,7 @@ class Subscriptions:
 
         Raises RpcError: busy, too many URIs, or a wire that cannot carry messages ahead of an answer.
         """
-        agreed = self._agreed(admitted)
+        agreed = self._agreed(admitted, context.caller)
         self._admit(context.peer)
         listener = _Listener(self, context, agreed)
         self._listeners.add(listener)
@@ -249,15 +273,17 @@ class Subscriptions:
         result = SubscriptionsListenResult(meta={SUBSCRIPTION_ID: context.id})
         return finish(result, admitted.revision, self._server.stamp)
 
-    def _agreed(self, admitted: Admitted) -> SubscriptionFilter:
-        """The requested changes, without those that this server does not have."""
+    def _agreed(self, admitted: Admitted, caller: Caller) -> SubscriptionFilter:
+        """The requested changes, without those that this server does not have, or not for this caller."""
         asked: SubscriptionFilter = admitted.params.notifications
-        can = self._server.capabilities(admitted.revision)
+        can = self._server.capabilities()
         uris = asked.resource_subscriptions
         if uris is not UNSET and len(uris) > self.uris:
             raise _too_many_uris(self.uris)
         if admitted.raw is not UNSET and len(admitted.raw) > self.size:
             raise MCP.error(too_large("subscription_size", self.size, len(admitted.raw)))
+        if uris is not UNSET:
+            uris = [uri for uri in uris if not self._server.catalog.hides(uri, caller)]
         return SubscriptionFilter(
             tools_list_changed=_both(asked.tools_list_changed, can.tools, "list_changed"),
             prompts_list_changed=_both(asked.prompts_list_changed, can.prompts, "list_changed"),
@@ -314,6 +340,10 @@ class Subscriptions:
         return hearer
 
 
+def _any_sees(those: Iterable[Visible], caller: Caller) -> bool:
+    return any(sees(visible, caller) for visible in those)
+
+
 def _both(asked: Any, can: Any, name: str) -> Any:
     return True if asked is True and can is not UNSET and getattr(can, name) is True else UNSET
 
@@ -337,15 +367,16 @@ class _Reader:
     """A subscriber. `pending`: notifications not sent yet, the oldest first; `say` sends one message, and returns False
     if it was not taken. `hint`: takes messages with the numbers of their events instead."""
 
-    __slots__ = ("_timer", "hint", "hub", "loop", "pending", "say", "tries", "uris")
+    __slots__ = ("_timer", "caller", "hint", "hub", "loop", "pending", "say", "tries", "uris")
 
-    def __init__(self, hub: Subscriptions, say: Callable[[Event], bool]) -> None:
-        self.hub = hub
-        self.say = say
-        self.loop = asyncio.get_running_loop()
+    def __init__(self, hub: Subscriptions, say: Callable[[Event], bool], caller: Callable[[], Caller]) -> None:
+        self.hub: Subscriptions = hub
+        self.say: Callable[[Event], bool] = say
+        self.caller: Callable[[], Caller] = caller
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.pending: dict[Event, None] = {}
         self.uris: set[str] = set()
-        self.tries = 0
+        self.tries: int = 0
         self.hint: Callable[[bytes, int], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -386,7 +417,7 @@ class _Listener:
     __slots__ = ("_agreed", "_meta", "context", "gone", "over", "reader")
 
     def __init__(self, hub: Subscriptions, context: Context, agreed: SubscriptionFilter) -> None:
-        self.reader = _Reader(hub, self._say)
+        self.reader = _Reader(hub, self._say, lambda: context.caller)
         self.context = context
         self.over: asyncio.Future[None] = self.reader.loop.create_future()
         """Done when the server ends it."""
@@ -421,17 +452,21 @@ class _Hearer:
     __slots__ = ("_hub", "_peer", "reader")
 
     def __init__(self, hub: Subscriptions, peer: Any) -> None:
-        self.reader = reader = _Reader(hub, self._say)
+        self.reader = reader = _Reader(hub, self._say, self._caller)
         self._hub = hub
         self._peer = weakref.ref(peer, lambda _: hub.drop(reader))
         reader.hint = getattr(getattr(peer, "channel", None), "hint", None)
+
+    def _caller(self) -> Caller:
+        peer = self._peer()
+        return Caller() if peer is None else peer.caller
 
     def _say(self, event: Event) -> bool:
         peer = self._peer()
         if peer is None or peer.closed:
             self._hub.leave(peer)
             return True
-        if peer.tell(self._hub.written(event.kind, event.uri), _METHODS[event.kind]):
+        if peer.tell(self._hub.written(event), _METHODS[event.kind]):
             return True
         if self.reader.tries < TRIES:
             return False

@@ -37,7 +37,7 @@ class MethodTable:
     def __init__(self, rows: Mapping[str, Row], methods: Mapping[str, Method], lookups: Mapping[str, Lookup]) -> None:
         self.rows = rows
         self._answered: dict[str, Answered] = {}
-        self.get = self._answered.get
+        self.get: Callable[[str], Answered | None] = self._answered.get
         for name in dict.fromkeys((*methods, *lookups)):
             self.add(name, methods.get(name), lookups.get(name))
 
@@ -45,7 +45,7 @@ class MethodTable:
         """Add a method. Raises LocalError if it has no row here, or is already answered."""
         row = self.rows.get(name)
         if row is None or row.direction == "server":
-            raise LocalError(f"{name} is no method of this server: an Extension in `extensions` has to declare it")
+            raise LocalError(f"{name} is not a method of this server: an Extension in `extensions` has to declare it")
         if name in self._answered:
             raise LocalError(f"{name} is answered by a function already")
         self._answered[name] = Answered(row, method, find)

@@ -10,8 +10,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import InvalidParams, LocalError, ParseError
 from ...rpc.binding.binding import Binding
+from ...rpc.binding.decoder import Later
 from ...rpc.binding.json_schema import Validate, validator
-from ...rpc.method import Method, Passed
+from ...rpc.method import Method, Passed, arguments_by_name
 from ...rpc.middleware import Call, Next
 from ..protocol.admission import Admitted
 from ..protocol.headers import HeaderParam
@@ -56,7 +57,7 @@ def tool_method(
 ) -> MadeTool:
     """The method of a tool. `input`: the function takes one dict, which this schema checks. `output`: this schema
     checks what it returns. Raises LocalError, naming the tool, for a function that cannot be one."""
-    binding = bound(function)
+    binding = bound(function, server, options)
     if input is None:
         shape, marked = input_schema(binding, name)
         read = _reader(binding)
@@ -71,7 +72,7 @@ def tool_method(
     result = returned(name, answers_of(binding.result_type, server.outcomes), output)
     finished, failed = leaving(binding, result_encoder(name, server.stamp, result)), of_tool(name, server)
     handler = handler_of(binding, read, finished, failed, giver(binding, server), server.outcomes)
-    return MadeTool(method_of(name, binding, handler, options), shape, result, marked, binding.documentation)
+    return MadeTool(method_of(name, binding, handler, options, read), shape, result, marked, binding.documentation)
 
 
 def included_method(name: str, method: Method, server: Making) -> MadeTool:
@@ -95,8 +96,14 @@ def included_method(name: str, method: Method, server: Making) -> MadeTool:
         queue=method.queue,
         middleware=() if method.handler is None else (_bridge(method, method.handler, finished, failed),),
         quick=method.quick,
+        life=method.life,
+        access=None if method.access is None else method.access.reading(lambda admitted: _by_name(binding, admitted)),
     )
     return MadeTool(made, shape, result, marked, method.description)
+
+
+def _by_name(binding: Binding, admitted: Admitted) -> dict[str, Any]:
+    return arguments_by_name(binding, _object(admitted))
 
 
 def _bridge(method: Method, handler: Next, finished: Finished, failed: Failed) -> Any:
@@ -122,9 +129,12 @@ def _object(admitted: Admitted) -> Raw | UnsetType:
 
 
 def _reader(binding: Binding) -> Reader:
-    decode = binding.arguments
+    decode, later = binding.arguments, True
 
     def arguments(admitted: Admitted, context: Any) -> tuple[Any, ...]:
+        nonlocal decode, later
+        if later:
+            decode, later = decode.compiled() if isinstance(decode, Later) else decode, False
         return decode(_object(admitted), context)
 
     return arguments

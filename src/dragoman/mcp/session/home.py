@@ -43,7 +43,7 @@ class Home:
     ) -> None:
         self.cursors: list[Cursor] = []
         """The readers here, the newest last."""
-        self.leg = 0
+        self.leg: int = 0
         """The number of the last leg, here or elsewhere."""
         self._owner = owner
         self._turns = turns
@@ -57,6 +57,11 @@ class Home:
     def busy(self) -> bool:
         """Whether a reader is here, or a message is being stored."""
         return bool(self.cursors or self._writer)
+
+    @property
+    def unsaid(self) -> int:
+        """The number of messages that are not in the log yet."""
+        return len(self._writer)
 
     def say(self, message: bytes, mark: str = "") -> bool:
         """Send a message; False when it was dropped. `mark`: of several processes that send it, one does."""

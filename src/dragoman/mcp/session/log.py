@@ -37,6 +37,8 @@ class StreamLog(Protocol):
 
     immediate: bool
     """True: an appended message is stored at once, and its position is its number."""
+    last: int
+    """The number of the newest message that this process knows of."""
 
     def append(self, message: bytes, *, last: bool = False, mark: str = "") -> Position:
         """Append a message. `mark`: messages of several processes under one mark are in the log once."""
@@ -83,9 +85,9 @@ class MemoryLog:
         self._room = size
         self._size = 0
         self._furthest = 0
-        self.last = 0
+        self.last: int = 0
         """The number of the newest message."""
-        self.dropped = 0
+        self.dropped: int = 0
         """Messages removed because of the bounds."""
 
     def append(self, message: bytes, *, last: bool = False, mark: str = "") -> Position:

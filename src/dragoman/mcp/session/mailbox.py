@@ -38,7 +38,7 @@ class Mailboxes:
 
     def __init__(self, server: Serving) -> None:
         self._server = server
-        self._peers: OrderedDict[str, tuple[Peer, _Home]] = OrderedDict()
+        self._peers: OrderedDict[str, tuple[Peer, MailboxHome]] = OrderedDict()
 
     def take(self, x: Exchange, message: Message, tell: Callable[[bytes], bool]) -> bool:
         """Take a message that belongs to a session, or begins one; False for others."""
@@ -59,8 +59,8 @@ class Mailboxes:
         peer.take(message, x.respond, x.stream, x.caller, x.request)
         return True
 
-    def _begin(self, caller: Caller, where: str) -> tuple[Peer, _Home]:
-        peer, home = self._server.peer(), _Home(caller)
+    def _begin(self, caller: Caller, where: str) -> tuple[Peer, MailboxHome]:
+        peer, home = self._server.peer(), MailboxHome(caller)
         peer.attach(home)
         self._drop(where)
         self._peers[where] = peer, home
@@ -79,7 +79,7 @@ class Mailboxes:
             run.end(None)
 
 
-class _Home:
+class MailboxHome:
     """The channel for messages outside calls: they go to the mailbox."""
 
     duplex = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Coroutine
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from ...channel import Caller, Closed
 from ...jsonrpc.messages import Single
@@ -16,7 +16,7 @@ from .log import MemoryLog, StreamLog
 from .record import Delta
 from .responder import Refused, full
 from .session import Session
-from .stream import Cursor, Stream
+from .stream import Cursor
 
 TURNS = 64
 """Legs of a home stream that are remembered: a reader that returns to an older one gets only new messages."""
@@ -27,7 +27,7 @@ class _Rest:
 
     __slots__ = ("log", "logs", "name")
 
-    def __init__(self, logs: dict[str, _Rest], name: str, log: MemoryLog) -> None:
+    def __init__(self, logs: dict[str, _Rest], name: str, log: StreamLog) -> None:
         self.logs, self.name, self.log = logs, name, log
 
     def expired(self) -> None:
@@ -35,14 +35,21 @@ class _Rest:
         self.logs.pop(self.name, None)
 
 
+class Subscribed(Protocol):
+    """Tells sessions of changes."""
+
+    def leave(self, peer: Any) -> None: ...
+
+
 class MemorySessions:
     """All sessions of one server, in the order of their last use. The `Keeper` of its sessions."""
 
     shares = False
 
-    def __init__(self, host: Runner, options: HttpOptions) -> None:
+    def __init__(self, host: Runner, options: HttpOptions, subscribed: Subscribed) -> None:
         self.host = host
         self.options = options
+        self._subscribed = subscribed
         self._found: OrderedDict[str, Session] = OrderedDict()
         self._unused: dict[str, Session] = {}
         """Sessions whose client has sent nothing after `initialize`."""
@@ -80,6 +87,10 @@ class MemorySessions:
         return None
 
     async def find(self, id: str, principal: str | None, caller: Caller) -> Session | None:
+        """As `here`."""
+        return self.here(id, principal)
+
+    def here(self, id: str, principal: str | None) -> Session | None:
         """The session of this id, if it belongs to this principal. It counts as used from the end of its current
         request."""
         session = self._found.get(id)
@@ -112,6 +123,7 @@ class MemorySessions:
         if self._found.pop(session.id, None) is None:
             return
         self._unused.pop(session.id, None)
+        self._subscribed.leave(session.peer)
         for rest in self._logs.pop(session, {}).values():
             self.host.clock.drop(rest)
         if not self._found:
@@ -148,11 +160,11 @@ class MemorySessions:
         log = MemoryLog(self.options.log_messages, self.options.log_bytes)
         return Home(session, log, MemoryLog(TURNS, TURNS * 16), _nothing, _nothing)
 
-    def over(self, session: Session, stream: Stream) -> None:
-        log = stream.log
-        assert isinstance(log, MemoryLog)
-        logs = self._logs.setdefault(session, {})
-        rest = logs[stream.name] = _Rest(logs, stream.name, log)
+    def over(self, session: Session, name: str, log: StreamLog) -> None:
+        logs = self._logs.get(session)
+        if logs is None:
+            logs = self._logs[session] = {}
+        rest = logs[name] = _Rest(logs, name, log)
         self.host.clock.set(rest, self.options.resume)
 
     def drop(self, session: Session, name: str) -> None:

@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -63,7 +63,7 @@ class Delta(Struct, tag="change", omit_defaults=True):
 Entry: TypeAlias = Snapshot | Delta
 
 _read = msgspec.json.Decoder(Entry).decode
-written = msgspec.json.Encoder().encode
+written: Callable[[Entry], bytes] = msgspec.json.Encoder().encode
 """An entry in the form of the log."""
 
 
@@ -73,8 +73,8 @@ class Record:
     __slots__ = ("number", "whole")
 
     def __init__(self, whole: Snapshot, number: int) -> None:
-        self.whole = whole
-        self.number = number
+        self.whole: Snapshot = whole
+        self.number: int = number
 
     def change(self, change: Delta) -> None:
         """Apply a change."""

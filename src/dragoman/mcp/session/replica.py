@@ -16,9 +16,9 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -33,6 +33,7 @@ from ..protocol.admission import SessionState
 from ..protocol.options import HttpOptions
 from ..protocol.uri_template import above
 from . import record as records
+from .changes import Event
 from .home import Home
 from .log import MemoryLog, StreamLog
 from .record import Delta
@@ -41,9 +42,12 @@ from .session import Session
 from .shared import BusMessage, Shared
 from .slots import Slots
 from .store_log import PARTS, StoreLog, parts, written
-from .stream import Cursor, Stream, failing
+from .stream import Cursor, failing
 
-logger = logging.getLogger("dragoman.mcp")
+if TYPE_CHECKING:
+    import asyncio
+
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 FRESH: Final = 300.0
 """Most seconds that a session lives whose client sends nothing after `initialize`."""
@@ -61,7 +65,9 @@ class Subscribed(Protocol):
 
     def restore(self, peer: Any, session: SessionState) -> None: ...
     def leave(self, peer: Any) -> None: ...
-    def written(self, kind: str, uri: str) -> bytes: ...
+    def written(self, event: Event) -> bytes: ...
+    def concerns(self, event: Event, peer: Any) -> bool:
+        """Whether an event of before is to be told to this peer's session."""
 
 
 class ReplicaSessions:
@@ -73,12 +79,12 @@ class ReplicaSessions:
         self.host = host
         self.options = options
         self.shared = shared
-        self.run = shared.later
+        self.run: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]] = shared.later
         self.copies: OrderedDict[str, Session] = OrderedDict()
         """The copies in use here, in the order of their last use."""
         self.foreign: dict[str, Cursor] = {}
         """Readers here of streams that another replica writes, by the log's key."""
-        self.slots = Slots(shared, options.sessions)
+        self.slots: Slots = Slots(shared, options.sessions)
         self._subscribed = subscribed
         self._asked = 0
         self._streams = 0
@@ -87,7 +93,7 @@ class ReplicaSessions:
     @property
     def draining(self) -> bool:
         """Whether this server drains, so that other replicas take over."""
-        return self.host.gate.draining
+        return self.host.call_limit.draining
 
     def first_id(self) -> int:
         return self.shared.first_id(self, self._asked)
@@ -152,6 +158,10 @@ class ReplicaSessions:
         await self.slots.free(slot, id)
         shared.say(BusMessage("end", shared.name, id))
 
+    def here(self, id: str, principal: str | None) -> Session | None:
+        """None: another process may have changed or ended what is here, so the store is asked."""
+        return None
+
     async def find(self, id: str, principal: str | None, caller: Caller) -> Session | None:
         """The session of this id in the store, if it belongs to this principal. Raises BusLost."""
         if not _ID.fullmatch(id):
@@ -215,12 +225,12 @@ class ReplicaSessions:
             events = await self.shared.past_events(whole.initialized)
         except BusLost:
             return
-        for number, kind, uri in events:
+        for number, event in events:
             since = whole.initialized
-            if kind == "updated":
-                since = min((whole.uris[one] for one in above(uri) if one in whole.uris), default=number)
-            if number > since:
-                copy.hint(self._subscribed.written(kind, uri), number)
+            if event.kind == "updated":
+                since = min((whole.uris[one] for one in above(event.uri) if one in whole.uris), default=number)
+            if number > since and self._subscribed.concerns(event, copy.peer):
+                copy.hint(self._subscribed.written(event), number)
 
     def restore(self, session: Session) -> None:
         self._subscribed.restore(session.peer, session.peer.state)
@@ -290,7 +300,7 @@ class ReplicaSessions:
         if not resumable:  # no other replica will ever be asked for it
             return name, MemoryLog(self.options.log_messages, self.options.log_bytes)
 
-        def grew(log: StoreLog, number: int) -> None:
+        def grew(log: StoreLog) -> None:
             if log.reader_at is not None:
                 shared.say(BusMessage("grew", shared.name, session.id, name), log.reader_at)
 
@@ -303,8 +313,8 @@ class ReplicaSessions:
     def home(self, session: Session) -> Home:
         shared = self.shared
 
-        def grew(log: StoreLog, number: int) -> None:
-            shared.say(BusMessage("home", shared.name, session.id, number=number))
+        def grew(log: StoreLog) -> None:
+            shared.say(BusMessage("home", shared.name, session.id))
 
         log = StoreLog(shared, self._key(session.id, "home"), self.options, grew=grew)
         turns = StoreLog(shared, self._key(session.id, "turn"), self.options)
@@ -316,7 +326,7 @@ class ReplicaSessions:
             lambda: shared.say(BusMessage("free", shared.name, session.id)),
         )
 
-    def over(self, session: Session, stream: Stream) -> None:
+    def over(self, session: Session, name: str, log: StreamLog) -> None:
         """Keep a finished log in the store for its time."""
 
     def drop(self, session: Session, name: str) -> None:

@@ -23,8 +23,8 @@ from .stream import Run, Stream, StreamReader
 
 CHANGING: Final = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 """Requests that change the session."""
-PASSING: Final = frozenset({"busy", "draining"})
-"""Refusals after which a caller may try again, here or elsewhere."""
+TURNED_AWAY: Final = frozenset({"busy", "draining", "rate_limited", "too_large", "forbidden"})
+"""Refusals that a wire tells in its own way, where nothing was sent yet."""
 FAILED: Final = b'{"jsonrpc":"2.0","error":'
 
 _json = msgspec.json.Encoder().encode
@@ -98,6 +98,7 @@ class Owner(Protocol):
 
     def say(self, message: bytes) -> bool: ...
     def stream(self, id: bytes) -> Stream: ...
+    def complete(self, id: bytes, reader: Answering, answer: bytes) -> None: ...
     def rest(self) -> None: ...
     def end(self, why: ChannelError) -> None: ...
     def changed(self) -> Delta | None: ...
@@ -114,7 +115,7 @@ class Responder:
         self, session: Owner, reader: Answering, message: Request | None = None, *, begins: bool = False
     ) -> None:
         """`message`: the request; None: several at once. `begins`: it is the `initialize` of the session."""
-        self.over = False
+        self.over: bool = False
         self._session = session
         self._reader = reader
         self._begins = begins
@@ -134,7 +135,7 @@ class Responder:
         """Turn the answer into a stream; False if the caller accepts none."""
         if not self._reader.streams or self._begins:
             return False
-        self._stream = self._session.stream(b"" if self._id is UNSET else _json(self._id))
+        self._stream = self._session.stream(self._id_text())
         self._stream.begin(self._reader)
         self._session.responders.pop(self, None)  # the stream replaces it
         return True
@@ -176,7 +177,7 @@ class Responder:
             return
         if self._stream is None:  # otherwise the session is in use until the stream ends
             session.rest()
-        if answer is not None and refusal is not None and refusal.kind in PASSING:
+        if answer is not None and refusal is not None and self._stream is None and refusal.kind in TURNED_AWAY:
             self._reader.turned_away(answer, refusal)
             return
         if self._saves and (change := session.changed()) is not None:
@@ -212,13 +213,14 @@ class Responder:
             stream.finish(answer)
         elif answer is None:
             reader.nothing()
-        elif reader.whole and (self._session.options.json or not reader.streams or failed(answer)):
+        elif not reader.streams or self._begins or (reader.whole and (self._session.options.json or failed(answer))):
             reader.answer(answer)
-        elif self._open():
-            assert self._stream is not None
-            self._stream.finish(answer)
         else:
-            reader.answer(answer)
+            self._session.complete(self._id_text(), reader, answer)
+
+    def _id_text(self) -> bytes:
+        """JSON text of the request's id; b"" without one."""
+        return b"" if self._id is UNSET else _json(self._id)
 
     def accept(self) -> None:
         """No answer is owed after all."""

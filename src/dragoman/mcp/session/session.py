@@ -14,15 +14,16 @@ Management"):
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ...channel import Caller, ChannelError, Closed, Outgoing, Receiver
 from ...jsonrpc.errors import Refusal, RpcError
 from ...jsonrpc.messages import Batch, Malformed, Message, Notification, Request, Single
-from ...rpc.batch_responder import BatchResponder
+from ...rpc.batch_responder import BatchResponder, forbidden_batch
 from ...rpc.observing import Deliver, answers_only, nothing
 from ...rpc.peer import Peer
 from ...rpc.runner import Runner
@@ -35,7 +36,7 @@ from .log import StreamLog
 from .record import Delta, Record
 from .record import session as restored
 from .responder import NO_BATCHES, NO_SESSION, NO_STREAM, Answering, Refused, Responder
-from .stream import Cursor, Run, Stream
+from .stream import Cursor, Run, Stream, event_id
 
 _EVENT = re.compile(r"([0-9a-z.]{1,64})-([0-9]{1,15})(?:\.([0-9]{1,15}))?")
 """The id of an event: its stream, its number there, and the leg of the home stream."""
@@ -65,7 +66,7 @@ class Keeper(Protocol):
     def home(self, session: Session) -> Home:
         """The home stream of a session."""
 
-    def over(self, session: Session, stream: Stream) -> None:
+    def over(self, session: Session, name: str, log: StreamLog) -> None:
         """A stream has ended: its log is kept for a while."""
 
     def drop(self, session: Session, name: str) -> None:
@@ -134,28 +135,31 @@ class Session:
 
     def __init__(self, keeper: Keeper, principal: str | None, caller: Caller, id: str = "") -> None:
         """`id`: of a session of another process; "": it begins here."""
-        self.keeper = keeper
-        self.options = keeper.options
+        self.keeper: Keeper = keeper
+        self.options: HttpOptions = keeper.options
         self.run: Run = keeper.run
         # "SHOULD be globally unique and cryptographically secure", "MUST only contain visible ASCII characters"
-        self.id = id or secrets.token_urlsafe(24)
-        self.principal = principal
-        self.caller = Caller(scheme=caller.scheme, remote=caller.remote, path=caller.path, tls=caller.tls)
+        # As `secrets.token_urlsafe`, which would load hmac and random at every start
+        self.id: str = id or urlsafe_b64encode(os.urandom(24)).decode()
+        self.principal: str | None = principal
+        self.caller: Caller = Caller(
+            scheme=caller.scheme, remote=caller.remote, path=caller.path, tls=caller.tls, identity=caller.identity
+        )
         self.record: Record | None = None
         """What other processes know of it; None without them, and until `initialize` was accepted."""
-        self.used = 0.0
+        self.used: float = 0.0
         """When it was last used here, on the monotonic clock."""
-        self.touched = float("-inf")
+        self.touched: float = float("-inf")
         """When its life in the store was last extended."""
         self.hint: Callable[[bytes, int], None] | None = self._hint if keeper.shares else None
         """Takes notifications of changes that every process gets, with the change's number, instead of `send`."""
-        self.heard = 0
+        self.heard: int = 0
         """The number of the last message that another process handed on."""
         self.responders: dict[Responder, None] = {}
         """Responders whose answers are not streams."""
         self.streams: dict[str, Stream] = {}
         """Streams that are written or read here."""
-        self.streamed = 0
+        self.streamed: int = 0
         """The number of streams it has had here."""
         self._cursors: dict[Cursor, None] = {}
         """Readers here of streams that have ended, or are written elsewhere."""
@@ -163,7 +167,7 @@ class Session:
         self._receiver: Receiver | None = None
         self._ended = False
         self._home: Home | None = None
-        self.peer = Peer(keeper.host, dialect=MCP)
+        self.peer: Peer = Peer(keeper.host, dialect=MCP)
         self.peer.attach(self)
         self.peer.conversation.last_id = keeper.first_id()
 
@@ -201,6 +205,19 @@ class Session:
         """Whether it is in use here."""
         reading = self._cursors or (self._home is not None and self._home.busy)
         return bool(self.responders or self.streams or reading or self.peer.conversation.inbound)
+
+    @property
+    def readers(self) -> list[Cursor]:
+        """The cursors of its streams that have a reader here."""
+        home = () if self._home is None else self._home.cursors
+        own = [one.cursor for one in tuple(self.streams.values()) if one.cursor is not None]
+        return [one for one in (*own, *tuple(self._cursors), *home) if one.reader is not None]
+
+    @property
+    def unsaid(self) -> int:
+        """Messages of its streams that are on their way into their logs."""
+        home = 0 if self._home is None else self._home.unsaid
+        return home + sum(one.unsaid for one in tuple(self.streams.values()))
 
     # -- its state
 
@@ -302,13 +319,35 @@ class Session:
 
     def stream(self, id: bytes) -> Stream:
         """A new stream, for the answer to the request with this id."""
+        return self._stream(id, *self._log(id))
+
+    def _log(self, id: bytes) -> tuple[str, StreamLog, bool, bool]:
+        """The name and the log of a new stream, and whether it is resumable, and primed."""
         self.streamed += 1
         revision = self.revision
         resumable = revision is not None and revision.resumable
-        primed = resumable and revision is not None and revision.primed
         name, log = self.keeper.log(self, id, resumable)
+        return name, log, resumable, resumable and revision is not None and revision.primed
+
+    def _stream(self, id: bytes, name: str, log: StreamLog, resumable: bool, primed: bool) -> Stream:
         stream = self.streams[name] = Stream(self, name, log, id=id, resumable=resumable, primed=primed)
         return stream
+
+    def complete(self, id: bytes, reader: Answering, answer: bytes) -> None:
+        """Answer the request with this id by a stream of which nothing was sent before. What is stored at once leaves
+        in one piece, and with it the stream is over."""
+        name, log, resumable, primed = self._log(id)
+        if not log.immediate:
+            stream = self._stream(id, name, log, resumable, primed)
+            stream.begin(reader)
+            stream.finish(answer)
+            return
+        shown = name if resumable else ""
+        first = event_id(shown, log.append(b"")) if primed else None
+        last = log.append(answer, last=True)
+        if resumable and not self._ended:
+            self._keep(name, log)
+        reader.complete(answer, event_id(shown, last), first)
 
     def left(self, stream: Stream) -> None:
         self.rest()
@@ -317,12 +356,16 @@ class Session:
         self.streams.pop(stream.name, None)
         self.rest()
         if stream.resumable and not self._ended:
-            self.keeper.over(self, stream)
-            self._resting[stream.name] = None
-            if len(self._resting) > self.options.streams:
-                oldest = next(iter(self._resting))
-                del self._resting[oldest]
-                self.keeper.drop(self, oldest)
+            self._keep(stream.name, stream.log)
+
+    def _keep(self, name: str, log: StreamLog) -> None:
+        """Keep the log of a stream that has ended, and of those the newest."""
+        self.keeper.over(self, name, log)
+        self._resting[name] = None
+        if len(self._resting) > self.options.streams:
+            oldest = next(iter(self._resting))
+            del self._resting[oldest]
+            self.keeper.drop(self, oldest)
 
     async def listen(self, reader: Answering, event: str | None) -> None:
         """Add a reader of messages outside calls, or of the stream that broke after this event. Raises BusLost."""
@@ -371,17 +414,24 @@ class Session:
 
     # -- its messages
 
+    def request(self, message: Request, raw: bytes, reader: Answering, caller: Caller, *, begins: bool = False) -> None:
+        """Take one request of the client. `begins`: it is the `initialize` that begins the session; if that is refused,
+        the session ends."""
+        responder = Responder(self, reader, message, begins=begins)
+        self.peer.take(message, responder.deliver, responder, caller, raw)
+        if not responder.over:
+            responder.wait(owed=not begins)
+
     async def take(self, message: Message, raw: bytes, reader: Answering, caller: Caller) -> None:
-        """Take one message of the client. Raises BusLost if it needs the engine and that is away."""
+        """Take one message of the client that is not a request. Raises BusLost if it needs the engine and that is
+        away."""
         peer = self.peer
-        if type(message) is Request:
-            responder = Responder(self, reader, message)
-            peer.take(message, responder.deliver, responder, caller, raw)
-            if not responder.over:
-                responder.wait(owed=True)
-        elif isinstance(message, Batch):
+        if isinstance(message, Batch):
             if not peer.dialect.batches:
                 reader.refused(NO_BATCHES)
+                return
+            if (refusal := forbidden_batch(message, peer, caller, raw)) is not None:
+                reader.turned_away(None, refusal)
                 return
             for one in message.messages if self.keeper.shares else ():
                 await self._tell(one, b"")
@@ -398,13 +448,6 @@ class Session:
                 reader.turned_away(None, refusal)
             else:
                 reader.accepted()
-
-    def begin(self, message: Request, raw: bytes, reader: Answering, caller: Caller) -> None:
-        """Take the `initialize` that begins it; if that is refused, the session ends."""
-        responder = Responder(self, reader, message, begins=True)
-        self.peer.take(message, responder.deliver, responder, caller, raw)
-        if not responder.over:
-            responder.wait(owed=False)
 
     async def _tell(self, message: Single, raw: bytes) -> None:
         """Tell other processes what they must know before the message is accepted."""

@@ -30,11 +30,12 @@ from msgspec import Struct
 
 from ...bus.contract import Bus, BusLost, Store, Subscription
 from ...jsonrpc.errors import InternalError, LocalError
+from .changes import EntryId, Event, Kind
 
 if TYPE_CHECKING:
     from ..asking.request_state import State
 
-logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 T = TypeVar("T")
 
@@ -69,22 +70,13 @@ class BusMessage(Struct, frozen=True, array_like=True):
     body: bytes = b""
 
 
-class Event(Protocol):
-    """A change of a list, or of a resource."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def uri(self) -> str: ...
-
-
 class Hub(Protocol):
     """The server's subscriptions: takes and passes on changes."""
 
     def spread(self, tell: Callable[[Any], None] | None) -> None:
         """Call this with every local `Event` from now on; None: stop."""
 
-    def hear(self, kind: str, uri: str, number: int, *, own: bool) -> None:
+    def hear(self, event: Event, number: int, *, own: bool) -> None:
         """An event of all replicas."""
 
 
@@ -92,8 +84,13 @@ class _Told(Struct, frozen=True, array_like=True):
     """A change, in the log."""
 
     origin: str
-    kind: str
+    kind: Kind
     uri: str
+    entries: tuple[EntryId, ...] = ()
+
+    @property
+    def event(self) -> Event:
+        return Event(self.kind, self.uri, self.entries)
 
 
 class Table(Protocol):
@@ -123,10 +120,10 @@ class Shared:
     def __init__(self, bus: Bus, server: str, hub: Hub) -> None:
         self.bus = bus
         self.store: Store | None = bus.store
-        self.number = 0
-        self.name = secrets.token_hex(6)
+        self.number: int = 0
+        self.name: str = secrets.token_hex(6)
         self.tables: list[Table] = []
-        self.events = 0
+        self.events: int = 0
         """The number of the last known change."""
         self._hub = hub
         self._prefix = f"mcp-{_slug(server)}"
@@ -357,7 +354,7 @@ class Shared:
         try:
             while self._unsaid:
                 event = next(iter(self._unsaid))
-                told = _Told(self.name, event.kind, event.uri)
+                told = _Told(self.name, event.kind, event.uri, event.entries)
                 number = 0
                 if self.store is not None:
                     number = await self.append(self.key("events"), _packed(told), KEPT, EVENTS)
@@ -404,15 +401,11 @@ class Shared:
             self._looking = False
 
     def _tell_hub(self, told: _Told, number: int) -> None:
-        self._hub.hear(told.kind, told.uri, number, own=told.origin == self.name)
+        self._hub.hear(told.event, number, own=told.origin == self.name)
 
-    async def past_events(self, after: int) -> list[tuple[int, str, str]]:
-        """The changes whose number is greater than this, as far as they are kept: number, kind, URI."""
-        found = []
-        for number, raw in await self.read(self.key("events"), after):
-            told = _told(raw)
-            found.append((number, told.kind, told.uri))
-        return found
+    async def past_events(self, after: int) -> list[tuple[int, Event]]:
+        """The changes whose number is greater than this, as far as they are kept, with their numbers."""
+        return [(number, _told(raw).event) for number, raw in await self.read(self.key("events"), after)]
 
     # -- states that are good for one use
 

@@ -30,9 +30,20 @@ def parts(raw: bytes) -> tuple[bytes, bool, bytes]:
 
 
 class StoreLog:
-    """A `StreamLog`. `grew` is called with the number of each message that was stored here."""
+    """A `StreamLog`. `grew` is called after each message that was stored here."""
 
-    __slots__ = ("_grew", "_id", "_options", "_pending", "_position", "_shared", "key", "reader_at", "release_at")
+    __slots__ = (
+        "_grew",
+        "_id",
+        "_options",
+        "_pending",
+        "_position",
+        "_shared",
+        "key",
+        "last",
+        "reader_at",
+        "release_at",
+    )
 
     immediate = False
 
@@ -43,18 +54,19 @@ class StoreLog:
         options: HttpOptions,
         *,
         id: bytes = b"",
-        grew: Callable[[StoreLog, int], None] | None = None,
+        grew: Callable[[StoreLog], None] | None = None,
         release: Callable[[StoreLog, int], None] | None = None,
     ) -> None:
         """`id`: as in `written`. `release`: called when the reader at another replica must be released."""
-        self.key = key
+        self.key: str = key
+        self.last: int = 0
         self.reader_at: int | None = None
         """The number of the replica at which it is read; None: this one."""
         self._shared = shared
         self._options = options
         self._id = id
         self._grew = grew
-        self.release_at = release
+        self.release_at: Callable[[StoreLog, int], None] | None = release
         self._position = 0
         self._pending: dict[Position, tuple[bytes, bool, str]] = {}
 
@@ -75,8 +87,9 @@ class StoreLog:
         entry = written(message, last, self._id)
         number = await shared.append(self.key, entry, ttl, options.log_messages, options.log_bytes)
         del self._pending[position]
+        self.last = max(self.last, number)
         if self._grew is not None:
-            self._grew(self, number)
+            self._grew(self)
         return number
 
     def withdraw(self, position: Position) -> None:
@@ -102,6 +115,7 @@ class StoreLog:
         for number, raw in await self._shared.read(self.key, after):
             message, last, _ = parts(raw)
             found.append(Entry(number, message, last))
+            self.last = max(self.last, number)
         return found
 
     async def furthest(self) -> int:

@@ -13,7 +13,6 @@ wherever it is written; a `Stream` is the writer and the reader of the answer to
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
@@ -24,7 +23,7 @@ from ...jsonrpc.codec import failure
 from ...jsonrpc.errors import InternalError, LocalError, RpcError
 from .log import SPARE, StreamLog
 
-logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 HEADROOM: Final = 1_000
 """Messages that may be on their way into a log; beyond, notifications are dropped."""
@@ -65,8 +64,18 @@ class StreamReader(Protocol):
     def finish(self, message: bytes = b"", id: str | None = None) -> None:
         """End, with this message if there is one."""
 
+    def complete(self, message: bytes, id: str | None, first: str | None) -> None:
+        """Begin, send this message and end, in one piece. `first`: what `begin` would be given."""
+
     def missing(self) -> None:
         """End before the beginning: the stream does not exist."""
+
+
+def event_id(name: str, number: int, leg: int = 0) -> str | None:
+    """The id of the event with this number of a stream; None for a stream without a name, whose events have none."""
+    if not name:
+        return None
+    return f"{name}-{number}.{leg}" if leg else f"{name}-{number}"
 
 
 class Cursor:
@@ -92,16 +101,16 @@ class Cursor:
         self, run: Run, log: StreamLog, reader: StreamReader, *, name: str, sent: int, left: Callable[[Cursor], None]
     ) -> None:
         """`name`: of the stream, in event ids; "": they have none. `sent`: what the reader has already had."""
-        self.log = log
+        self.log: StreamLog = log
         self.reader: StreamReader | None = reader
-        self.name = name
-        self.leg = 0
+        self.name: str = name
+        self.leg: int = 0
         """For a stream with several readers in turn: the number of the leg; otherwise 0."""
-        self.sent = sent
+        self.sent: int = sent
         """The number of the last message that was sent."""
         self.passed: range | None = None
         """Numbers of messages that other readers had."""
-        self.active = True
+        self.active: bool = True
         """Whether this reader is the current one."""
         self.on_sent: Callable[[int], None] | None = None
         self._run = run
@@ -110,6 +119,11 @@ class Cursor:
         self._woken = False
         self._pulling = False
         reader.gone = self._gone
+
+    @property
+    def behind(self) -> int:
+        """Messages that this process knows to be in the log and has not sent to the reader."""
+        return max(0, self.log.last - self.sent)
 
     def begin(self, *, primed: bool = False) -> None:
         """Begin the answer. `primed`: with an event that has an id."""
@@ -122,9 +136,7 @@ class Cursor:
 
     def id(self, number: int) -> str | None:
         """The id of the event with this number, 0 for the beginning; None where there are none."""
-        if not self.name:
-            return None
-        return f"{self.name}-{number}.{self.leg}" if self.leg else f"{self.name}-{number}"
+        return event_id(self.name, number, self.leg)
 
     def push(self, number: int, message: bytes, last: bool) -> None:
         """A message was sent here. `number` 0: it is not in the log."""
@@ -210,6 +222,10 @@ Said: TypeAlias = Callable[[int, Kind, bytes], bool]
 now."""
 
 
+def _unheard(number: int, kind: Kind, message: bytes) -> bool:
+    return False
+
+
 class StreamWriter:
     """Puts the messages of one stream into its log, in order, and passes them on."""
 
@@ -220,14 +236,14 @@ class StreamWriter:
     ) -> None:
         """`id`: JSON text of the id of the request that the stream answers, b"" for none. `over`: called after its last
         message."""
-        self.log = log
-        self.dropped = 0
+        self.log: StreamLog = log
+        self.dropped: int = 0
         """Messages dropped because too many were on their way into the log."""
         self._run = run
         self._said = said
         self._over = over
         self._id = id
-        self._unsaid: deque[tuple[int, Kind, bytes]] = deque()
+        self._unsaid: list[tuple[int, Kind, bytes]] = []  # an empty deque would take 0.6 KiB
         self._flowing = False
 
     def __len__(self) -> int:
@@ -240,9 +256,10 @@ class StreamWriter:
             return False
         position = 0 if kind == "pause" else self.log.append(message, last=kind == "last", mark=mark)
         if position and self.log.immediate and not self._unsaid:
-            if kind == "last" and self._over is not None:
-                self._over()
-            self._said(position, kind, message)
+            if kind == "last":
+                self._end(position, message)
+            else:
+                self._said(position, kind, message)
             return True
         self._unsaid.append((position, kind, message))
         if not self._flowing:
@@ -255,13 +272,26 @@ class StreamWriter:
             while self._unsaid:
                 position, kind, message = self._unsaid[0]
                 number = await self._stored(position, kind, message) if position else 0
-                _, kind, message = self._unsaid.popleft()
-                if kind == "last" and self._over is not None:
-                    self._over()
-                if number >= 0:
+                _, kind, message = self._unsaid.pop(0)
+                if kind == "last":
+                    self._end(number, message)
+                elif number >= 0:
                     self._said(number, kind, message)
         finally:
             self._flowing = False
+
+    def forget(self) -> None:
+        """Nothing more is put here: forget the stream, which refers to this writer."""
+        self._over, self._said = None, _unheard
+
+    def _end(self, number: int, message: bytes) -> None:
+        """The last message has its place: pass it on."""
+        over, said = self._over, self._said
+        self.forget()
+        if over is not None:
+            over()
+        if number >= 0:
+            said(number, "last", message)
 
     async def _stored(self, position: int, kind: Kind, message: bytes) -> int:
         """The number of a message in the log; -1 if it is not there and need not be passed on."""
@@ -309,11 +339,11 @@ class Stream:
 
     def __init__(self, owner: Owner, name: str, log: StreamLog, *, id: bytes, resumable: bool, primed: bool) -> None:
         """`primed`: it begins with an event that has an id."""
-        self.name = name
-        self.log = log
-        self.resumable = resumable
+        self.name: str = name
+        self.log: StreamLog = log
+        self.resumable: bool = resumable
         self._primed = primed
-        self.finished = False
+        self.finished: bool = False
         """Nothing more is sent on it."""
         self.cursor: Cursor | None = None
         self._owner = owner

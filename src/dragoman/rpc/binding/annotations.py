@@ -5,8 +5,9 @@ Rules:
 - Constraints of `annotated_types` become `msgspec.Meta`, at any depth. In the fields of a class msgspec
   would still ignore them, and the class is the user's. So a *twin* of it is made, a Struct of the same
   JSON shape with the constraints; JSON is decoded into the twin first, then into the class.
-- `annotated_types`, attrs and pydantic are recognised by name and attribute, never imported.
-- pydantic models are decoded, encoded and described by pydantic (msgspec's hooks).
+- `annotated_types`, attrs and pydantic are recognised by name and attribute, never imported here.
+- pydantic models are decoded, encoded and described by pydantic (msgspec's hooks). Where an annotation has more of
+  pydantic (`by_pydantic`), and for unions that msgspec cannot tell apart (`choices`), an adapter decodes it.
 - An annotation to which JSON cannot be decoded is a `LocalError` that says what would be right.
 """
 
@@ -15,33 +16,39 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import functools
-import re
-import weakref
 from collections.abc import Iterator, Mapping
-from os import PathLike
 from typing import Annotated, Any, Literal, LiteralString, TypeVar, Union, get_args, get_origin
 
 import msgspec
-from msgspec import NODEFAULT, Meta, Struct
-from msgspec import inspect as mi
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ...jsonrpc.errors import LocalError
-from .constraints import constraints, described, merged
-from .tree import (
-    UNION,
-    Field,
-    Kind,
-    Node,
-    Part,
-    fields_of,
-    has_fields,
-    is_model,
-    leaf,
-    reason,
-    shape_of,
-    unwrapped,
+from .adapters import adapter_of, format_of, is_text, marker
+from .by_pydantic import (
+    is_field,
+    is_foreign,
+    needs_pydantic,
+    of_one_field,
+    refuse_serializer,
+    type_adapter,
 )
+from .choices import built, checked, choice, outgoing, whole
+from .constraints import (
+    CHECKS,
+    COMPARED,
+    COMPARISONS,
+    TOLD,
+    comparison,
+    constraints,
+    described,
+    merged,
+    predicate,
+    text_of,
+)
+from .decodable import leaves
+from .tree import UNION, Field, Kind, Node, Part, fields_of, has_fields, is_model, leaf, shape_of, unwrapped
+from .twins import twin
 
 _LISTS = (collections.abc.Iterable, collections.abc.Container, collections.abc.Reversible)
 """Types that are read as a list, besides those that msgspec reads so."""
@@ -77,13 +84,14 @@ def translate(hint: Any, where: str) -> Annotation:
     if isinstance(hint, type) and hint in _KNOWN:
         return _KNOWN[hint]
     try:
-        return _translated(hint)
+        # A | B and B | A are equal, and which comes first may matter
+        return _translated(hint, "" if isinstance(hint, type) else repr(hint))
     except (LocalError, TypeError):  # TypeError: metadata that cannot be hashed
         return _checked(_Growth(where, {}, {}, False).grow(hint), hint, where)
 
 
 @functools.lru_cache(1024)
-def _translated(hint: Any) -> Annotation:
+def _translated(hint: Any, written: str) -> Annotation:
     return _checked(_Growth("", {}, {}, False).grow(hint), hint, "")
 
 
@@ -93,7 +101,7 @@ def translate_result(hint: Any, where: str) -> Annotation:
     try:
         return _checked(tree, hint, where)
     except LocalError:
-        if any(not is_model(cls) and not issubclass(cls, PathLike) for cls in _foreign(hint)):
+        if any(not (is_model(cls) or is_text(cls) or is_foreign(cls)) for cls in _foreign(hint)):
             raise
         return Annotation(tree, description=described(hint))
 
@@ -118,9 +126,9 @@ def _result_tree(hint: Any, kept: tuple[type, ...]) -> Node:
 
 def _checked(tree: Node, hint: Any, where: str) -> Annotation:
     """The annotation of a tree, all of which can be decoded."""
-    custom, opaque = _leaves(tree.check if tree.twinned else tree.type, where)
+    custom, opaque = leaves(tree.check if tree.twinned else tree.type, where)
     for cls in custom:
-        if not is_model(cls):
+        if not is_model(cls) and adapter_of(cls) is None:
             raise LocalError(
                 f"{where}: JSON cannot be decoded to {cls.__qualname__}; use a msgspec Struct, a dataclass, a TypedDict, "
                 "a pydantic model or a built-in type"
@@ -135,7 +143,7 @@ def _foreign(hint: Any) -> Iterator[Any]:
             yield from _foreign(arg)
     if isinstance(hint, type) and get_origin(hint) is None:
         try:
-            yield from _leaves(hint, "")[0]
+            yield from leaves(hint, "")[0]
         except LocalError:
             yield hint
 
@@ -180,11 +188,27 @@ class _Growth(Struct):
             return self._fields(hint, cls, args)
         if is_model(cls):
             return Node("model", hint, hint, hint, cls)
+        if is_foreign(cls):
+            return self._by_pydantic(hint)
         return self._generic(origin, args) if origin is not None and args else self._leaf(hint)
 
+    def _by_pydantic(self, hint: Any, inner: Node | None = None) -> Node:
+        """A node that pydantic decodes. `inner`: the node without what only pydantic reads."""
+        made = marker(type_adapter(hint, self.where))
+        if self.result:
+            node = leaf(hint)
+            node.shown = made
+            return node
+        parts = () if inner is None else (inner,)
+        return Node("model", made, made, made, parts=parts, adapted=True, integers=any(p.integers for p in parts))
+
     def _leaf(self, hint: Any) -> Node:
-        if self.result and isinstance(hint, type) and issubclass(hint, PathLike):
-            return leaf(str, translated=True)
+        if is_text(hint):
+            if not self.result:
+                return leaf(hint)
+            node = leaf(str, translated=True)
+            node.shown = Annotated[str, Meta(extra_json_schema={"format": format_of(hint)})]
+            return node
         node = leaf(hint)
         if node.cls in _TIMES:
             example, form = _TIMES[node.cls]
@@ -213,55 +237,109 @@ class _Growth(Struct):
         kind: Kind = "items"
         if origin in UNION:
             kind = "union"
+            if not self.result and (union := self._choice(origin, args, parts)) is not None:
+                return union
         elif isinstance(origin, type) and issubclass(origin, Mapping):
             kind = "members" if len(parts) == 2 else "leaf"
         elif origin is tuple and args[-1] is not Ellipsis:
             kind = "places"
+        shown = rebuilt(tuple(p.shown for p in parts))
+        if self.result and kind == "union" and not _decodable(tuple(p.shown for p in parts)):
+            shown = outgoing(parts)
         return Node(
             kind,
             rebuilt(tuple(p.type for p in parts)),
             rebuilt(tuple(p.check for p in parts)),
-            rebuilt(tuple(p.shown for p in parts)),
+            shown,
             None if origin in UNION else origin,
             parts[:1] if kind == "items" else parts,
             translated=any(p.translated for p in parts),
             twinned=any(p.twinned for p in parts),
             integers=any(p.integers for p in parts),
+            adapted=any(p.adapted for p in parts),
+        )
+
+    def _choice(self, origin: Any, args: tuple[Any, ...], parts: tuple[Node, ...]) -> Node | None:
+        """The node of a union that msgspec cannot decode; None for others."""
+        decodable = _decodable(tuple(p.type for p in parts)) and _decodable(tuple(p.check for p in parts))
+        if decodable:
+            return None
+        made = None
+        if any(_has_model(part) for part in parts):
+            try:
+                made = marker(type_adapter(Union[args], self.where))  # noqa: UP007
+            except LocalError:
+                made = None  # a class in it that pydantic does not know
+        made = choice(parts) if made is None else made
+        return Node(
+            "union",
+            made,
+            made,
+            made,
+            parts=parts,
+            translated=any(p.translated for p in parts),
+            integers=any(p.integers for p in parts),
+            adapted=True,
         )
 
     def _annotated(self, hint: Any) -> Node:
-        inner, *extras = get_args(hint)
+        inner, *given = get_args(hint)
+        extras = [one for e in given for one in (of_one_field(e, self.where) if is_field(e) else [e])]
+        if self.result:
+            for extra in extras:
+                refuse_serializer(extra, self.where)
+        elif any(needs_pydantic(extra) for extra in extras):
+            return self._by_pydantic(Annotated[(inner, *extras)], self._plain(inner))
         node = self.grow(inner)
         metas = [extra for extra in extras if isinstance(extra, Meta)]
+        tests = [] if self.result else [test for extra in extras if (test := predicate(extra))]
         try:
-            foreign = [pair for extra in extras for pair in constraints(extra, self.where)]
+            foreign = [pair for extra in extras if not predicate(extra) for pair in constraints(extra, self.where)]
+            if node.cls in COMPARED:
+                tests += [] if self.result else [comparison(*pair) for pair in foreign if pair[0] in COMPARISONS]
+                foreign = [pair for pair in foreign if pair[0] not in COMPARISONS]
         except LocalError:
             if not self.result:
                 raise
             foreign = []  # what goes out was made by the function, and is not held to its constraints
-        if foreign:
+        if foreign or len(metas) > 1:
             try:
                 metas = merged(metas, foreign)
             except (TypeError, ValueError) as error:
                 raise LocalError(f"{self.where}: {hint}: {error}") from error
-        if not metas:
-            return node
-        found = _constrained(node, metas)
-        found.translated = bool(foreign) or node.translated
-        return found
+        if metas:
+            found = _constrained(node, metas)
+            found.translated = bool(foreign) or node.translated
+            node = found
+        elif text := next(filter(None, map(text_of, extras)), ""):
+            node = replace(node, shown=Annotated[node.shown, Meta(description=text)], of=_fields_node(node))
+        for function, words in tests:
+            made = checked(node, function, words)
+            node = Node("model", made, made, made, parts=(node,), adapted=True, integers=node.integers)
+        return node
+
+    def _plain(self, inner: Any) -> Node | None:
+        """The node of a type of which pydantic reads more; None where only pydantic knows it."""
+        try:
+            return self.grow(inner)
+        except LocalError:
+            return None
 
     def _fields(self, hint: Any, cls: Any, args: tuple[Any, ...]) -> Node:
         if hasattr(cls, "__pydantic_validator__") and not self.result:
-            raise LocalError(
-                f"{self.where}: {cls.__qualname__} is a pydantic dataclass, whose rules would not run; "
-                "make it a pydantic BaseModel or a plain dataclass"
-            )
+            return self._by_pydantic(hint)  # a dataclass of pydantic, whose validators must run
         if (open := self.inside.get(hint)) is not None:
             open.integers = True  # it may turn out so
             return open
         node = self.inside[hint] = Node("fields", hint, hint, hint, cls)
         outer, self.variables = self.variables, dict(zip(getattr(cls, "__parameters__", ()), args, strict=False))
         every = fields_of(hint, self.where)
+        for field in every:
+            if is_field(field.default):
+                raise LocalError(
+                    f"{self.where}: {cls.__qualname__}.{field.attribute} = Field(...) is read in pydantic's classes alone; "
+                    f"write {field.attribute}: Annotated[..., Field(...)] and the default after =, or a pydantic model"
+                )
         fields = [field for field in every if not (self.result and field.private)]
         nodes = [self.grow(field.hint) for field in fields]
         self.variables = outer
@@ -277,22 +355,27 @@ class _Growth(Struct):
         assert node.fields is not None
         nodes = [part.node for part in node.fields.parts]
         constrained = constrained or node.fields.private
-        told = any(one.shown is not one.check for one in nodes)
+        adapted = any(one.adapted for one in nodes) and not self.result
+        told = adapted or any(one.shown is not one.check for one in nodes)
         if not constrained and not told:
             return
         if any(part == node.type for field in fields for part in _parts(field.hint)):
-            if constrained and not self.result:
-                raise LocalError(
-                    f"{self.where}: {node.cls.__qualname__} refers to itself and has constraints of annotated_types; "
-                    "write them as msgspec.Meta"
-                )
+            if (constrained or adapted) and not self.result:
+                what = "types that msgspec cannot decode" if adapted else "constraints of annotated_types"
+                instead = "make it a pydantic model" if adapted else "write them as msgspec.Meta"
+                raise LocalError(f"{self.where}: {node.cls.__qualname__} refers to itself and has {what}; {instead}")
             return
         hint = node.type
-        if constrained:
-            node.twinned = True
-            node.check = node.shown = _twin(hint, "check", self.result, fields, [one.check for one in nodes])
         if told:
-            node.shown = _twin(hint, "shown", self.result, fields, [one.shown for one in nodes])
+            node.shown = twin(hint, "shown", self.result, fields, [one.shown for one in nodes])
+        if adapted:
+            hints = [whole(one) if one.twinned else one.type for one in nodes]
+            node.type = node.check = built(hint, fields, twin(hint, "read", self.result, fields, hints), node.shown)
+            node.adapted = True
+        elif constrained:
+            node.twinned = True
+            node.check = twin(hint, "check", self.result, fields, [one.check for one in nodes])
+            node.shown = node.shown if told else node.check
 
 
 _TIMES: dict[Any, tuple[str, str]] = {
@@ -302,26 +385,71 @@ _TIMES: dict[Any, tuple[str, str]] = {
 """What msgspec's schema tells nothing of but that it is a string: an example, and the format of what comes in."""
 
 
+def _decodable(hints: tuple[Any, ...]) -> bool:
+    """Whether msgspec can tell the members of a union apart."""
+    if sum(hint is not type(None) for hint in hints) < 2:
+        return True
+    try:
+        msgspec.json.Decoder(Union[hints])  # noqa: UP007
+    except (TypeError, ValueError):
+        return False
+    except NameError:
+        return True  # it is reported with its name later
+    return True
+
+
+def _has_model(node: Node) -> bool:
+    """Whether pydantic decodes a part of it."""
+    return node.kind == "model" or any(_has_model(part) for part in node.parts)
+
+
+def _fields_node(node: Node) -> Node | None:
+    return node.of or (node if node.kind == "fields" else None)
+
+
 def _constrained(node: Node, metas: list[Meta]) -> Node:
     """The node with constraints; of a union, on the members that can take them (msgspec refuses the others)."""
     if node.kind == "union":
-        parts = tuple(_constrained(part, metas) if _takes(part.check, metas) else part for part in node.parts)
-        if any(a is not b for a, b in zip(parts, node.parts, strict=True)):
-            return replace(
-                node,
-                type=Union[tuple(part.type for part in parts)],  # noqa: UP007
-                check=Union[tuple(part.check for part in parts)],  # noqa: UP007
-                shown=Union[tuple(part.shown for part in parts)],  # noqa: UP007
-                parts=parts,
-            )  # else it fits none of them: msgspec says so
+        told, checks = _only_told(metas), _only_checks(metas)
+        parts = node.parts
+        if checks:
+            parts = tuple(_constrained(part, checks) if _takes(part.check, checks) else part for part in parts)
+        changed = any(a is not b for a, b in zip(parts, node.parts, strict=True))
+        if changed or not checks:
+            kind, check, shown = node.type, node.check, node.shown
+            if changed and node.adapted:
+                kind = check = shown = choice(parts)
+            elif changed:
+                kind = Union[tuple(part.type for part in parts)]  # noqa: UP007
+                check = Union[tuple(part.check for part in parts)]  # noqa: UP007
+                shown = Union[tuple(part.shown for part in parts)]  # noqa: UP007
+            if told:
+                shown = Annotated[(shown, *told)]
+            return replace(node, type=kind, check=check, shown=shown, parts=parts)
+        # else it fits none of them: msgspec says so
     return replace(
         node,
         type=Annotated[(node.type, *metas)],
         check=Annotated[(node.check, *metas)],
         shown=Annotated[(node.shown, *metas)],
         metas=(*node.metas, *metas),
-        of=node.of or (node if node.kind == "fields" else None),
+        of=_fields_node(node),
     )
+
+
+def _only_told(metas: list[Meta]) -> list[Meta]:
+    """What metas tell the reader of a schema."""
+    return _of_metas(metas, TOLD)
+
+
+def _only_checks(metas: list[Meta]) -> list[Meta]:
+    """What metas constrain."""
+    return _of_metas(metas, CHECKS)
+
+
+def _of_metas(metas: list[Meta], words: tuple[str, ...]) -> list[Meta]:
+    found = [{word: value for word in words if (value := getattr(meta, word)) is not None} for meta in metas]
+    return [Meta(**said) for said in found if said]
 
 
 def _takes(hint: Any, metas: list[Meta]) -> bool:
@@ -339,94 +467,3 @@ def _parts(hint: Any) -> Iterator[Any]:
     yield hint
     for arg in get_args(hint):
         yield from _parts(arg)
-
-
-_TWINS: dict[tuple[str, bool], weakref.WeakKeyDictionary[Any, Any]] = {}
-"""Of each kind one twin for each class, so that a schema names it once."""
-
-
-def _twin(hint: Any, kind: str, result: bool, fields: list[Field], hints: list[Any]) -> Any:
-    """A Struct with the JSON shape of a class, whose fields have these annotations."""
-    known = _TWINS.setdefault((kind, result), weakref.WeakKeyDictionary())
-    if hint not in known:
-        known[hint] = _made_twin(hint, get_origin(hint) or hint, fields, hints)
-    return known[hint]
-
-
-def _made_twin(hint: Any, cls: Any, fields: list[Field], hints: list[Any]) -> Any:
-    info: Any = mi.type_info(hint)
-    members: list[tuple[str, Any] | tuple[str, Any, Any]] = []
-    for index, (field, inner) in enumerate(zip(fields, hints, strict=True)):
-        if field.required:
-            members.append((f"f{index}", inner))
-        elif field.factory is not NODEFAULT:
-            members.append((f"f{index}", inner, msgspec.field(default_factory=field.factory)))
-        elif field.default is not NODEFAULT:
-            members.append((f"f{index}", inner, _default(field.default)))
-        else:  # a key of a TypedDict that may be absent
-            members.append((f"f{index}", Union[inner, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007
-    return msgspec.defstruct(
-        re.sub(r"\W+", "_", "_".join([cls.__name__, *(getattr(arg, "__name__", str(arg)) for arg in get_args(hint))])),
-        members,
-        rename={f"f{index}": field.name for index, field in enumerate(fields)},
-        kw_only=not getattr(info, "array_like", False) and not isinstance(info, mi.NamedTupleType),
-        array_like=getattr(info, "array_like", False) or isinstance(info, mi.NamedTupleType),
-        forbid_unknown_fields=getattr(info, "forbid_unknown_fields", False),
-        tag=getattr(info, "tag", None),
-        tag_field=getattr(info, "tag_field", None),
-        module=cls.__module__,
-        namespace={"__doc__": None if (cls.__doc__ or "").startswith(f"{cls.__name__}(") else cls.__doc__},
-    )
-
-
-def _default(value: Any) -> Any:
-    shared = isinstance(value, list | dict | set | bytearray) or has_fields(type(value)) or is_model(type(value))
-    return msgspec.field(default_factory=lambda: value) if shared else value
-
-
-def _leaves(hint: Any, where: str) -> tuple[list[Any], bool]:
-    """Classes that msgspec does not know, and whether any part stays raw. LocalError for what it cannot decode."""
-    try:
-        root = mi.type_info(hint)
-    except NameError as error:
-        raise LocalError(
-            f"{where}: {error.name!r} is not known where {hint} is defined; import it at module level"
-        ) from error
-    except Exception as error:
-        raise LocalError(f"{where}: {reason(error)}") from error
-    custom: list[Any] = []
-    opaque, todo, known = False, [root], set()
-    while todo:
-        node: Any = todo.pop()
-        if id(node) in known:
-            continue
-        known.add(id(node))
-        opaque = opaque or isinstance(node, mi.RawType)
-        if isinstance(node, mi.CustomType):
-            custom.append(node.cls)
-        if isinstance(node, mi.DictType) and isinstance(node.key_type, _NO_NAMES):
-            raise LocalError(
-                f"{where}: the names of a JSON object are text, which cannot be decoded to the keys of {hint}"
-            )
-        for part in ("type", "item_type", "key_type", "value_type"):
-            if isinstance(inner := getattr(node, part, None), mi.Type):
-                todo.append(inner)
-        todo.extend(getattr(node, "item_types", ()))
-        todo.extend(getattr(node, "types", ()))
-        todo.extend(field.type for field in getattr(node, "fields", ()))
-    return custom, opaque
-
-
-_NO_NAMES = (
-    mi.CollectionType,
-    mi.TupleType,
-    mi.DictType,
-    mi.StructType,
-    mi.DataclassType,
-    mi.TypedDictType,
-    mi.NamedTupleType,
-    mi.CustomType,
-    mi.NoneType,
-    mi.BoolType,
-    mi.RawType,
-)

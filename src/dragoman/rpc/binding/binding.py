@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import collections.abc
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, cast, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin
 
 from msgspec import Struct
 
 from ...jsonrpc.errors import LocalError
 from .annotations import ANY, Annotation, translate, translate_result
-from .decoder import Arguments, Plan, compiled, compiled_later, owning
-from .hooks import decoder
+from .by_pydantic import UNDEFINED, is_field, parameter_field, spread
+from .decoder import Arguments, Later, Plan, compiled, owning
+from .dependencies import Injection, injected, marks, split
+from .hooks import decoder, reader
 from .projection import projection
 from .results import write, writer
-from .schema import REFS, Parameter, described
+from .schema import REFS, Made, Parameter, described
 from .signature import Signature, Slot, documentation, parameter_docs, read
 from .tree import UNION
+
+SCALARS: Final = (int, float, str, bool, None, type(None))
+"""Results that are neither an array nor an object."""
 
 
 class Binding(Struct, frozen=True, eq=False):
@@ -40,13 +45,17 @@ class Binding(Struct, frozen=True, eq=False):
     kind: Literal["async", "plain"]
     wants_context: bool
     parameters: tuple[Parameter, ...]
-    """Without the context, in the order of the function."""
+    """Without the context and dependencies, in the order of the function."""
     result: Annotation
     result_type: Any
     opaque: bool
     """True where a part of the params is left as `msgspec.Raw`, so that its numbers are unread."""
+    shallow: bool
+    """True where the result is declared to be neither an array nor an object."""
     documentation: str
     """The docstring."""
+    injection: Injection | None = None
+    """Its dependencies; None where it has none."""
 
     def params_schema(self) -> dict[str, Any]:
         """JSON Schema (2020-12) of the params: of the object by name, or of the array where names cannot be given."""
@@ -61,7 +70,7 @@ class Binding(Struct, frozen=True, eq=False):
             lead = [(p, s) for p, s in pairs if p.kind in ("positional", "either")]
             rest = next((s for p, s in pairs if p.kind == "rest"), False)
             schema = {"type": "array", "items": rest} | ({"prefixItems": [s for _, s in lead]} if lead else {})
-            schema["minItems"] = sum(p.required for p, _ in lead)
+            schema["minItems"] = next((i for i in range(len(lead), 0, -1) if lead[i - 1][0].required), 0)
         else:
             named = [(p, s) for p, s in pairs if p.kind in ("either", "named")]
             schema = {"type": "object", "properties": {p.name: s for p, s in named}}
@@ -80,7 +89,7 @@ def bind(
     """Compile a function. A parameter annotated `context_type` (or a subclass, or with `| None`) takes the context.
 
     Without `by_position` params are an object, and nothing is compiled for arrays. Without `result` the type
-    of the result is only kept, not looked into, since the caller makes JSON of it himself.
+    of the result is only kept, not looked into, since the caller makes the JSON of it.
     Raises LocalError, naming function and parameter and saying what would be right, for annotations
     that cannot be resolved or that no JSON can be decoded to, and for functions that cannot be called.
     """
@@ -88,38 +97,72 @@ def bind(
     docs = documentation(function)
     texts = parameter_docs(docs)
     context = _context(signature, context_type)
-    parameters = tuple(_parameter(slot, signature, texts) for slot in signature.slots if slot is not context)
-    slots = [slot for slot in signature.slots if slot.kind not in ("rest", "members")]
+    needs = split(signature, context_type)
+    given = () if needs is None else tuple(slot for slot, _ in needs.slots)
+    apart = {slot.name for slot in (context, *given) if slot is not None}
+    parameters = tuple(_parameter(slot, signature, texts) for slot in signature.slots if slot.name not in apart)
+    _unmistakable(signature, parameters)
+    single = [slot for slot in signature.slots if slot.kind not in ("rest", "members")]
+    slots = [slot for slot in single if slot is context or slot.name not in apart]
+    injection = None if needs is None else Injection(needs, _context)
+    at = slots.index(context) if context is not None else len(slots) if injection is not None else None
+    plan = _plan(signature, parameters, at, [slot for slot in (context, *given) if slot is not None])
+    awaited = get_origin(signature.result) in (collections.abc.Awaitable, collections.abc.Coroutine)
+    result_type = (get_args(signature.result) or (Any,))[-1] if awaited else signature.result
+    translated = translate_result(result_type, f"{plan.name}, result") if result else ANY
+    leave = projection(translated.tree) if result else None
+    asynchronous = signature.asynchronous or awaited
+    called = _positional(function, signature, slots, given, plan)
+    if injection is not None and at is not None:
+        called = injected(called, injection, at, len(slots), own_context=context is not None, asynchronous=asynchronous)
+    return Binding(
+        called,
+        owning(plan, compiled(plan, True) if by_position else Later(plan)),
+        write if leave is None else writer(leave),
+        "async" if asynchronous else "plain",
+        at is not None,
+        parameters,
+        translated,
+        result_type,
+        any(p.annotation.opaque for p in parameters),
+        result_type in SCALARS,
+        docs,
+        injection,
+    )
+
+
+def _plan(signature: Signature, parameters: tuple[Parameter, ...], at: int | None, apart: list[Slot]) -> Plan:
+    """How arguments are told apart. `at`: where the context goes; `apart`: parameters that no caller gives. Raises
+    LocalError for a function that no call could give all of its arguments."""
     plan = Plan(
         signature.name,
         tuple(p for p in parameters if p.kind in ("positional", "either")),
         tuple(p for p in parameters if p.kind == "named"),
         next((p for p in parameters if p.kind == "rest"), None),
         next((p for p in parameters if p.kind == "members"), None),
-        None if context is None else slots.index(context),
-        None if context is None or context.kind == "positional" else context.name,
+        at,
+        frozenset(slot.name for slot in apart if slot.kind != "positional"),
     )
     if any(p.required and p.kind == "positional" for p in plan.lead) and any(p.required for p in plan.named):
         raise LocalError(
             f"{plan.name}: it needs arguments by position and others by name, and a call gives all in one way; "
             "take away the `/` or the `*`"
         )
-    awaited = get_origin(signature.result) in (collections.abc.Awaitable, collections.abc.Coroutine)
-    result_type = (get_args(signature.result) or (Any,))[-1] if awaited else signature.result
-    translated = translate_result(result_type, f"{plan.name}, result") if result else ANY
-    leave = projection(translated.tree) if result else None
-    return Binding(
-        _positional(function, slots, plan),
-        owning(plan, compiled(plan, True) if by_position else compiled_later(plan)),
-        write if leave is None else writer(leave),
-        "async" if signature.asynchronous or awaited else "plain",
-        context is not None,
-        parameters,
-        translated,
-        result_type,
-        any(p.annotation.opaque for p in parameters),
-        docs,
-    )
+    return plan
+
+
+def _unmistakable(signature: Signature, parameters: tuple[Parameter, ...]) -> None:
+    """Raises LocalError where arguments that were renamed by a `Field` are mistaken for others."""
+    names = [p.name for p in parameters]
+    for name in names:
+        if names.count(name) > 1:
+            raise LocalError(f"{signature.name}: two arguments have the name {name!r}; change an alias")
+    own = {slot.name for slot in signature.slots}
+    if any(p.kind == "members" for p in parameters) and (renamed := [name for name in names if name not in own]):
+        raise LocalError(
+            f"{signature.name}: the argument {renamed[0]!r} has an alias beside **kwargs, which could take the "
+            "parameter's own name; name the parameter as its argument is called"
+        )
 
 
 def _context(signature: Signature, context_type: type) -> Slot | None:
@@ -144,39 +187,75 @@ def _context(signature: Signature, context_type: type) -> Slot | None:
 
 def _takes(hint: Any, context_type: type) -> Any:
     """The class in this annotation that is a `context_type`; None where there is none."""
+    if type(hint) is type:
+        return hint if issubclass(hint, context_type) else None
     if get_origin(hint) is Annotated:
         return _takes(get_args(hint)[0], context_type)
     if get_origin(hint) in UNION:
         return next((kind for member in get_args(hint) if (kind := _takes(member, context_type))), None)
-    fits = isinstance(hint, type) and get_origin(hint) is None and issubclass(hint, context_type)
-    return hint if fits else None
+    kind = get_origin(hint) or hint  # Context[State] is a context too
+    fits = isinstance(kind, type) and (kind is hint or hasattr(kind, "_context_of")) and issubclass(kind, context_type)
+    return kind if fits else None
 
 
 def _parameter(slot: Slot, signature: Signature, texts: dict[str, str]) -> Parameter:
     where = f"{signature.name}, parameter {slot.name!r}"
-    annotation = translate(slot.annotation, where)
+    name, required, default, hint = _said(slot, where)
+    annotation = translate(hint, where)
+    tree = annotation.tree
     try:
-        decode = decoder(annotation)
+        decode = decoder(tree)
     except Exception as error:
         raise LocalError(f"{where}: {error}") from error
     text = annotation.description or texts.get(slot.name, "")
-    return Parameter(slot.name, slot.kind, slot.required, slot.default, annotation, text, decode)
+    kind = get_args(tree.type)[0] if get_origin(tree.type) is Annotated else tree.type
+    one = slot.kind not in ("rest", "members") and isinstance(kind, type)
+    read = reader(kind) if one and (tree.adapted or tree.kind == "model") else None
+    return Parameter(name, slot.kind, required, default, annotation, text, decode, read)
 
 
-def _positional(function: Callable[..., Any], slots: list[Slot], plan: Plan) -> Callable[..., Any]:
-    """The function itself, or one that hands on by name what the function takes only so."""
-    names = tuple(slot.name for slot in slots if slot.kind == "named")
-    if not names and plan.members is None:
+def _said(slot: Slot, where: str) -> tuple[str, bool, Any, Any]:
+    """Name, whether it is required, default and annotation of a parameter, as pydantic's `Field` says where it has one:
+    as the default, or in `Annotated`."""
+    given = marks(slot.annotation)
+    fields = [extra for extra in given if is_field(extra)]
+    at_end = not slot.required and is_field(slot.default)
+    fields += [slot.default] if at_end else []
+    if not fields:
+        return slot.name, slot.required, slot.default, slot.annotation
+    name, required, default = slot.name, slot.required or at_end, slot.default
+    extras = [extra for extra in given if not is_field(extra)]
+    for field in fields:
+        said = parameter_field(field, where)
+        extras += spread(field, where)
+        name = said.name or name
+        own = not slot.required and not at_end  # what stands after the = is the function's own default
+        if not own and (said.default is not UNDEFINED or said.factory is not None):
+            required = False
+            default = said.default if said.factory is None else Made(said.factory)
+    if name != slot.name and slot.kind in ("rest", "members"):
+        raise LocalError(f"{where}: Field(alias=...) names one argument; leave it out here")
+    inner = get_args(slot.annotation)[0] if given else slot.annotation
+    return name, required, default, Annotated[(inner, *extras)] if extras else inner
+
+
+def _positional(
+    function: Callable[..., Any], signature: Signature, slots: list[Slot], given: tuple[Slot, ...], plan: Plan
+) -> Callable[..., Any]:
+    """The function itself, or one that hands on by name what the function takes only so. It takes the values of `slots`
+    and then those of `given`."""
+    named = [slot.name for slot in (*slots, *given) if slot.kind == "named"]
+    if not named and not given and plan.members is None:
         return function
-    given = [f"v{index}" for index in range(len(slots))]
-    first = len(slots) - len(names)
-    takes, gives = list(given), given[:first]
+    values = {slot.name: f"v{index}" for index, slot in enumerate((*slots, *given))}
+    takes = list(values.values())
+    gives = [values[slot.name] for slot in signature.slots if slot.name in values and slot.name not in named]
     if plan.members is not None:
         takes.append("members")
     if plan.rest is not None:
         takes.append("*rest")
         gives.append("*rest")
-    gives += [f"{name}={value}" for name, value in zip(names, given[first:], strict=True)]
+    gives += [f"{name}={values[name]}" for name in named]
     if plan.members is not None:
         gives.append("**members")
     # written out, since calling with a dict built for each call costs five times as much

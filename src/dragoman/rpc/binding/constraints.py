@@ -5,17 +5,22 @@ Rules:
 
 - They are recognised by name and attribute; neither package is imported.
 - A constraint is honoured, or refused with what to write instead: none is dropped in silence. Metadata of other
-  packages is none of ours.
+  packages is none of ours. What only pydantic can honour is in `by_pydantic`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import datetime
+import decimal
+import operator
+import re
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, get_args, get_origin
 
 from msgspec import Meta
 
 from ...jsonrpc.errors import LocalError
+from .by_pydantic import of_pydantic
 
 _KEYS = {"Gt": "gt", "Ge": "ge", "Lt": "lt", "Le": "le", "MultipleOf": "multiple_of", "MinLen": "min_length"}
 _KEYS |= {"MaxLen": "max_length"}
@@ -24,7 +29,7 @@ _UNSAID = ("Unit", "DocInfo", "GroupedMetadata")
 
 
 def constraints(extra: Any, where: str) -> Iterable[tuple[str, Any]]:
-    """`msgspec.Meta` arguments for one member of `Annotated`; nothing for what is no constraint."""
+    """`msgspec.Meta` arguments for one member of `Annotated`; nothing for what is not a constraint."""
     if isinstance(extra, slice):  # an old spelling of Len
         if extra.start:
             yield "min_length", extra.start
@@ -33,7 +38,7 @@ def constraints(extra: Any, where: str) -> Iterable[tuple[str, Any]]:
         return
     module = type(extra).__module__.partition(".")[0]
     if module == "pydantic":
-        yield from _of_pydantic(extra, where)
+        yield from of_pydantic(extra)
         return
     kinds = [kind for kind in type(extra).__mro__ if kind.__module__.partition(".")[0] == "annotated_types"]
     if not kinds or any(kind.__name__ == "DocInfo" for kind in kinds):
@@ -53,52 +58,17 @@ def constraints(extra: Any, where: str) -> Iterable[tuple[str, Any]]:
         raise LocalError(f"{where}: {extra!r} cannot be checked on JSON; check it in the function")
 
 
-_FIELD_WORDS = {
-    "alias": "name the parameter as its argument is called",
-    "validation_alias": "name the parameter as its argument is called",
-    "default_factory": "give the parameter a default; one that can be changed is copied for each call",
-    "discriminator": "give Structs with tags: class A(Struct, tag=True)",
-}
-"""What of pydantic's Field is no constraint, and what to write instead."""
-_PYDANTIC = ("min_length", "max_length", "pattern", "gt", "ge", "lt", "le", "multiple_of")
-_PYDANTIC_ELSE = ("strip_whitespace", "to_upper", "to_lower", "max_digits", "decimal_places", "allow_inf_nan")
-"""Of its other metadata: what has a word in msgspec, and what has none."""
-
-
-def _of_pydantic(extra: Any, where: str) -> Iterable[tuple[str, Any]]:
-    """pydantic's metadata outside of its models: msgspec checks what it can; the rest is refused."""
-    name = type(extra).__name__
-    if name == "FieldInfo":
-        for option, instead in _FIELD_WORDS.items():
-            if getattr(extra, option, None) is not None:
-                raise LocalError(f"{where}: Field({option}=...) is read in models alone; {instead}")
-        if type(extra.default).__name__ != "PydanticUndefinedType" and extra.default is not ...:
-            raise LocalError(f"{where}: Field(default=...) is read in models alone; write the default after =")
-        for part in extra.metadata:
-            yield from constraints(part, where)
-        return
-    if name in ("Strict", "WithJsonSchema", "Examples"):
-        return  # JSON is read strictly anyway
-    told = {key: getattr(extra, key, None) for key in (*_PYDANTIC, *_PYDANTIC_ELSE)}
-    given = {key: value for key, value in told.items() if value is not None and value is not False}
-    if not given or any(key in _PYDANTIC_ELSE for key in given):
-        what = next((f"{name}({key}=...)" for key in given if key in _PYDANTIC_ELSE), name)
-        raise LocalError(
-            f"{where}: {what} is run by pydantic alone, in its models; check it in the function, or put the type into a "
-            "BaseModel"
-        )
-    for key, value in given.items():
-        yield key, getattr(value, "pattern", value) if key == "pattern" else value
-
-
-_TOLD = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
-_SAID = ("title", "description", "examples", "extra_json_schema", "extra")
+CHECKS = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
+TOLD = ("title", "description", "examples", "extra_json_schema", "extra")
+"""What a `msgspec.Meta` constrains, and what it tells the reader of a schema."""
 
 
 def merged(metas: list[Meta], foreign: list[tuple[str, Any]]) -> list[Meta]:
     """The metas with further constraints, each told once (msgspec refuses more): the strictest."""
-    told = [(key, value) for meta in metas for key in _TOLD if (value := getattr(meta, key)) is not None]
-    said = {key: value for meta in metas for key in _SAID if (value := getattr(meta, key)) is not None}
+    told = [(key, value) for meta in metas for key in CHECKS if (value := getattr(meta, key)) is not None]
+    said = {key: value for meta in metas for key in TOLD if (value := getattr(meta, key)) is not None}
+    if "extra_json_schema" in said:
+        said["extra_json_schema"] = {k: v for meta in metas for k, v in (meta.extra_json_schema or {}).items()}
     constraints: dict[str, Any] = {}
     for key, value in (*told, *foreign):
         constraints[key] = _stricter(key, constraints[key], value) if key in constraints else value
@@ -106,7 +76,10 @@ def merged(metas: list[Meta], foreign: list[tuple[str, Any]]) -> list[Meta]:
         del constraints["gt" if constraints["ge"] > constraints["gt"] else "ge"]
     if "lt" in constraints and "le" in constraints:
         del constraints["lt" if constraints["le"] < constraints["lt"] else "le"]
-    return [Meta(**constraints, **said)]
+    try:
+        return [Meta(**constraints, **said)]
+    except re.error as error:
+        raise TypeError(f"the pattern {constraints['pattern']!r} is no regular expression: {error}") from None
 
 
 def _stricter(key: str, one: Any, other: Any) -> Any:
@@ -115,15 +88,42 @@ def _stricter(key: str, one: Any, other: Any) -> Any:
     return min(one, other) if key in ("lt", "le", "max_length") else other
 
 
+def predicate(extra: Any) -> tuple[Callable[[Any], Any], str] | None:
+    """The function of an `annotated_types.Predicate` and its name; None for other metadata."""
+    kinds = {kind.__name__ for kind in type(extra).__mro__ if kind.__module__.partition(".")[0] == "annotated_types"}
+    if "Predicate" not in kinds or not callable(getattr(extra, "func", None)):
+        return None
+    return extra.func, getattr(extra.func, "__name__", None) or repr(extra)
+
+
+COMPARED = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
+"""Types whose bounds msgspec does not check."""
+COMPARISONS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "gt": (operator.gt, ">"),
+    "ge": (operator.ge, ">="),
+    "lt": (operator.lt, "<"),
+    "le": (operator.le, "<="),
+    "multiple_of": (lambda value, step: value % step == 0, "a multiple of"),
+}
+
+
+def comparison(key: str, bound: Any) -> tuple[Callable[[Any], Any], str]:
+    """The predicate of a bound, and its words."""
+    compare, words = COMPARISONS[key]
+    return lambda value: compare(value, bound), f"{words} {bound}"
+
+
 def described(hint: Any) -> str:
     """The description in an `Annotated`: Doc("..."), doc("..."), msgspec.Meta(description=...), Field(...) or a
     string."""
     if get_origin(hint) is not Annotated:
         return ""
-    for extra in get_args(hint)[1:]:
-        text = extra if isinstance(extra, str) else None
-        for name in ("documentation", "description"):
-            text = text or getattr(extra, name, None)
-        if isinstance(text, str):
-            return text
-    return ""
+    return next(filter(None, map(text_of, get_args(hint)[1:])), "")
+
+
+def text_of(extra: Any) -> str:
+    """The description that one member of `Annotated` gives; "" for none."""
+    text = extra if isinstance(extra, str) else None
+    for name in ("documentation", "description"):
+        text = text or getattr(extra, name, None)
+    return text if isinstance(text, str) else ""

@@ -24,7 +24,7 @@ from msgspec.structs import astuple
 from ...jsonrpc.errors import InvalidParams, LocalError, ParseError
 from .faults import MOST, Fault, below, fault, find, has_fractions, integral, surplus, words
 from .hooks import decoder_of
-from .schema import Parameter
+from .schema import Made, Parameter
 from .tree import has_fields, is_model
 
 Params: TypeAlias = Raw | UnsetType
@@ -34,7 +34,7 @@ Arguments: TypeAlias = Callable[..., tuple[Any, ...]]
 
 class Plan(Struct, frozen=True):
     """The order of the values: `lead`, `named`, a dict of `members`, the items of `rest`; the context is inserted at
-    index `context` at the end. `taken`: its name, which **kwargs must not use."""
+    index `context` at the end. `taken`: names that **kwargs must not use: the context's, those of dependencies."""
 
     name: str
     lead: tuple[Parameter, ...]
@@ -42,14 +42,14 @@ class Plan(Struct, frozen=True):
     rest: Parameter | None
     members: Parameter | None
     context: int | None
-    taken: str | None
+    taken: frozenset[str]
 
 
 # -- the quick way --------------------------------------------------------------------------------
 
 
 def owning(plan: Plan, arguments: Arguments) -> Arguments:
-    """The `arguments` of a plan whose mutable defaults are copied for each call.
+    """The `arguments` of a plan whose mutable defaults are copied for each call, and whose adapters read JSON text.
 
     Raises LocalError for a mutable default that cannot be copied.
     """
@@ -59,11 +59,19 @@ def owning(plan: Plan, arguments: Arguments) -> Arguments:
     own = [
         (i, p.default, _copier(plan, p)) for i, p in enumerate(places) if p and not p.required and mutable(p.default)
     ]
-    if not own:
+    read = [(i, p.read) for i, p in enumerate(places) if p and p.read]
+    if not own and not read:
         return arguments
+    slow = functools.partial(_slowly, plan)
 
     def with_own(params: Params, context: Any = None) -> tuple[Any, ...]:
         values = list(arguments(params, context))
+        try:
+            for index, reading in read:
+                if type(values[index]) is Raw:
+                    values[index] = reading(bytes(values[index]))
+        except (TypeError, ValueError):  # it does not fit, and neither may others
+            values = list(slow(params, context))
         for index, default, copied in own:
             if values[index] is default:
                 values[index] = copied()
@@ -75,6 +83,8 @@ def owning(plan: Plan, arguments: Arguments) -> Arguments:
 def mutable(value: Any) -> bool:
     """Whether a default is mutable, or contains something mutable."""
     kind = type(value)
+    if kind is Made:
+        return True
     if isinstance(value, list | dict | set | bytearray | deque):
         return True
     if isinstance(value, tuple | frozenset):
@@ -87,6 +97,9 @@ def mutable(value: Any) -> bool:
 
 
 def _copier(plan: Plan, p: Parameter) -> Callable[[], Any]:
+    if type(p.default) is Made:
+        factory: Callable[[], Any] = p.default.factory
+        return factory
     if type(p.default) in (list, dict, set) and not p.default:
         return type(p.default)
     try:
@@ -117,18 +130,24 @@ def compiled(plan: Plan, by_position: bool) -> Arguments:
     return _compile_arranged(plan, decode, by_name, slow)
 
 
-def compiled_later(plan: Plan) -> Arguments:
+class Later:
     """The `arguments` of a plan, by name, compiled when they are first asked for: a thousand tools are rarely
     called."""
-    made: Arguments | None = None
 
-    def arguments(params: Params, context: Any = None) -> tuple[Any, ...]:
-        nonlocal made
-        if made is None:
-            made = compiled(plan, False)
-        return made(params, context)
+    __slots__ = ("_made", "_plan")
 
-    return arguments
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._made: Arguments | None = None
+
+    def compiled(self) -> Arguments:
+        """What is behind it, from now on."""
+        if self._made is None:
+            self._made = compiled(self._plan, False)
+        return self._made
+
+    def __call__(self, params: Params, context: Any = None) -> tuple[Any, ...]:
+        return self.compiled()(params, context)
 
 
 def _defaults(plan: Plan) -> tuple[Any, ...] | None:
@@ -182,7 +201,7 @@ def _compile_arranged(plan: Plan, decode: Callable[[Any], Any], by_name: Any, sl
         if type(values) is by_name:
             values = before + astuple(values)
         elif mapping and type(values) is dict:
-            if taken in values:
+            if not taken.isdisjoint(values):
                 return slow(params, context)
             values = (*before, values)
         elif mapping:
@@ -237,9 +256,9 @@ def _decoder(plan: Plan, either: list[Parameter], by_position: bool) -> tuple[Ca
     def kinds(of: Callable[[Parameter], Any]) -> list[Any]:
         return ([_array(plan, of)] if by_position else []) + ([_object(plan, either, of)] if by_name else [])
 
-    whole = kinds(lambda p: p.annotation.type)
+    whole = kinds(lambda p: Raw if p.read else p.annotation.type)
     twinned = any(p.annotation.tree.twinned for p in parameters)
-    check = _union(kinds(lambda p: p.annotation.tree.check)) if twinned else None
+    check = _union(kinds(lambda p: Raw if p.read else p.annotation.tree.check)) if twinned else None
     return decoder_of(_union(whole), check), whole[-1] if by_name else None
 
 
@@ -247,11 +266,12 @@ def _array(plan: Plan, of: Callable[[Parameter], Any]) -> Any:
     """The type of params by position."""
     if plan.rest is not None:
         return _generic(tuple, (of(plan.rest), ...))
-    if all(p.required for p in plan.lead):
+    least = next((i for i in range(len(plan.lead), 0, -1) if plan.lead[i - 1].required), 0)
+    if least == len(plan.lead):
         return _generic(tuple, tuple(of(p) for p in plan.lead))
     # the one array type with defaults that msgspec makes a tuple of
     kind: Any = NamedTuple("Positional", [(f"p{index}", of(p)) for index, p in enumerate(plan.lead)])  # type: ignore[misc]
-    kind._field_defaults = {f"p{index}": p.default for index, p in enumerate(plan.lead) if not p.required}
+    kind._field_defaults = {f"p{index}": p.default for index, p in enumerate(plan.lead) if index >= least}
     kind.__new__.__defaults__ = tuple(kind._field_defaults.values())
     return kind
 
@@ -300,8 +320,8 @@ def _assign(plan: Plan, given: Any) -> tuple[dict[str, Any], Sequence[Any], dict
         others = {name: value for name, value in given.items() if name not in mine}
         if plan.members is not None:
             members = others
-            if plan.taken in members:
-                wrong.append(fault(below("", plan.taken), "Unknown argument", members.pop(plan.taken)))
+            for name in plan.taken.intersection(members):
+                wrong.append(fault(below("", name), "Unknown argument", members.pop(name)))
         else:
             unseen = {p.name for p in (*plan.lead, plan.rest) if p is not None and p.name not in mine}
             for name in list(others)[:MOST]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 from itertools import repeat
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -61,6 +60,8 @@ def find(value: Any, node: Node, field: str, error: Exception | None = None) -> 
 
 def surplus(name: str, known: Iterable[str], path: str = "") -> str:
     """The message for an unknown name."""
+    from difflib import get_close_matches  # noqa: PLC0415  (start-up: for a fault)
+
     near = get_close_matches(name, list(known), n=1) if len(name) <= _NAME else []
     what = "field" if path else "argument"
     return f"Unknown {what}; did you mean {near[0]!r}?" if near else f"Unknown {what}"
@@ -94,13 +95,14 @@ _WORDS = {
     "uuid": "a UUID",
     "decimal": "a decimal number",
 }
-_TYPES = re.compile(r"`([^`]*)`")
-_PLACE = re.compile(r"^(.*?)(?: - at `key` in `([^`]*)`| - at `([^`]*)`)?$", re.DOTALL)
+# as texts: they are compiled at the first fault
+_TYPES = r"`([^`]*)`"
+_PLACE = r"(?s)^(.*?)(?: - at `key` in `([^`]*)`| - at `([^`]*)`)?$"
 
 
 def words(message: str) -> tuple[str, str]:
     """A message of msgspec's in plain text, and the path that it names below the value ("" for the value itself)."""
-    match = _PLACE.match(message)
+    match = re.match(_PLACE, message)
     text, place = (match[1], match[2] or match[3] or "") if match else (message, "")
     expected, got, received = text.partition(", got ")
     if got:
@@ -113,7 +115,7 @@ def words(message: str) -> tuple[str, str]:
 
 
 def _typed(text: str) -> str:
-    return _TYPES.sub(lambda m: " or ".join(_WORDS.get(part, part) for part in m[1].split(" | ")), text)
+    return re.sub(_TYPES, lambda m: " or ".join(_WORDS.get(part, part) for part in m[1].split(" | ")), text)
 
 
 # -- finding --------------------------------------------------------------------------------------
@@ -184,11 +186,34 @@ def _descend(value: Any, node: Node, path: str, search: _Search, depth: int) -> 
 
 
 def _member_of(value: Any, union: Node, path: str, search: _Search, depth: int) -> None:
-    model = next((part for part in union.parts if part.kind == "model"), None)  # the only one but None
-    if model is not None:
-        _model(value, model.check, path, search)
-    elif isinstance(value, list | dict) and (member := _member(union, value)) is not None:
-        _descend(value, member, path, search, depth)
+    models = [part for part in union.parts if part.kind == "model"]
+    if models and (union.adapted or len(models) == 1):
+        # pydantic lists what is wrong with each member; so does one that is the only one but None
+        _model(value, union.check if union.adapted else models[0].check, path, search)
+        if search.found:
+            return
+    if not isinstance(value, list | dict):
+        return
+    members: list[list[Fault]] = []
+    for part in union.parts:
+        if _meant(part, value):
+            inner = _Search([], search.budget)
+            _descend(value, part, path, inner, depth)
+            search.budget = inner.budget
+            if inner.found:
+                members.append(inner.found)
+    likeliest: list[Fault] = min(members, key=lambda faults: _unlikely(faults, path), default=[])
+    search.found += likeliest
+
+
+def _unlikely(faults: list[Fault], path: str) -> tuple[bool, int, int]:
+    """How unlikely it is that a value at a path was meant as the member of a union that has these faults: the value
+    itself does not fit (an array where an object is wanted), then by what is missing, then by the number of faults."""
+    return (
+        any(one.field == path for one in faults),
+        sum(one.received is UNSET for one in faults),
+        len(faults),
+    )
 
 
 def _items(value: list[Any], inner: Node, path: str, search: _Search, depth: int) -> None:
@@ -240,16 +265,32 @@ def _object(value: Any, shape: Shape, path: str, search: _Search, depth: int) ->
 
 
 def _model(value: Any, hint: Any, path: str, search: _Search) -> None:
-    """pydantic's own list."""
+    """pydantic's own list; of a union that of the likeliest member."""
     listed = getattr(getattr(search.failure(value, hint), "__cause__", None), "errors", None)
-    for entry in listed(include_url=False, include_context=False)[:MOST] if callable(listed) else ():
-        place = path
-        for part in entry["loc"]:
-            place = f"{place}[{part}]" if isinstance(part, int) else below(place, str(part))
-        if entry["type"] == "missing":
-            search.add(place, "Missing field")
-        else:
-            search.add(place, entry["msg"], entry["input"])
+    if not callable(listed):
+        return
+    members: dict[tuple[str, ...], list[Fault]] = {}
+    for entry in listed(include_url=False, include_context=False, include_input=False):
+        found, place, names = _walked(value, entry["loc"], path, entry["type"] == "missing")
+        missing = entry["type"] == "missing"
+        one = fault(place, "Missing field") if missing else fault(place, entry["msg"], found)
+        members.setdefault(names, []).append(one)
+    search.found += min(members.values(), key=lambda faults: _unlikely(faults, path), default=[])[:MOST]
+
+
+def _walked(value: Any, loc: tuple[Any, ...], path: str, missing: bool) -> tuple[Any, str, tuple[str, ...]]:
+    """The value at a place that pydantic names, its path, and what in the place names members of unions at the top."""
+    names: list[str] = []
+    for index, part in enumerate(loc):
+        if isinstance(part, int) and isinstance(value, list) and part < len(value):
+            value, path = value[part], f"{path}[{part}]"
+        elif isinstance(value, dict) and part in value:
+            value, path = value[part], below(path, str(part))
+        elif missing and index == len(loc) - 1:
+            path = below(path, str(part))
+        elif index == len(names):
+            names.append(str(part))
+    return value, path, tuple(names)
 
 
 # -- members of unions ----------------------------------------------------------------------------
@@ -258,6 +299,8 @@ def _model(value: Any, hint: Any, path: str, search: _Search) -> None:
 def _member(union: Node, value: list[Any] | dict[str, Any]) -> Node | None:
     """The member of a union that an array or an object is meant for; None where nothing tells."""
     meant = [part for part in union.parts if _meant(part, value)]
+    if union.adapted and len(meant) > 1:  # an adapter tries them all, so an integer that one of them wants is tried
+        meant = [part for part in meant if part.integers][:1]
     return meant[0] if len(meant) == 1 else None
 
 
@@ -298,14 +341,38 @@ _FRACTION = re.compile(rb"[0-9][.eE]")
 def integral(value: Any, node: Node) -> Any:
     """The value with 1.0 made 1 where its annotation wants an integer (as our schema promises).
 
-    Arrays and objects in it are changed in place.
+    Arrays and objects in it are changed in place. They may be nested as deep as a message may, which is deeper than
+    calls of Python functions in each other may go: so there is a list of what is left, and no recursion.
     """
     if not node.integers:
         return value
-    if isinstance(value, list):
-        return _integral_list(value, node)
-    if isinstance(value, dict):
-        return _integral_dict(value, node)
+    if not isinstance(value, list | dict):
+        return _integer(value, node)
+    left: list[tuple[Any, Node]] = [(value, node)]
+    while left:
+        container, node = left.pop()
+        for key, part in _integers_in(container, node):
+            item = container[key]
+            if isinstance(item, list | dict):
+                left.append((item, part))
+            else:
+                container[key] = _integer(item, part)
+    return value
+
+
+def has_fractions(text: Any) -> bool:
+    """Whether this JSON text may hold a number like 1.0 at all; quick."""
+    return _FRACTION.search(text) is not None
+
+
+def _without_adapter(node: Node) -> Node:
+    while node.kind == "model" and node.parts:
+        (node,) = node.parts
+    return node
+
+
+def _integer(value: Any, node: Node) -> Any:
+    node = _without_adapter(node)
     if type(value) is not float or not value.is_integer():
         return value
     if node.kind == "union":  # where floats are welcome, 1.0 stays
@@ -314,36 +381,22 @@ def integral(value: Any, node: Node) -> Any:
     return int(value) if node.kind == "leaf" else value
 
 
-def has_fractions(text: Any) -> bool:
-    """Whether this JSON text may hold a number like 1.0 at all; quick."""
-    return _FRACTION.search(text) is not None
-
-
-def _integral_list(value: list[Any], node: Node) -> list[Any]:
-    inner: Iterable[Node] = ()
+def _integers_in(value: list[Any] | dict[str, Any], node: Node) -> Iterable[tuple[Any, Node]]:
+    """The keys of an array or object below which there may be integers, with the nodes of what is there."""
+    node = _without_adapter(node)
     if node.kind == "union":
         member = _member(node, value)
-        return value if member is None else _integral_list(value, member)
-    if node.kind == "items":
-        inner = repeat(node.parts[0])
-    elif node.kind == "places":
-        inner = node.parts
-    elif node.kind == "fields" and node.shape.array:
-        inner = (part.node for part in node.shape.parts)
-    for index, (item, one) in enumerate(zip(value, inner, strict=False)):
-        value[index] = integral(item, one)
-    return value
-
-
-def _integral_dict(value: dict[str, Any], node: Node) -> dict[str, Any]:
-    if node.kind == "union":
-        member = _member(node, value)
-        return value if member is None else _integral_dict(value, member)
-    if node.kind == "members":
-        for name, item in value.items():
-            value[name] = integral(item, node.parts[1])
+        return () if member is None else _integers_in(value, member)
+    found: Iterable[tuple[Any, Node]] = ()
+    if isinstance(value, list):
+        if node.kind == "items":
+            found = zip(range(len(value)), repeat(node.parts[0]))
+        elif node.kind == "places":
+            found = zip(range(len(value)), node.parts, strict=False)
+        elif node.kind == "fields" and node.shape.array:
+            found = zip(range(len(value)), (part.node for part in node.shape.parts), strict=False)
+    elif node.kind == "members":
+        found = zip(value, repeat(node.parts[1]))
     elif node.kind == "fields" and not node.shape.array:
-        for part in node.shape.parts:
-            if part.name in value:
-                value[part.name] = integral(value[part.name], part.node)
-    return value
+        found = ((part.name, part.node) for part in node.shape.parts if part.name in value)
+    return (pair for pair in found if pair[1].integers)

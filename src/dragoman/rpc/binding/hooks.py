@@ -1,4 +1,4 @@
-"""msgspec's hooks for types it does not know: decodes, encodes and describes pydantic models.
+"""msgspec's hooks for types it does not know: decodes, encodes and describes pydantic models and what has an adapter.
 
 Rules: pydantic is never imported here; a model does its own work, in its JSON mode, and its names in
 JSON are its aliases both ways. Whatever else msgspec does not know cannot be put into JSON.
@@ -6,6 +6,7 @@ JSON are its aliases both ways. Whatever else msgspec does not know cannot be pu
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable
 from types import CoroutineType
@@ -14,15 +15,24 @@ from typing import Any, get_args, get_origin
 import msgspec
 from msgspec import Raw
 
-from .annotations import Annotation
-from .tree import UNION, is_model
+from .adapters import adapter_of, is_text
+from .by_pydantic import is_foreign, written_by
+from .tree import UNION, Node, is_model
 
 
 def decode_hook(cls: Any, value: Any) -> Any:
-    """msgspec's `dec_hook`: models by pydantic, in its JSON mode."""
-    if not is_model(cls):
+    """msgspec's `dec_hook`: models by pydantic, in its JSON mode, and others by their adapters."""
+    return reader(cls)(msgspec.json.encode(value))
+
+
+def reader(cls: Any) -> Callable[[bytes], Any]:
+    """What decodes JSON text to a class that msgspec does not know. NotImplementedError if nothing does."""
+    if is_model(cls):
+        read: Callable[[bytes], Any] = cls.__pydantic_validator__.validate_json
+        return read
+    if (adapter := adapter_of(cls)) is None:
         raise NotImplementedError
-    return cls.__pydantic_validator__.validate_json(msgspec.json.encode(value))
+    return adapter.read
 
 
 def encode_hook(value: Any) -> Any:
@@ -32,6 +42,11 @@ def encode_hook(value: Any) -> Any:
     serializer = getattr(type(value), "__pydantic_serializer__", None)
     if serializer is not None:
         return Raw(serializer.to_json(value, by_alias=True))
+    if is_foreign(type(value)):
+        kind: Any = type(value)
+        return Raw(written_by(kind)(value))
+    if is_text(type(value)):
+        return str(value)
     if isinstance(value, CoroutineType):
         value.close()
         raise TypeError("the method returned a coroutine that was not awaited: make it `async def`")
@@ -41,9 +56,8 @@ def encode_hook(value: Any) -> Any:
 _PLAIN: dict[Any, Callable[[Any], Any]] = {kind: msgspec.json.Decoder(kind).decode for kind in (str, int, float, bool)}
 
 
-def decoder(annotation: Annotation) -> Callable[[Any], Any]:
-    """JSON text to a value of this annotation. Raises what msgspec raises."""
-    tree = annotation.tree
+def decoder(tree: Node) -> Callable[[Any], Any]:
+    """JSON text to a value of a compiled annotation. Raises what msgspec raises."""
     if tree.type in (str, int, float, bool):
         return _PLAIN[tree.type]
     return decoder_of(tree.type, tree.check if tree.twinned else None)
@@ -77,7 +91,9 @@ def schemas(hints: Iterable[Any], *, refs: str, result: bool = False) -> tuple[l
     if all(isinstance(hint, type) and hint in _TYPES for hint in hints):
         return [{"type": _TYPES[hint]} for hint in hints], {}
     found, components, models = _generate(hints, refs, result, False)
-    if components.keys() & models.keys():  # two classes of one name: the models take their module's name too
+    if any(
+        components.get(name, part) != part for name, part in models.items()
+    ):  # two classes of one name: the models take their module's name too
         found, components, models = _generate(hints, refs, result, True)
     return found, components | models
 
@@ -88,11 +104,14 @@ def _generate(
     models: dict[str, Any] = {}
 
     def hook(cls: Any) -> dict[str, Any]:
-        if not is_model(cls):
+        adapter = adapter_of(cls)
+        if adapter is None and not is_model(cls):
             raise NotImplementedError
-        schema, parts = _model_schema(cls, refs, result, f"{cls.__module__}." if long else "")
+        describe = functools.partial(_model_schema, cls) if adapter is None else adapter.schema
+        own = "pydantic." if adapter is not None else f"{cls.__module__}."
+        schema, parts = describe(refs, result, own if long else "")
         if any(models.get(name, part) != part for name, part in parts.items()):
-            schema, parts = _model_schema(cls, refs, result, f"{cls.__module__}.")
+            schema, parts = describe(refs, result, own)
         models.update(parts)
         return schema
 

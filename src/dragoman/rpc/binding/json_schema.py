@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from ...jsonrpc.errors import LocalError
+from ...jsonrpc.errors import LocalError, needs
 from .faults import MOST, Fault, below, fault
 
 Validate: TypeAlias = Callable[[Any], list[Fault]]
@@ -37,13 +37,13 @@ _BACKTRACKS: Final = 100_000
 def validator(schema: Any, *, where: str = "this schema") -> Validate:
     """What finds every fault of decoded JSON values.
 
-    Raises LocalError, opening with `where`, for what is no JSON Schema of its dialect, for a dialect that is not
+    Raises LocalError, opening with `where`, for what is not a JSON Schema of its dialect, for a dialect that is not
     known, a `$ref` out of the document, what is beyond the bounds, and where jsonschema-rs is not there.
     """
     try:
         import jsonschema_rs  # noqa: PLC0415  (an extra, imported when used)
     except ImportError:
-        raise LocalError("JSON Schemas are read by jsonschema-rs: pip install 'dragoman[mcp]'") from None
+        raise needs("reading JSON Schemas", "jsonschema-rs", "mcp") from None
     _bounded(schema, where)
     if isinstance(schema, dict) and schema.get("additionalProperties") is False:
         schema = {"properties": {}} | schema  # only beside it are unknown members told by name

@@ -120,7 +120,7 @@ class _Walk(Struct):
 
 
 def _strange(value: Any, declared: str, keep: tuple[type, ...]) -> Any:
-    """A value that is no such thing as declared: a scalar leaves, and what has fields does not."""
+    """A value that is not of the declared kind: a scalar leaves, and what has fields does not."""
     kind = type(value)
     if (has_fields(kind) or is_model(kind)) and not isinstance(value, keep):
         raise LocalError(f"{kind.__qualname__} was returned where {declared} is declared")

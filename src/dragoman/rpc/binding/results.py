@@ -61,7 +61,7 @@ def result_decoder(kind: Any) -> Callable[[Raw | bytes], Any]:
 def _known_decoder(kind: Any) -> Callable[[Raw | bytes], Any]:
     annotation = ANY if kind is Any else translate(type(None) if kind is None else kind, f"result={kind!r}")
     try:
-        quick = decoder(annotation)
+        quick = decoder(annotation.tree)
     except Exception as error:
         raise LocalError(f"result={kind!r}: {error}") from error
 

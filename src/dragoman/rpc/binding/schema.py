@@ -17,9 +17,16 @@ from .signature import Kind
 REFS = "#/$defs/{name}"
 
 
+class Made(Struct, frozen=True, eq=False):
+    """A default that is made anew for each call."""
+
+    factory: Callable[[], Any]
+
+
 class Parameter(Struct, frozen=True):
-    """A parameter that a caller gives. `kind`: "positional" (only), "either", "named" (only), "rest" (*args),
-    "members" (**kwargs). `default`: the function's own object, where `required` is False."""
+    """A parameter that a caller gives, by the name of its argument. `kind`: "positional" (only), "either", "named"
+    (only), "rest" (*args), "members" (**kwargs). `default`: the function's own object or a `Made`, where `required` is
+    False. `read`: what decodes its JSON text where msgspec does not."""
 
     name: str
     kind: Kind
@@ -28,6 +35,7 @@ class Parameter(Struct, frozen=True):
     annotation: Annotation
     description: str
     decode: Callable[[Any], Any]
+    read: Callable[[Any], Any] | None = None
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -43,7 +51,7 @@ def described(parameters: Sequence[Parameter], *, refs: str) -> tuple[list[dict[
     for p, schema in zip(parameters, found, strict=True):
         # beside a $ref other words are allowed in 2020-12, and ignored by older readers
         extra: dict[str, Any] = {"description": p.description} if p.description else {}
-        if not p.required and p.kind not in ("rest", "members"):
+        if not p.required and p.kind not in ("rest", "members") and type(p.default) is not Made:
             try:
                 extra["default"] = msgspec.json.decode(to_json(p.default))
             except LocalError:

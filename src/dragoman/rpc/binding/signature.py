@@ -26,6 +26,8 @@ from ...jsonrpc.errors import LocalError
 Kind: TypeAlias = Literal["positional", "either", "named", "rest", "members"]
 """How an argument may be given: only by position, by position or by name, only by name, *args, **kwargs."""
 
+Runs: TypeAlias = Literal["value", "coroutine", "generator", "async generator"]
+
 _REST, _MEMBERS, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x80, 0x200
 """CO_* flags of a code object (the `inspect` module documents them)."""
 
@@ -63,17 +65,17 @@ class _Holder:
         self.__annotations__ = {"it": annotation}
 
 
-def read(function: Callable[..., Any], known: type) -> Signature:
+def read(function: Callable[..., Any], known: type, *, generators: bool = False) -> Signature:
     """The signature of `function` with every annotation resolved.
 
     The name of `known` resolves even where it was imported for type checkers only. LocalError for
-    generators, for annotations that cannot be resolved and for what has no signature.
+    generators (but with `generators`), for annotations that cannot be resolved and for what has no signature.
     """
     name = name_of(function)
     if not callable(function):
         raise LocalError(f"{name}: a method is a function or another callable, not a {type(function).__name__}")
     flags = _flags(function)
-    if flags & (_GENERATOR | _ASYNC_GENERATOR):
+    if flags & (_GENERATOR | _ASYNC_GENERATOR) and not generators:
         raise LocalError(f"{name}: a generator cannot be a method; return a list, or report with Context.progress")
     try:
         slots, result = _from_code(function) or _from_inspect(function)
@@ -91,8 +93,31 @@ def read(function: Callable[..., Any], known: type) -> Signature:
     )
 
 
+def runs_as(function: Callable[..., Any]) -> Runs:
+    """What calling a function gives: its value, a coroutine, a generator or an asynchronous generator."""
+    flags = _flags(function)
+    if flags & _ASYNC_GENERATOR:
+        return "async generator"
+    if flags & _GENERATOR:
+        return "generator"
+    return "coroutine" if flags & _COROUTINE else "value"
+
+
 def registrable(function: Any, decorator: str) -> Any:
-    """The argument of a decorator, if it can be called. Otherwise raises LocalError with what to write."""
+    """The argument of a decorator, if it can be registered. Otherwise raises LocalError with what to write: a class, a
+    function within a class (there is no instance yet), what cannot be called."""
+    app, _, word = decorator.partition(".")
+    if isinstance(function, type):
+        raise LocalError(
+            f"@{decorator} stands above the class {function.__name__}, which is no function: mark its functions with "
+            f"@{word} and write {app}.include({function.__name__}(...)) after it"
+        )
+    if isinstance(function, FunctionType) and (owner := _class_body(function)):
+        raise LocalError(
+            f"{function.__qualname__}: @{decorator} stands within the class {owner}, where there is no instance yet: "
+            f"mark it with @{word} (from dragoman{'.mcp' if app == 'server' else ''} import {word}) and write "
+            f"{app}.include({owner}(...)) after the class"
+        )
     if callable(function):
         return function
     kind = type(function).__name__
@@ -100,10 +125,24 @@ def registrable(function: Any, decorator: str) -> Any:
         inner = function.__func__ if isinstance(function, classmethod) else function.fget
         name = getattr(inner, "__name__", "f")
         raise LocalError(
-            f"{name}: @{decorator} stands above a {kind}, which is no function yet; register what it gives after the "
+            f"{name}: @{decorator} stands above a {kind}, which is not a function yet; register what it gives after the "
             f"class: {decorator}(Class.{name}) for a classmethod, a function that reads it for a property"
         )
     raise LocalError(f"@{decorator} registers a function or another callable under a name that is text, not a {kind}")
+
+
+def _class_body(function: FunctionType) -> str:
+    """The class within whose body this is called for one of its functions; empty elsewhere. A function that was taken
+    from the class afterwards with its `self` counts too."""
+    outer, _, _ = function.__qualname__.rpartition(".")
+    owner = outer.rpartition(".")[2]
+    if not owner or owner == "<locals>":
+        return ""
+    if function.__code__.co_varnames[: function.__code__.co_argcount][:1] == ("self",):
+        return owner
+    return (
+        owner if any(f.f_code.co_name == owner and f.f_locals.get("__qualname__") == outer for f in _frames()) else ""
+    )
 
 
 def name_of(function: Any) -> str:
@@ -117,7 +156,7 @@ def name_of(function: Any) -> str:
 
 def _core(function: Any) -> Any:
     """The function that is run in the end: without partials and methods; a callable object's `__call__`."""
-    while True:
+    while type(function) is not FunctionType:
         call = next((vars(kind)["__call__"] for kind in type(function).__mro__ if "__call__" in vars(kind)), None)
         if isinstance(function, functools.partial):
             function = function.func
@@ -127,6 +166,7 @@ def _core(function: Any) -> Any:
             return function
         else:
             function = call
+    return function
 
 
 def _flags(function: Any) -> int:
@@ -248,11 +288,21 @@ def _holds(outer: CodeType, inner: CodeType) -> bool:
 
 # -- documentation --------------------------------------------------------------------------------
 
-_FIELD = re.compile(r":param(?:\s+[^:\s]+)*\s+\*{0,2}(\w+):\s*(.*)")
-_SECTION = re.compile(r"(Args|Arguments|Parameters|Params|Returns?|Raises|Yields|Examples?|Notes?):?\s*")
-_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
-_RULED_ENTRY = re.compile(r"\*{0,2}(\w+)(?:\s*,\s*\*{0,2}\w+)*\s*(?::.*)?")
-_RULE = re.compile(r"-{3,}")
+_FIELD = r":(?:param|parameter|arg|argument|key|keyword)(?:\s+[^:]+?)?\s+\*{0,2}(\w+)\s*:\s*(.*)"
+_SECTION = (
+    r"(Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Other Parameters|Attributes|Returns?|Raises|Yields|"
+    r"Examples?|Notes?|Warnings?|References|See Also):?\s*"
+)
+_OF_PARAMETERS = ("Arg", "Param", "Keyword", "Other")
+_ENTRY = r"\*{0,2}(\w+)\s*(?:\((?:[^()]|\([^()]*\))*\))?\s*:\s*(.*)"
+_RULED_ENTRY = r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?"
+_RULE = r"-{3,}"
+
+
+@functools.cache
+def _patterns() -> list[re.Pattern[str]]:
+    """These, compiled when a docstring is first read."""
+    return [re.compile(text) for text in (_FIELD, _SECTION, _ENTRY, _RULED_ENTRY, _RULE)]
 
 
 def documentation(function: Any) -> str:
@@ -270,31 +320,34 @@ def tidy(text: str) -> str:
 
 
 def parameter_docs(text: str) -> dict[str, str]:
-    """Descriptions of parameters in a docstring: `:param name: ...` lines, an `Args:` section (Google's style), or
-    one called Parameters with a rule under it (NumPy's)."""
+    """Descriptions of parameters in a docstring: `:param name: ...` lines (Sphinx), an `Args:` section (Google), or
+    one called Parameters with a rule under it (NumPy). Paragraphs after the first are left out."""
     found: dict[str, str] = {}
-    section, ruled, name, depth = False, False, "", 0
+    section, ruled, depth = False, False, 0
+    names: list[str] = []
+    """Those whose description goes on."""
+    field, head, entry, ruled_entry, rule = _patterns()
     for line in text.splitlines():
         stripped, indent = line.strip(), len(line) - len(line.lstrip())
-        if match := _FIELD.fullmatch(stripped):
-            section, name, depth = False, match[1], indent
-            found[name] = match[2]
-        elif _SECTION.fullmatch(stripped):
-            section, ruled, name, depth = stripped.startswith(("Arg", "Param")), False, "", -1
-        elif _RULE.fullmatch(stripped) and section:
-            if name:  # it was another section's head
+        if match := field.fullmatch(stripped):
+            section, names, depth = False, [match[1]], indent
+            found[match[1]] = match[2]
+        elif head.fullmatch(stripped) and not (ruled and names and indent):
+            section, ruled, names, depth = stripped.startswith(_OF_PARAMETERS), False, [], -1
+        elif rule.fullmatch(stripped) and section:
+            for name in names:  # it was another section's head
                 del found[name]
-            section, ruled, name = not name, not name, ""
-        elif section and ruled and not indent and (match := _RULED_ENTRY.fullmatch(stripped)):
-            name, depth = match[1], 0
-            found[name] = ""
+            section, ruled, names = not names, not names, []
+        elif section and ruled and not indent and (match := ruled_entry.fullmatch(stripped)):
+            names, depth = [name.strip().lstrip("*") for name in match[1].split(",")], 0
+            found |= dict.fromkeys(names, "")
         elif not stripped or stripped.startswith(":"):
-            name = ""
-        elif name and indent > depth:
-            found[name] = f"{found[name]} {stripped}".strip()
-        elif section and indent and (match := _ENTRY.fullmatch(stripped)):
-            name, depth = match[1], indent
-            found[name] = match[2]
+            names = []
+        elif names and indent > depth:
+            found |= {name: f"{found[name]} {stripped}".strip() for name in names}
+        elif section and indent and (match := entry.fullmatch(stripped)):
+            names, depth = [match[1]], indent
+            found[match[1]] = match[2]
         else:
-            section, name = section and bool(indent), ""
+            section, names = section and bool(indent), []
     return found

@@ -11,7 +11,7 @@ import enum
 import functools
 import types
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import NODEFAULT, Meta, Struct
@@ -52,6 +52,9 @@ class Node(Struct, eq=False):
     """A class in it has a twin, so that `check` must be decoded before `type`."""
     integers: bool = False
     """A number in it may be meant as an integer; of a leaf: it is."""
+
+    adapted: bool = False
+    """An adapter decodes a part of it, so that msgspec could not decode a class with it in a field."""
 
     of: Node | None = None
     """The node whose fields these are, of one with constraints."""
@@ -133,7 +136,7 @@ def fields_of(hint: Any, where: str = "") -> tuple[Field, ...]:
     """The fields of a class for which `has_fields` holds, or of an alias of one, in JSON order."""
     cls = get_origin(hint) or hint
     try:
-        return _facts(hint)[1]
+        return facts(hint).fields
     except NameError as error:
         raise LocalError(
             f"{where}: a field of {cls.__qualname__} names {error.name!r}, which its module does not know; "
@@ -143,18 +146,29 @@ def fields_of(hint: Any, where: str = "") -> tuple[Field, ...]:
         raise LocalError(f"{where}: {reason(error)}") from error
 
 
+class Facts(Struct, frozen=True):
+    """A class with fields as msgspec sees it. `array`, `closed`, `tag`, `tag_field`: as in `Shape`."""
+
+    fields: tuple[Field, ...]
+    array: bool
+    closed: bool
+    tag: Any
+    tag_field: str | None
+
+
 @functools.lru_cache(1024)
-def _facts(hint: Any) -> tuple[Any, tuple[Field, ...]]:
-    """What msgspec knows of a class with fields, and these."""
+def facts(hint: Any) -> Facts:
+    """What is known of a class with fields. Raises what resolving its annotations raises."""
     cls = get_origin(hint) or hint
-    info: Any = mi.type_info(hint)
+    members = _members(hint, cls)
     if issubclass(cls, Struct):
         hints = {field.name: field.type for field in msgspec.structs.fields(hint)}
     else:
         hints = get_type_hints(cls, include_extras=True)
     order = list(hints)
-    keyed = isinstance(info, mi.TypedDictType)  # msgspec sorts its keys
-    return info, tuple(
+    keyed = hasattr(cls, "__required_keys__")  # msgspec sorts its keys
+    config = getattr(cls, "__struct_config__", None)
+    fields = tuple(
         Field(
             f.name,
             getattr(f, "encode_name", f.name),
@@ -164,9 +178,69 @@ def _facts(hint: Any) -> tuple[Any, tuple[Field, ...]]:
             getattr(f, "default_factory", NODEFAULT),
             not keyed and f.name.startswith("_") and getattr(f, "encode_name", f.name) == f.name,
         )
-        for f in (sorted(info.fields, key=lambda f: order.index(f.name)) if keyed else info.fields)
+        for f in (sorted(members, key=lambda f: order.index(f.name)) if keyed else members)
         if get_origin(hints.get(f.name)) is not ClassVar
     )
+    return Facts(
+        fields,
+        issubclass(cls, tuple) or getattr(config, "array_like", False),
+        getattr(config, "forbid_unknown_fields", False),
+        getattr(config, "tag", None),
+        getattr(config, "tag_field", None),
+    )
+
+
+class _Member(Struct):
+    """A field as msgspec's `inspect` describes it."""
+
+    name: str
+    required: bool
+    default: Any
+    default_factory: Any
+
+
+def _members(hint: Any, cls: Any) -> list[Any]:
+    """The fields of a class, without their types: msgspec cannot describe one with a field that an adapter decodes."""
+    if issubclass(cls, Struct):
+        return list(msgspec.structs.fields(hint))
+    if issubclass(cls, tuple):
+        defaults = cls._field_defaults
+        return [_Member(name, name not in defaults, defaults.get(name, NODEFAULT), NODEFAULT) for name in cls._fields]
+    try:
+        return list(cast(Any, mi.type_info(hint)).fields)
+    except TypeError:
+        return _keys(cls) if hasattr(cls, "__required_keys__") else _attributes(cls)
+
+
+def _keys(cls: Any) -> list[_Member]:
+    """The keys of a TypedDict; annotations that are text hide Required and NotRequired from `__required_keys__`."""
+    marks = {
+        name: getattr(get_origin(hint), "_name", "") for name, hint in get_type_hints(cls, include_extras=True).items()
+    }
+    return [
+        _Member(
+            name, mark == "Required" or (mark != "NotRequired" and name in cls.__required_keys__), NODEFAULT, NODEFAULT
+        )
+        for name, mark in marks.items()
+    ]
+
+
+def _attributes(cls: Any) -> list[_Member]:
+    """The fields of a dataclass or an attrs class."""
+    found = []
+    for field in getattr(cls, "__attrs_attrs__", None) or cls.__dataclass_fields__.values():
+        default, factory = field.default, getattr(field, "default_factory", None)
+        if type(default).__name__ == "Factory":  # of attrs
+            found.append(_Member(field.name, False, NODEFAULT, default.factory))
+            continue
+        absent = type(default).__name__ in ("_MISSING_TYPE", "_Nothing") or repr(default) == "NOTHING"
+        made = factory is not None and type(factory).__name__ != "_MISSING_TYPE"
+        if not field.init or getattr(getattr(field, "_field_type", None), "name", "_FIELD") != "_FIELD":
+            continue
+        found.append(
+            _Member(field.name, absent and not made, NODEFAULT if absent else default, factory if made else NODEFAULT)
+        )
+    return found
 
 
 def unwrapped(hint: Any) -> Any:
@@ -183,15 +257,8 @@ def is_model(cls: Any) -> bool:
 
 def shape_of(hint: Any, parts: tuple[Part, ...], private: bool) -> Shape:
     """The shape of a class with these parts."""
-    info = _facts(hint)[0]
-    return Shape(
-        parts,
-        isinstance(info, mi.NamedTupleType) or getattr(info, "array_like", False),
-        getattr(info, "forbid_unknown_fields", False),
-        getattr(info, "tag", None),
-        getattr(info, "tag_field", None),
-        private,
-    )
+    found = facts(hint)
+    return Shape(parts, found.array, found.closed, found.tag, found.tag_field, private)
 
 
 def reason(error: Exception) -> str:

@@ -27,14 +27,15 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ...jsonrpc.limits import Limits
 from .contract import AGAIN, DEADLINE, DELIVERED, KEY, KIND, BrokerMessage
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 SECONDS = 600.0
 """How long an answer is kept: much longer than a broker takes to deliver again what was not settled."""
 
 
 SHORT = 300
-"""Characters up to which key, caller and call are kept as they are: a digest would cost more time than it saves memory."""
+"""Characters up to which key, caller and call are kept as they are: a digest would cost more time than it saves
+memory."""
 
 
 class Answer(Struct, frozen=True, array_like=True):
@@ -72,17 +73,18 @@ BoundKey: TypeAlias = tuple[str, str, bytes] | str
 """Key, caller and call; or, where they are long, or there is more to them, a digest of it all."""
 
 
-def bound_key(letter: BrokerMessage) -> BoundKey:
-    """The name under which the answer to a request with an idempotency key is kept: the key, the caller (its mailbox and its
-    headers) and the call.
+def bound_key(message: BrokerMessage) -> BoundKey:
+    """The name under which the answer to a request with an idempotency key is kept: the key, the caller (its mailbox
+    and its headers) and the call.
 
     Where the key is the call's correlation, which is the case unless the caller chose one, the call is the whole body:
-    what a broker delivers again, and a channel sends again, is the same bytes. Where the caller chose the key, it is the
-    method and the params, for the id is another one in each attempt; and the whole body where that is no single request.
+    what a broker delivers again, and a channel sends again, is the same bytes. Where the caller chose the key, it is
+    the method and the params, for the id is another one in each attempt; and the whole body where that is not a single
+    request.
     """
-    headers, caller, body = letter.headers, letter.mailbox or letter.reply_to, letter.body
+    headers, caller, body = message.headers, message.mailbox or message.reply_to, message.body
     key = headers[KEY]
-    if key != letter.correlation:
+    if key != message.correlation:
         return _digest(key, caller, headers, *_named(body))
     if len(key) + len(caller) + len(body) > SHORT or not headers.keys() <= _OURS:
         return _digest(key, caller, headers, body)

@@ -47,7 +47,7 @@ from .contract import (
     Unroutable,
 )
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 PAUSES = (0.02, 1.0)
 """The first and the longest pause before a message is sent again to a broker that has not said that it is lost."""
@@ -57,14 +57,14 @@ SECONDS_FOR_CANCELS = 2.0
 """Seconds that closing waits for cancels to be sent; they are at most once anyway."""
 
 
-async def reach(post: BrokerAdapter, where: Url, options: Options) -> Channel:
+async def reach(adapter: BrokerAdapter, where: Url, options: Options) -> Channel:
     """The channel of an adapter: opens it and makes its mailbox. Raises Broken; then the adapter is closed."""
     try:
-        await post.open()
-        channel = BrokerChannel(post, where, options.limits)
+        await adapter.open()
+        channel = BrokerChannel(adapter, where, options.limits)
         await channel.begin()
     except BaseException as fault:
-        await post.close()
+        await adapter.close()
         if isinstance(fault, OSError | ValueError) and not isinstance(fault, ChannelError):
             raise cannot_dial(where, fault) from None
         raise
@@ -74,16 +74,18 @@ async def reach(post: BrokerAdapter, where: Url, options: Options) -> Channel:
 class _Sent:
     """One message being sent, or its call waiting for the answer."""
 
-    __slots__ = ("call", "channel", "confirmed", "letter", "posted_at", "sender", "task", "ttl", "way")
+    __slots__ = ("call", "channel", "confirmed", "message", "posted_at", "sender", "task", "ttl", "way")
 
-    def __init__(self, channel: BrokerChannel, letter: BrokerMessage, call: Outgoing | None, ttl: float | None) -> None:
-        self.channel = channel
-        self.letter = letter
-        self.call = call
-        self.ttl = ttl
+    def __init__(
+        self, channel: BrokerChannel, message: BrokerMessage, call: Outgoing | None, ttl: float | None
+    ) -> None:
+        self.channel: BrokerChannel = channel
+        self.message: BrokerMessage = message
+        self.call: Outgoing | None = call
+        self.ttl: float | None = ttl
         self.posted_at: float | None = None
         """The time since which the broker may have it."""
-        self.confirmed = False
+        self.confirmed: bool = False
         self.task: asyncio.Task[None] | None = None
         self.sender: asyncio.Task[object] | None = None
         self.way: Callable[[BrokerMessage], Awaitable[None]] | None = None
@@ -101,10 +103,12 @@ class BrokerChannel:
 
     duplex = False
 
-    def __init__(self, post: BrokerAdapter, where: Url, limits: Limits) -> None:
-        self.caller = Caller(scheme=where.scheme, remote=where.address, path=where.path, tls=where.scheme[-1] == "s")
-        self.writable = True
-        self._post = post
+    def __init__(self, adapter: BrokerAdapter, where: Url, limits: Limits) -> None:
+        self.caller: Caller = Caller(
+            scheme=where.scheme, remote=where.address, path=where.path, tls=where.scheme[-1] == "s"
+        )
+        self.writable: bool = True
+        self._adapter = adapter
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._receiver: Receiver | None = None
@@ -127,8 +131,8 @@ class BrokerChannel:
 
     async def begin(self) -> None:
         """Make the mailbox."""
-        self._post.on_state = self._state
-        self._mailbox = await self._post.mailbox(self._take)
+        self._adapter.on_state = self._state
+        self._mailbox = await self._adapter.mailbox(self._take)
 
     # -- the contract -----------------------------------------------------------------------------
 
@@ -141,17 +145,17 @@ class BrokerChannel:
         self._check(message)
         ttl = None if call is None else call.left
         headers = {} if call is None else _headers(call, ttl)
-        sent = _Sent(self, self._letter(message, headers), call, ttl)
+        sent = _Sent(self, self._message(message, headers), call, ttl)
         if call is not None:
-            self._out[sent.letter.correlation] = sent
+            self._out[sent.message.correlation] = sent
             call.abandon = sent.abandon
         self._start(sent)
 
     def broadcast(self, message: bytes) -> None:
         """Send a notification to every worker at the address. At most once."""
         self._check(message)
-        sent = _Sent(self, self._letter(message, {KIND: BROADCAST}), None, None)
-        sent.way = self._post.tell
+        sent = _Sent(self, self._message(message, {KIND: BROADCAST}), None, None)
+        sent.way = self._adapter.tell
         self._start(sent)
 
     async def flush(self) -> None:
@@ -170,7 +174,7 @@ class BrokerChannel:
 
     async def close(self) -> None:
         if self._closing is None:
-            self._ending = Closed(f"The channel to {self.caller.remote} was closed here")
+            self._ending = Closed(f"The channel to {self.caller.remote} was closed here: connect anew")
             self._closing = self._loop.create_task(self._leave(self._limits.write_timeout))
         await asyncio.shield(self._closing)
 
@@ -179,21 +183,21 @@ class BrokerChannel:
             self._ending = why
             self._closing = self._loop.create_task(self._leave(0))
 
-    # -- letters out ------------------------------------------------------------------------------
+    # -- messages out -----------------------------------------------------------------------------
 
     def _check(self, message: bytes) -> None:
         if self._ending is not None:
             raise self._again()
-        if len(message) > self._post.limit:
+        if len(message) > self._adapter.limit:
             raise LocalError(
-                f"the message has {len(message)} bytes; {self._post.name} takes {self._post.limit} at {self.caller.remote}"
+                f"the message has {len(message)} bytes; {self._adapter.name} takes {self._adapter.limit} at {self.caller.remote}"
             )
 
     def _again(self) -> ChannelError:
         assert self._ending is not None
         return again(self._ending)
 
-    def _letter(self, message: bytes, headers: dict[str, str]) -> BrokerMessage:
+    def _message(self, message: bytes, headers: dict[str, str]) -> BrokerMessage:
         self._count += 1
         correlation = f"{self._names}-{self._count}"
         headers.setdefault(KEY, correlation)
@@ -201,7 +205,7 @@ class BrokerChannel:
 
     def _start(self, sent: _Sent) -> None:
         self._unsent[sent] = None
-        self._bytes += len(sent.letter.body)
+        self._bytes += len(sent.message.body)
         if self.writable and self._bytes > self._limits.send_queue:
             self.writable = False
         sent.task = self._loop.create_task(self._send(sent))
@@ -221,15 +225,15 @@ class BrokerChannel:
             sent.posted_at = self._loop.time()
             try:
                 if sent.way is None:
-                    await self._post.request(sent.letter, sent.ttl)
+                    await self._adapter.request(sent.message, sent.ttl)
                 else:
-                    await sent.way(sent.letter)
+                    await sent.way(sent.message)
             except Broken:  # Unroutable, Refused: another try would not help
                 raise
             except ConnectionError as why:
                 if not isinstance(why, NotTaken):
-                    count = int(sent.letter.headers.get(AGAIN, "0")) + 1
-                    sent.letter = replace(sent.letter, headers={**sent.letter.headers, AGAIN: str(count)})
+                    count = int(sent.message.headers.get(AGAIN, "0")) + 1
+                    sent.message = replace(sent.message, headers={**sent.message.headers, AGAIN: str(count)})
                 if self._online is None:  # lost, but not yet reported
                     waits = waits or backoff(*PAUSES)
                     await asyncio.sleep(next(waits))
@@ -245,7 +249,7 @@ class BrokerChannel:
         waiting = [sent.posted_at for sent in self._unsent if sent.posted_at is not None]
         longest = self._loop.time() - min(waiting) if waiting and self._online is None else 0.0
         if longest >= UNCONFIRMED:
-            what = f"{self._post.name} does not confirm what is sent to {self.caller.path.strip('/')}"
+            what = f"{self._adapter.name} does not confirm what is sent to {self.caller.path.strip('/')}"
             self._slow.tell(f"{what}: {len(waiting)} messages wait, the first for {longest:.0f} s")
         if self._unsent:
             self._looking = self._loop.call_later(UNCONFIRMED, self._look)
@@ -253,7 +257,7 @@ class BrokerChannel:
     def over(self, sent: _Sent, task: asyncio.Task[None]) -> None:
         """The sending of a message has ended."""
         self._unsent.pop(sent, None)
-        self._bytes -= len(sent.letter.body)
+        self._bytes -= len(sent.message.body)
         if not self.writable and self._bytes <= self._limits.send_queue:
             self.writable = True
             self._waiters.wake()
@@ -266,10 +270,10 @@ class BrokerChannel:
         if why is None:
             return
         if not isinstance(why, ChannelError):
-            log.error("%s: a letter could not be sent", self.caller.remote, exc_info=why)
-            why = Broken(f"{self._post.name} at {self.caller.remote}: the message could not be sent: {why!r}")
+            log.error("%s: a message could not be sent", self.caller.remote, exc_info=why)
+            why = Broken(f"{self._adapter.name} at {self.caller.remote}: the message could not be sent: {why!r}")
         ending: ChannelError = why
-        if sent.call is not None and self._out.pop(sent.letter.correlation, None) is not None:
+        if sent.call is not None and self._out.pop(sent.message.correlation, None) is not None:
             sent.call.abandon = None
             sent.call.failed(ending.with_traceback(None))
 
@@ -286,53 +290,55 @@ class BrokerChannel:
 
     def abandon(self, sent: _Sent) -> None:
         """A call does not wait for its answer any more: tell the worker that may be running it."""
-        if self._out.pop(sent.letter.correlation, None) is None:
+        if self._out.pop(sent.message.correlation, None) is None:
             return
         if sent.task is not None and not sent.task.done():
             sent.task.cancel()
         if sent.posted_at is not None and self._online is None and self._told is False:
-            self._asides.begin(self._cancel(sent.letter.correlation))
+            self._asides.begin(self._cancel(sent.message.correlation))
 
     async def _cancel(self, correlation: str) -> None:
         try:
-            await self._post.tell(BrokerMessage(body=b"", correlation=correlation, headers={KIND: CANCEL}))
+            await self._adapter.tell(BrokerMessage(body=b"", correlation=correlation, headers={KIND: CANCEL}))
         except ConnectionError as why:
             log.debug("%s: a cancel could not be sent: %s", self.caller.remote, why)
 
-    # -- letters in -------------------------------------------------------------------------------
+    # -- messages in ------------------------------------------------------------------------------
 
-    def _take(self, letter: BrokerMessage) -> None:
+    def _take(self, message: BrokerMessage) -> None:
         if self._told:
             return
-        if letter.headers and letter.headers.get(KIND) == AHEAD:
-            if len(letter.body) > self._limits.message_size:
-                log.warning("%s: a message of %d bytes came ahead and is dropped", self.caller.remote, len(letter.body))
+        if message.headers and message.headers.get(KIND) == AHEAD:
+            if len(message.body) > self._limits.message_size:
+                log.warning(
+                    "%s: a message of %d bytes came ahead and is dropped", self.caller.remote, len(message.body)
+                )
             elif self._receiver is not None:
-                self._receiver.received(letter.body)
-        elif (sent := self._out.pop(letter.correlation, None)) is None:
+                self._receiver.received(message.body)
+        elif (sent := self._out.pop(message.correlation, None)) is None:
             log.debug("%s: an answer that no call waits for", self.caller.remote)
         else:
             if sent.task is not None and not sent.task.done():  # the answer came before the confirmation
                 sent.confirmed = True
             call = cast(Outgoing, sent.call)
             call.abandon = None
-            if letter.headers and letter.headers.get(KIND) == UNROUTABLE:
+            if message.headers and message.headers.get(KIND) == UNROUTABLE:
                 call.failed(Unroutable(f"no worker serves {self.caller.path.strip('/')} at {self.caller.remote}"))
-                letter.settle("answered")
+                message.settle("answered")
                 return
-            if len(letter.body) > self._limits.message_size:
-                size, allowed = len(letter.body), self._limits.message_size
+            if len(message.body) > self._limits.message_size:
+                size, allowed = len(message.body), self._limits.message_size
                 call.failed(BadAnswer(f"the answer has {size} bytes, message_size allows {allowed}"))
             elif self._receiver is not None:
-                self._receiver.received(letter.body)
+                self._receiver.received(message.body)
             if not call.settled:
-                call.failed(unanswered(letter.body))
-        letter.settle("answered")
+                call.failed(unanswered(message.body))
+        message.settle("answered")
 
     # -- the broker goes and comes ----------------------------------------------------------------
 
     def _state(self, online: bool, why: str) -> None:
-        self._away.stands(online, self._post.name, why)
+        self._away.stands(online, self._adapter.name, why)
         if online:
             waiting, self._online = self._online, None
             if waiting is not None and not waiting.done():
@@ -340,12 +346,12 @@ class BrokerChannel:
             return
         if self._online is None:
             self._online = self._loop.create_future()
-        if not self._post.durable:
+        if not self._adapter.durable:
             for sent in [sent for sent in self._out.values() if sent.confirmed]:
-                del self._out[sent.letter.correlation]
+                del self._out[sent.message.correlation]
                 call = cast(Outgoing, sent.call)
                 call.abandon = None
-                call.failed(Broken(f"{self._post.name} at {self.caller.remote} was lost during the call: {why}"))
+                call.failed(Broken(f"{self._adapter.name} at {self.caller.remote} was lost during the call: {why}"))
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -361,7 +367,7 @@ class BrokerChannel:
             await asyncio.wait(rest)
         if self._looking is not None:
             self._looking.cancel()
-        await self._post.close()
+        await self._adapter.close()
         self._told = True
         self._waiters.wake()
         why = self._again()

@@ -32,7 +32,8 @@ REPLY_TO_LENGTH = 2_000
 """The longest reply address: a topic of 1,000 bytes with a client's name and a correlation id. Engines close the
 connection because of much longer addresses."""
 MAILBOXES_KNOWN = 1_000
-"""Addresses that a worker remembers to have accepted, so that it looks at a caller's mailbox once and not at each call."""
+"""Addresses that a worker remembers to have accepted, so that it looks at a caller's mailbox once and not at each
+call."""
 DELIVERIES = 5
 """How often a request is delivered, to workers that all died, before it is dead-lettered."""
 
@@ -62,7 +63,7 @@ RECONNECT_GRACE = 5.0
 """Seconds after a reconnection in which the absence of workers proves nothing: they are reconnecting too, and a broker
 that starts accepts connections before it has all its queues."""
 
-now = time.time
+now: Callable[[], float] = time.time
 """The time of day with which deadlines are compared. Two machines must agree on it to well within a call's time."""
 
 Outcome: TypeAlias = Literal["answered", "nothing_owed", "retry", "reject"]
@@ -98,12 +99,12 @@ def number_in(headers: Mapping[str, str], name: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
-def given_back(letter: BrokerMessage) -> BrokerMessage:
+def given_back(message: BrokerMessage) -> BrokerMessage:
     """The copy of a request that no worker has begun, for a broker that counts what is requeued as delivered. Its count
     stays (`DELIVERED`). It is marked (`AGAIN`), because the request and its copy are both there if the worker dies
     before it acknowledges the request."""
-    again = str(number_in(letter.headers, AGAIN) + 1)
-    return replace(letter, headers={**letter.headers, AGAIN: again, DELIVERED: str(letter.count)})
+    again = str(number_in(message.headers, AGAIN) + 1)
+    return replace(message, headers={**message.headers, AGAIN: again, DELIVERED: str(message.count)})
 
 
 Take: TypeAlias = Callable[[BrokerMessage], None]
@@ -129,7 +130,8 @@ class Mailboxes:
         self._held: set[str] = set()
 
     def hold(self, address: str) -> bool:
-        """Whether answers may be sent to this address. If they may it is remembered, since a caller has one mailbox for many calls."""
+        """Whether answers may be sent to this address. If they may it is remembered, since a caller has one mailbox for
+        many calls."""
         if address in self._held:
             return True
         if not self.may_hold(address):
@@ -191,18 +193,18 @@ class BrokerAdapter(Protocol):
     async def mailbox(self, take: Take) -> str:
         """Make an address of our own for answers, and receive them (they are settled once they are read)."""
 
-    async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
+    async def request(self, message: BrokerMessage, ttl: float | None) -> None:
         """Send a request to the URL's address; returns when the broker has it. `ttl`: seconds after which the caller
         does not wait for it. Raises Unroutable, Refused, and ConnectionError when the broker is lost: NotTaken if it
         certainly has not got it, otherwise it may have it."""
 
-    async def tell(self, letter: BrokerMessage) -> None:
+    async def tell(self, message: BrokerMessage) -> None:
         """Send to all workers of the URL's address. Raises ConnectionError."""
 
-    def answerable(self, letter: BrokerMessage) -> bool:
+    def answerable(self, message: BrokerMessage) -> bool:
         """Whether the answer to this request would go to one of the `Mailboxes`."""
 
-    async def answer(self, to: str, letter: BrokerMessage) -> None:
+    async def answer(self, to: str, message: BrokerMessage) -> None:
         """Send to the mailbox at `to`; returns when the broker has it. A mailbox that is gone is not an error. Raises
         ConnectionError, and Refused for a message that the broker will never take."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ...channel import Broken, Caller, Identity
@@ -16,8 +16,9 @@ from ...jsonrpc.errors import Refusal
 from ...net.reconnect import BackgroundTasks
 from .answers import BoundKey
 from .contract import AGAIN, AHEAD, KEY, KIND, BrokerAdapter, BrokerMessage, Outcome, number_in
+from .counts import DeliveryCounts
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 AHEAD_QUEUE = 1_000
 """Messages of one exchange that wait to be sent ahead of its answer; further ones are dropped."""
@@ -30,8 +31,12 @@ class Worker(Protocol):
     tls: bool
     path: str
     url: str
-    post: BrokerAdapter
+    adapter: BrokerAdapter
+    counts: DeliveryCounts
     asides: BackgroundTasks
+
+    def shown(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """The headers of a delivery for its handler."""
 
     def put_off(self, delivery: Delivery, kind: str) -> None:
         """There is no slot for it now."""
@@ -39,7 +44,7 @@ class Worker(Protocol):
     def answer(self, delivery: Delivery, answer: bytes | None) -> None:
         """The exchange has ended: answer, then settle."""
 
-    async def deliver(self, to: str, letter: BrokerMessage) -> None:
+    async def deliver(self, to: str, message: BrokerMessage) -> None:
         """Send to a mailbox, until the broker has it. Raises Broken when it will never take it."""
 
     def settle(self, delivery: Delivery, outcome: Outcome) -> None:
@@ -51,7 +56,7 @@ class Delivery:
 
     __slots__ = (
         "_ahead",
-        "_letters",
+        "_messages",
         "_over",
         "_pump",
         "_worker",
@@ -59,30 +64,30 @@ class Delivery:
         "followers",
         "gone",
         "key",
-        "letter",
+        "message",
         "name",
         "request",
     )
 
-    def __init__(self, worker: Worker, letter: BrokerMessage, key: BoundKey, identity: Identity | None = None) -> None:
-        self.request = letter.body
-        self.caller = Caller(
+    def __init__(self, worker: Worker, message: BrokerMessage, key: BoundKey, identity: Identity | None = None) -> None:
+        self.request: bytes = message.body
+        self.caller: Caller = Caller(
             scheme=worker.scheme,
-            remote=letter.mailbox or letter.reply_to,
+            remote=message.mailbox or message.reply_to,
             path=worker.path,
-            headers=letter.headers,
+            headers=worker.shown(message.headers),
             tls=worker.tls,
             identity=identity,
-            key=letter.headers.get(KEY, ""),
-            redelivered=letter.count + number_in(letter.headers, AGAIN),
+            key=message.headers.get(KEY, ""),
+            redelivered=message.count + number_in(message.headers, AGAIN),
         )
         self.gone: Callable[[], None] | None = None
-        self.key = key
+        self.key: BoundKey = key
         """The `bound_key` of the request; "" if it has no idempotency key."""
         self.name: BoundKey = key or f" {id(self)}"
-        self.letter = letter
+        self.message: BrokerMessage = message
         self._worker = worker
-        self._letters = [letter]
+        self._messages = [message]
         self.followers: list[BrokerMessage] = []
         self._over = False
         self._ahead: deque[bytes] = deque()
@@ -103,7 +108,7 @@ class Delivery:
     def tell(self, message: bytes) -> bool:
         """Send a message to the caller's mailbox, at any time, even after the answer. False: the caller has none, or
         too many messages already wait."""
-        if not self.letter.reply_to or len(self._ahead) >= AHEAD_QUEUE or len(message) > self._worker.post.limit:
+        if not self.message.reply_to or len(self._ahead) >= AHEAD_QUEUE or len(message) > self._worker.adapter.limit:
             return False
         self._ahead.append(message)
         if self._pump is None or self._pump.done():
@@ -111,11 +116,11 @@ class Delivery:
         return True
 
     async def _send_ahead(self) -> None:
-        correlation = self.letter.correlation
+        correlation = self.message.correlation
         while self._ahead:
-            letter = BrokerMessage(body=self._ahead.popleft(), correlation=correlation, headers={KIND: AHEAD})
+            message = BrokerMessage(body=self._ahead.popleft(), correlation=correlation, headers={KIND: AHEAD})
             try:
-                await self._worker.deliver(self.letter.reply_to, letter)
+                await self._worker.deliver(self.message.reply_to, message)
             except Broken as why:
                 log.debug("%s: a message ahead of an answer is dropped: %s", self._worker.url, why)
 
@@ -126,18 +131,18 @@ class Delivery:
 
     def anew(self) -> Delivery:
         """The same delivery as a new exchange."""
-        again = Delivery(self._worker, self.letter, self.key, self.caller.identity)
-        again.name, again._letters, again.followers = self.name, self._letters, self.followers
+        again = Delivery(self._worker, self.message, self.key, self.caller.identity)
+        again.name, again._messages, again.followers = self.name, self._messages, self.followers
         self._over = True
         return again
 
-    def join(self, letter: BrokerMessage) -> None:
+    def join(self, message: BrokerMessage) -> None:
         """The same request has come again while it runs here: the broker lost our connection, or the caller sent it
         again."""
-        if letter.correlation == self.letter.correlation:
-            self._letters.append(letter)
+        if message.correlation == self.message.correlation:
+            self._messages.append(message)
         else:
-            self.followers.append(letter)
+            self.followers.append(message)
 
     def drop(self) -> None:
         """The caller does not wait any more."""
@@ -150,9 +155,9 @@ class Delivery:
 
     def settled(self, outcome: Outcome) -> None:
         """Settle the delivery at the broker."""
-        for letter in self._letters:
-            letter.settle(outcome)
-        self._letters.clear()
+        for message in self._messages:
+            self._worker.counts.settle(message, outcome)
+        self._messages.clear()
 
 
 class Broadcast:
@@ -161,8 +166,8 @@ class Broadcast:
     __slots__ = ("caller", "gone", "request")
 
     def __init__(self, request: bytes, caller: Caller) -> None:
-        self.request = request
-        self.caller = caller
+        self.request: bytes = request
+        self.caller: Caller = caller
         self.gone: Callable[[], None] | None = None
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:

@@ -24,9 +24,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
+from ...access import Protection
 from ...channel import Admitted, Broken, Caller, Guard, Handshake, Identity, Options, Servable, exchanged
 from ...jsonrpc.codec import decode, failure
 from ...jsonrpc.errors import INTERNAL_ERROR, PLAIN, Refusal, RpcError, too_large
@@ -35,29 +36,32 @@ from ...net.guarding import decide, told
 from ...net.reconnect import BackgroundTasks, OutageLog, backoff
 from ...net.sockets import CannotListen, cannot_listen
 from ...net.urls import Url, number, printable
+from ...observer import Rejection, RejectionKind
 from . import contract
 from .answers import AnswerCache, BoundKey, bound_key, fitting
 from .contract import AGAIN, BROADCAST, CANCEL, DEADLINE, DELIVERIES, KEY, KIND, BrokerAdapter, BrokerMessage, Outcome
+from .counts import DeliveryCounts
 from .delivery import Broadcast, Delivery
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 PAUSES = (0.02, 1.0)
 """The first and the longest pause before an answer is sent again to a broker that has not said that it is lost."""
+_SECRETS = frozenset({"authorization", "dpop"})
 OFFERS = (0.1, 1.0)
 """The first and the longest pause before requests for which there was no slot are offered again even if no exchange of
 this listener has ended: other wires share the slots."""
 
 
-async def begin(post: BrokerAdapter, where: Url, served: Servable, options: Options, *, name: str) -> BrokerListener:
+async def begin(adapter: BrokerAdapter, where: Url, served: Servable, options: Options, *, name: str) -> BrokerListener:
     """Open an adapter and serve at it. `name`: the address as it is shown. Raises CannotListen; then the adapter is
     closed."""
     try:
-        listener = BrokerListener(post, where, served, options, name)
-        await post.open()
+        listener = BrokerListener(adapter, where, served, options, name)
+        await adapter.open()
         await listener.begin()
     except BaseException as fault:
-        await post.close()
+        await adapter.close()
         if isinstance(fault, OSError | ValueError) and not isinstance(fault, CannotListen):
             raise cannot_listen(where, fault) from None
         raise
@@ -67,23 +71,26 @@ async def begin(post: BrokerAdapter, where: Url, served: Servable, options: Opti
 class BrokerListener:
     """The serving end of a broker's wire."""
 
-    def __init__(self, post: BrokerAdapter, where: Url, served: Servable, options: Options, name: str) -> None:
-        self.post = post
-        self.scheme = where.scheme
-        self.tls = where.scheme[-1] == "s"
+    def __init__(self, adapter: BrokerAdapter, where: Url, served: Servable, options: Options, name: str) -> None:
+        self.adapter = adapter
+        self.scheme: str = where.scheme
+        self.tls: bool = where.scheme[-1] == "s"
         self.path = name
-        self.url = where.bare
+        self.url: str = where.bare
         if "queue" in where.query:
             self.url = f"{self.url}?queue={printable(where.query['queue'])}"
-        self.online = True
+        self.online: bool = True
         self._served = served
         self._guard = options.guard
+        self._hides = isinstance(options.guard, Protection)
+        self._rejected = options.rejected
         self._limits = options.limits
         self._loop = asyncio.get_running_loop()
         self._deliveries = number(where, "deliveries", DELIVERIES)
         default = min(options.limits.calls, options.limits.calls_per_channel)
         self._prefetch = number(where, "prefetch", default)
-        self.refused = 0
+        self.counts: DeliveryCounts = DeliveryCounts()
+        self.refused: int = 0
         """Requests that were rejected unread because of their reply address or their correlation id."""
         self._rejecting = OutageLog(self.url)
         self._recent = AnswerCache(options.limits, options.store)
@@ -92,7 +99,7 @@ class BrokerListener:
         self._offering: asyncio.TimerHandle | None = None
         self._offers = backoff(*OFFERS)
         self._cancelled: OrderedDict[str, None] = OrderedDict()
-        self.asides = BackgroundTasks(self.url)
+        self.asides: BackgroundTasks = BackgroundTasks(self.url)
         self._trouble = OutageLog(self.url)
         self._closing = False
         self._idle: asyncio.Future[None] | None = None
@@ -102,9 +109,18 @@ class BrokerListener:
 
     async def begin(self) -> None:
         """Take broker messages from now on."""
-        self.post.on_state = self._state
-        await self.post.hear(self._heard)
-        await self.post.work(self._take, self._prefetch)
+        self.adapter.on_state = self._state
+        await self.adapter.hear(self._heard)
+        await self.adapter.work(self._came, self._prefetch)
+
+    def measures(self) -> Mapping[str, float]:
+        """For metrics: deliveries and how they were settled, those at work, and the connection."""
+        return self.counts.measures() | {
+            "deliveries_refused_total": self.refused,
+            "deliveries_unsettled": len(self._running),
+            "deliveries_waiting": len(self._waiting),
+            "broker_connected": self.online,
+        }
 
     # -- the contract -----------------------------------------------------------------------------
 
@@ -113,7 +129,7 @@ class BrokerListener:
             self._closing = True
             self._offer()
             try:
-                await self.post.pause()
+                await self.adapter.pause()
             except ConnectionError as why:
                 log.debug("%s: %s", self.url, why)
 
@@ -131,95 +147,116 @@ class BrokerListener:
         while self.asides and self._loop.time() < until and self.online:
             await self.asides.wait(0.5)
         await self.asides.end()
-        await self.post.close()
+        await self.adapter.close()
 
-    # -- letters in -------------------------------------------------------------------------------
+    # -- messages in ------------------------------------------------------------------------------
 
-    def _take(self, letter: BrokerMessage) -> None:
+    def _came(self, message: BrokerMessage) -> None:
+        self.counts.take(message)
+        self._take(message)
+
+    def _take(self, message: BrokerMessage) -> None:
         try:
             if self._closing:
-                letter.settle("retry")
-            elif (wrong := self._wrong(letter)) is not None:
-                self._refuse(wrong)
-                letter.settle("reject")
+                self.counts.settle(message, "retry")
+            elif (wrong := self._wrong(message)) is not None:
+                self._refuse(message, "malformed", wrong)
+                self.counts.settle(message, "reject")
             elif self._guard is None:
-                self._taken(letter, None)
+                self._taken(message, None)
             else:
-                self.asides.begin(self._admit(letter, self._guard))
+                self.asides.begin(self._admit(message, self._guard))
         except Exception:
             log.exception("%s: a request could not be taken; it is set aside", self.url)
-            letter.settle("reject")
+            self.counts.settle(message, "reject")
 
-    def _refuse(self, words: str) -> None:
+    def _refuse(self, message: BrokerMessage, kind: RejectionKind, words: str) -> None:
         self.refused += 1
+        self._tell(message, kind, words)
         self._rejecting.tell(f"{self.refused} requests rejected unread; the last one {words}")
 
-    async def _admit(self, letter: BrokerMessage, guard: Guard) -> None:
+    def _tell(self, message: BrokerMessage, kind: RejectionKind, words: str) -> None:
+        """Tell the observers that a delivery goes no further."""
+        if self._rejected is not None:
+            caller = Caller(
+                scheme=self.scheme, remote=message.mailbox or message.reply_to, path=self.path, tls=self.tls
+            )
+            size = len(message.body)
+            self._rejected(Rejection(kind=kind, reason=words, place=self.url, caller=caller, size=size))
+
+    async def _admit(self, message: BrokerMessage, guard: Guard) -> None:
         """Ask the guard, and act on its decision."""
         try:
-            verdict = await decide(guard, self._handshake(letter), self._limits.guard_timeout, self.url)
+            verdict = await decide(guard, self._handshake(message), self._limits.guard_timeout, self.url)
             if self._closing:
-                letter.settle("retry")
+                self.counts.settle(message, "retry")
             elif isinstance(verdict, Admitted):
-                self._taken(letter, verdict.identity)
+                self._taken(message, verdict.identity)
             else:
-                self._refuse(f"was denied: {printable(verdict.reason)}")
-                if letter.reply_to:
-                    answer = BrokerMessage(body=told(verdict), correlation=letter.correlation)
-                    await self.deliver(letter.reply_to, answer)
-                letter.settle("answered" if letter.reply_to else "nothing_owed")
+                self._refuse(message, "denied", f"was denied: {printable(verdict.reason)}")
+                if message.reply_to:
+                    answer = BrokerMessage(body=told(verdict), correlation=message.correlation)
+                    await self.deliver(message.reply_to, answer)
+                self.counts.settle(message, "answered" if message.reply_to else "nothing_owed")
         except Exception:
             log.exception("%s: a request could not be judged; it is set aside", self.url)
-            letter.settle("reject")
+            self.counts.settle(message, "reject")
 
-    def _handshake(self, letter: BrokerMessage) -> Handshake:
+    def _handshake(self, message: BrokerMessage) -> Handshake:
         fields = [
             (name.lower().encode(errors="backslashreplace"), text.encode(errors="backslashreplace"))
-            for name, text in letter.headers.items()
+            for name, text in message.headers.items()
         ]
-        return Handshake(scheme=self.scheme, url=self.url, headers=fields, remote=letter.mailbox or letter.reply_to)
+        return Handshake(scheme=self.scheme, url=self.url, headers=fields, remote=message.mailbox or message.reply_to)
 
-    def _taken(self, letter: BrokerMessage, identity: Identity | None) -> None:
-        headers = letter.headers
-        key = bound_key(letter) if KEY in headers else ""
+    def shown(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """The headers of a delivery as `Caller.headers` has them: without a token that a guard has looked at."""
+        if not self._hides:
+            return headers
+        return {name: value for name, value in headers.items() if name.lower() not in _SECRETS}
+
+    def _taken(self, message: BrokerMessage, identity: Identity | None) -> None:
+        headers = message.headers
+        key = bound_key(message) if KEY in headers else ""
         if key and (running := self._running.get(key)) is not None:
-            running.join(letter)
+            running.join(message)
             return
-        if letter.correlation in self._cancelled:
-            letter.settle("nothing_owed")
+        if message.correlation in self._cancelled:
+            self.counts.settle(message, "nothing_owed")
             return
         if (deadline := headers.get(DEADLINE)) is not None and self._late(deadline):
             log.info("%s: a request came after its deadline and is not run", self.url)
-            letter.settle("nothing_owed")
+            self.counts.settle(message, "nothing_owed")
             return
-        delivery = Delivery(self, letter, key, identity)
+        delivery = Delivery(self, message, key, identity)
         self._running[delivery.name] = delivery
-        if len(letter.body) > self._limits.message_size:
-            refusal = too_large("message_size", self._limits.message_size, len(letter.body))
+        if len(message.body) > self._limits.message_size:
+            refusal = too_large("message_size", self._limits.message_size, len(message.body))
+            self._tell(message, "too_large", refusal.reason)
             delivery.respond(failure(NULL, PLAIN.error(refusal)), refusal)
-        elif letter.count >= self._deliveries:
+        elif message.count >= self._deliveries:
             self._give_up(delivery)
         elif key and (answer := self._recent.here(key)) is not None and self._again(delivery, answer):
             return
-        elif key and self._recent.store is not None and self._perhaps_answered(letter):
+        elif key and self._recent.store is not None and self._perhaps_answered(message):
             self._aside(delivery, self._look(delivery))
         else:
             exchanged(self._served, delivery)
 
-    def _wrong(self, letter: BrokerMessage) -> str | None:
+    def _wrong(self, message: BrokerMessage) -> str | None:
         """Why a request is rejected unread, or None."""
-        if letter.reply_to and not self.post.answerable(letter):
-            return f"wants its answer at {printable(letter.reply_to)!r}, which is no mailbox (see ?reply_to=)"
-        if len(letter.correlation) > self._limits.id_length:
+        if message.reply_to and not self.adapter.answerable(message):
+            return f"wants its answer at {printable(message.reply_to)!r}, which is not a mailbox (see ?reply_to=)"
+        if len(message.correlation) > self._limits.id_length:
             return (
-                f"has a correlation of {len(letter.correlation)} characters, id_length allows {self._limits.id_length}"
+                f"has a correlation of {len(message.correlation)} characters, id_length allows {self._limits.id_length}"
             )
         return None
 
-    def _perhaps_answered(self, letter: BrokerMessage) -> bool:
+    def _perhaps_answered(self, message: BrokerMessage) -> bool:
         """Whether another worker may have answered it."""
-        headers = letter.headers
-        return bool(letter.count) or AGAIN in headers or headers[KEY] != letter.correlation
+        headers = message.headers
+        return bool(message.count) or AGAIN in headers or headers[KEY] != message.correlation
 
     def _late(self, deadline: str) -> bool:
         return (
@@ -228,7 +265,7 @@ class BrokerListener:
 
     def _again(self, delivery: Delivery, answer: object) -> bool:
         """Answer with a recent answer, if there is one."""
-        body = fitting(answer, delivery.letter.correlation, delivery.request)  # type: ignore[arg-type]
+        body = fitting(answer, delivery.message.correlation, delivery.request)  # type: ignore[arg-type]
         if body is None:
             return False
         delivery.respond(body or None)
@@ -241,48 +278,49 @@ class BrokerListener:
 
     def _give_up(self, delivery: Delivery) -> None:
         """Every worker died before it answered: answer with an error and dead-letter the request."""
-        count = delivery.letter.count
+        count = delivery.message.count
         words = f"Internal error: given up after {count} deliveries, none of which was answered"
         log.error("%s: a request was delivered %d times and never answered; it is set aside", self.url, count)
+        self._tell(delivery.message, "failed", words)
         error = RpcError.of(INTERNAL_ERROR, words, {"limit": "deliveries", "allowed": self._deliveries})
         delivery._over = True
         message = decode(delivery.request)
         id = message.id if isinstance(message, Request) else NULL
-        owed = delivery.letter.reply_to and isinstance(message, Request | Batch)
+        owed = delivery.message.reply_to and isinstance(message, Request | Batch)
         self._aside(delivery, self._finish(delivery, failure(id, error) if owed else None, "reject"))
 
-    def _heard(self, letter: BrokerMessage) -> None:
+    def _heard(self, message: BrokerMessage) -> None:
         """A message has come to the control address."""
-        kind, correlation = letter.headers.get(KIND), letter.correlation
+        kind, correlation = message.headers.get(KIND), message.correlation
         if kind == CANCEL and correlation and len(correlation) <= self._limits.id_length:
             self._cancelled[correlation] = None
             if len(self._cancelled) > self._limits.cancels_kept:
                 self._cancelled.popitem(last=False)
-            for delivery in [one for one in self._running.values() if one.letter.correlation == correlation]:
+            for delivery in [one for one in self._running.values() if one.message.correlation == correlation]:
                 delivery.drop()
-        elif kind == BROADCAST and not self._closing and len(letter.body) <= self._limits.message_size:
+        elif kind == BROADCAST and not self._closing and len(message.body) <= self._limits.message_size:
             if self._guard is None:
-                self._broadcast(letter, None)
+                self._broadcast(message, None)
             else:
-                self.asides.begin(self._admit_broadcast(letter, self._guard))
+                self.asides.begin(self._admit_broadcast(message, self._guard))
 
-    async def _admit_broadcast(self, letter: BrokerMessage, guard: Guard) -> None:
-        verdict = await decide(guard, self._handshake(letter), self._limits.guard_timeout, self.url)
+    async def _admit_broadcast(self, message: BrokerMessage, guard: Guard) -> None:
+        verdict = await decide(guard, self._handshake(message), self._limits.guard_timeout, self.url)
         if isinstance(verdict, Admitted):
-            self._broadcast(letter, verdict.identity)
+            self._broadcast(message, verdict.identity)
         else:
-            self._refuse(f"was denied: {printable(verdict.reason)}")
+            self._refuse(message, "denied", f"was denied: {printable(verdict.reason)}")
 
-    def _broadcast(self, letter: BrokerMessage, identity: Identity | None) -> None:
+    def _broadcast(self, message: BrokerMessage, identity: Identity | None) -> None:
         caller = Caller(
             scheme=self.scheme,
-            remote=letter.reply_to,
+            remote=message.reply_to,
             path=self.path,
-            headers=letter.headers,
+            headers=self.shown(message.headers),
             tls=self.tls,
             identity=identity,
         )
-        exchanged(self._served, Broadcast(letter.body, caller))
+        exchanged(self._served, Broadcast(message.body, caller))
 
     # -- answers out ------------------------------------------------------------------------------
 
@@ -305,7 +343,7 @@ class BrokerListener:
         waiting, self._waiting = self._waiting, deque()
         while waiting and not self._waiting:
             delivery = waiting.popleft()
-            deadline = delivery.letter.headers.get(DEADLINE)
+            deadline = delivery.message.headers.get(DEADLINE)
             if delivery._over:
                 continue
             if deadline is not None and self._late(deadline):
@@ -323,10 +361,10 @@ class BrokerListener:
 
     def answer(self, delivery: Delivery, answer: bytes | None) -> None:
         """The exchange has ended: answer, then settle."""
-        key, letter = delivery.key, delivery.letter
+        key, message = delivery.key, delivery.message
         if key:
-            self._recent.keep(key, letter.correlation, answer or b"")
-        if answer is not None and not letter.reply_to:
+            self._recent.keep(key, message.correlation, answer or b"")
+        if answer is not None and not message.reply_to:
             poison = isinstance(decode(delivery.request), Malformed)
             if poison:
                 log.warning(
@@ -336,7 +374,7 @@ class BrokerListener:
         elif answer is None:
             self._store(delivery, None, "nothing_owed")
         else:
-            if len(answer) > self.post.limit:
+            if len(answer) > self.adapter.limit:
                 answer = self._too_large(delivery.request, len(answer))
             self._aside(delivery, self._finish(delivery, answer, "answered"))
 
@@ -359,25 +397,25 @@ class BrokerListener:
             self.settle(delivery, "reject")
 
     async def _finish(self, delivery: Delivery, answer: bytes | None, outcome: Outcome) -> None:
-        letter = delivery.letter
+        message = delivery.message
         if self._recent.store is not None and delivery.key and outcome != "reject":
-            await self._recent.share(delivery.key, letter.correlation, answer or b"")
+            await self._recent.share(delivery.key, message.correlation, answer or b"")
         if delivery._pump is not None:
             await delivery.sent_ahead()
         if answer is not None:
             try:
-                await self.deliver(letter.reply_to, BrokerMessage(body=answer, correlation=letter.correlation))
+                await self.deliver(message.reply_to, BrokerMessage(body=answer, correlation=message.correlation))
             except Broken as why:  # another try would be refused as well
                 log.error("%s: an answer cannot be sent, the request is set aside: %s", self.url, why)
                 outcome = "reject"
         self.settle(delivery, outcome)
 
-    async def deliver(self, to: str, letter: BrokerMessage) -> None:
+    async def deliver(self, to: str, message: BrokerMessage) -> None:
         """Send to a mailbox, until the broker has it. Raises Broken when it will never take it."""
         waits = None
         while True:
             try:
-                await self.post.answer(to, letter)
+                await self.adapter.answer(to, message)
                 return
             except Broken:
                 raise
@@ -393,8 +431,8 @@ class BrokerListener:
         """The end of a delivery."""
         delivery.settled(outcome)
         self._running.pop(delivery.name, None)
-        for letter in delivery.followers:
-            self._take(letter)
+        for message in delivery.followers:
+            self._take(message)
         if self._waiting:
             self._loop.call_soon(self._offer)
         if self._idle is not None and not self._running and not self._idle.done():
@@ -403,15 +441,16 @@ class BrokerListener:
     def _too_large(self, request: bytes, size: int) -> bytes:
         message = decode(request)
         id = message.id if isinstance(message, Request) else NULL
-        data = {"limit": self.post.name, "allowed": self.post.limit, "received": size}
-        words = f"Too large: {self.post.name} takes {self.post.limit} bytes, the answer would have {size}"
+        data = {"limit": self.adapter.name, "allowed": self.adapter.limit, "received": size}
+        words = f"Too large: {self.adapter.name} takes {self.adapter.limit} bytes, the answer would have {size}"
         return failure(id, PLAIN.error(Refusal("too_large", words, data)))
 
     # -- its life ---------------------------------------------------------------------------------
 
     def _state(self, online: bool, why: str) -> None:
+        self.counts.outages += self.online and not online
         self.online = online
-        self._trouble.stands(online, self.post.name, why)
+        self._trouble.stands(online, self.adapter.name, why)
         if online:
             self._back.set()
         else:

@@ -32,11 +32,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...channel import Channel, Listener, Options, Servable
+from ...doors import listed
 from ...net.sockets import sole
 from ...net.urls import Url, address, asked, number, parse, printable
 from . import channel as broker_channel
 from . import listener
 from .contract import BrokerMessage, Mailboxes, NotTaken, Outcome, Refused, Take, Unroutable
+
+__all__ = ["MemoryBroker", "Queue", "broker", "dial", "listen"]
+__dir__: Callable[[], list[str]] = listed(__name__)
 
 LIMIT = 16 * 1024 * 1024
 """The longest message, in bytes: RabbitMQ's default, so that a message that fits here fits there."""
@@ -61,8 +65,8 @@ async def dial(url: str, options: Options) -> Channel:
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
     """A listener that is one more worker of a queue. LocalError for a wrong URL."""
     where = parse(url)
-    post = MemoryAdapter(where)
-    return await listener.begin(post, where, sole(where, served), options, name=post.queue)
+    adapter = MemoryAdapter(where)
+    return await listener.begin(adapter, where, sole(where, served), options, name=adapter.queue)
 
 
 # -- the broker -----------------------------------------------------------------------------------
@@ -71,7 +75,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
 class _Entry(Struct, eq=False):
     """A request in a queue, with the time until which its caller waits, on the loop's clock."""
 
-    letter: BrokerMessage
+    message: BrokerMessage
     until: float
 
 
@@ -81,14 +85,14 @@ class _Worker:
     __slots__ = ("held", "prefetch", "take", "taking")
 
     def __init__(self, take: Take, prefetch: int) -> None:
-        self.take = take
-        self.prefetch = prefetch
-        self.taking = True
+        self.take: Take = take
+        self.prefetch: int = prefetch
+        self.taking: bool = True
         self.held: dict[int, _Entry] = {}
 
 
 class Queue:
-    """One queue: waiting requests, workers, and dead letters (`dead`)."""
+    """One queue: waiting requests, `workers`, and dead letters (`dead`). `online`: it delivers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.dead: deque[BrokerMessage] = deque(maxlen=DEAD)
@@ -110,7 +114,7 @@ class Queue:
     def put(self, entry: _Entry, *, first: bool = False) -> None:
         """Queue a request; `first`: before the others."""
         (self._ready.appendleft if first else self._ready.append)(entry)
-        self._size += len(entry.letter.body)
+        self._size += len(entry.message.body)
         self.wake()
 
     def wake(self) -> None:
@@ -128,10 +132,10 @@ class Queue:
             self.workers.remove(worker)  # its turn comes again after the others
             self.workers.append(worker)
             entry = self._ready.popleft()
-            self._size -= len(entry.letter.body)
+            self._size -= len(entry.message.body)
             if entry.until > self._loop.time():
                 worker.held[id(entry)] = entry
-                worker.take(replace(entry.letter, settle=partial(self._settle, worker, entry)))
+                worker.take(replace(entry.message, settle=partial(self._settle, worker, entry)))
 
     def _settle(self, worker: _Worker, entry: _Entry, outcome: Outcome) -> None:
         if worker.held.pop(id(entry), None) is None:  # it was given back meanwhile
@@ -139,7 +143,7 @@ class Queue:
         if outcome == "retry":
             self.put(entry, first=True)
         elif outcome == "reject":
-            self.dead.append(entry.letter)
+            self.dead.append(entry.message)
         self.wake()
 
     def give_back(self, worker: _Worker) -> None:
@@ -147,19 +151,23 @@ class Queue:
         held = list(worker.held.values())
         worker.held.clear()
         for entry in reversed(held):
-            entry.letter = replace(entry.letter, count=entry.letter.count + 1)
+            entry.message = replace(entry.message, count=entry.message.count + 1)
             self.put(entry, first=True)
 
 
 class MemoryBroker:
-    """The broker of one event loop. `stop` and `start` simulate an outage: confirmed requests are kept."""
+    """The broker of one event loop. `stop` and `start` simulate an outage: confirmed requests are kept.
+
+    `queues` and `mailboxes` are by name, `hearing` has who takes broadcasts, `adapters` who is connected; `online`:
+    there is no outage.
+    """
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
         self.mailboxes: dict[str, Take] = {}
         self.hearing: dict[str, list[Take]] = {}
-        self.posts: set[MemoryAdapter] = set()
-        self.online = True
+        self.adapters: set[MemoryAdapter] = set()
+        self.online: bool = True
 
     def queue(self, name: str) -> Queue:
         """The queue of that name, made if there is none."""
@@ -168,12 +176,12 @@ class MemoryBroker:
             queue.online = self.online
         return self.queues[name]
 
-    def publish(self, to: str, letter: BrokerMessage) -> None:
+    def publish(self, to: str, message: BrokerMessage) -> None:
         """Publish to the mailbox or the queue at an address; drop the message if there is none."""
         if (take := self.mailboxes.get(to)) is not None:
-            asyncio.get_running_loop().call_soon(take, letter)
-        elif (queue := self.queues.get(to)) is not None and not queue.full(len(letter.body), MAX, BYTES):
-            queue.put(_Entry(letter, math.inf))
+            asyncio.get_running_loop().call_soon(take, message)
+        elif (queue := self.queues.get(to)) is not None and not queue.full(len(message.body), MAX, BYTES):
+            queue.put(_Entry(message, math.inf))
 
     def stop(self, why: str = "it was stopped") -> None:
         """Begin an outage: every adapter loses the broker, and unsettled requests will be delivered again."""
@@ -193,9 +201,9 @@ class MemoryBroker:
         self._say("")
 
     def _say(self, why: str) -> None:
-        for post in tuple(self.posts):
-            if post.on_state is not None:
-                post.on_state(self.online, why)
+        for adapter in tuple(self.adapters):
+            if adapter.on_state is not None:
+                adapter.on_state(self.online, why)
 
 
 _LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, MemoryBroker] = WeakKeyDictionary()
@@ -215,8 +223,8 @@ class MemoryAdapter:
     def __init__(self, where: Url) -> None:
         asked(where, *_QUERY)
         last, before = address(where)
-        self.queue = f"{before}/{last}" if before else last
-        self.limit = number(where, "limit", LIMIT)
+        self.queue: str = f"{before}/{last}" if before else last
+        self.limit: int = number(where, "limit", LIMIT)
         self._mailboxes = Mailboxes(where, f"{self.queue}:to:*")
         self.on_state: Callable[[bool, str], None] | None = None
         self._most = number(where, "max", MAX), number(where, "bytes", BYTES)
@@ -228,7 +236,7 @@ class MemoryAdapter:
 
     async def open(self) -> None:
         self._reach()
-        self._broker.posts.add(self)
+        self._broker.adapters.add(self)
 
     def _reach(self) -> MemoryBroker:
         if not self._broker.online:
@@ -254,27 +262,27 @@ class MemoryAdapter:
         self._reach().mailboxes[self._mailbox] = take
         return self._mailbox
 
-    async def request(self, letter: BrokerMessage, ttl: float | None) -> None:
+    async def request(self, message: BrokerMessage, ttl: float | None) -> None:
         queue = self._reach().queues.get(self.queue)
         if queue is None:
             raise Unroutable(f"no worker serves {printable(self.queue)!r} in this event loop: no such queue")
-        if queue.full(len(letter.body), *self._most):
+        if queue.full(len(message.body), *self._most):
             raise Refused(f"{self.name} did not take the message: {printable(self.queue)!r} is full")
-        queue.put(_Entry(letter, math.inf if ttl is None else self._loop.time() + ttl))
+        queue.put(_Entry(message, math.inf if ttl is None else self._loop.time() + ttl))
 
-    async def tell(self, letter: BrokerMessage) -> None:
+    async def tell(self, message: BrokerMessage) -> None:
         for take in self._reach().hearing.get(self.queue, ()):
-            self._loop.call_soon(take, letter)
+            self._loop.call_soon(take, message)
 
-    def answerable(self, letter: BrokerMessage) -> bool:
-        return self._mailboxes.hold(letter.reply_to)
+    def answerable(self, message: BrokerMessage) -> bool:
+        return self._mailboxes.hold(message.reply_to)
 
-    async def answer(self, to: str, letter: BrokerMessage) -> None:
-        self._reach().publish(to, letter)
+    async def answer(self, to: str, message: BrokerMessage) -> None:
+        self._reach().publish(to, message)
 
     async def close(self) -> None:
         here = self._broker
-        here.posts.discard(self)
+        here.adapters.discard(self)
         here.mailboxes.pop(self._mailbox, None)
         if self._heard is not None:
             here.hearing[self.queue].remove(self._heard)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ...channel import Admitted, Denied, Guard, Handshake
 from ...net.guarding import decide
@@ -14,9 +14,7 @@ from .refusals import refusal
 async def admitted(guard: Guard, handshake: Handshake, head: Head, timeout: float | None) -> Admitted | Answer:
     """The guard's decision about a request; if it denies, the answer."""
     verdict = await decide(guard, handshake, timeout, head.path)
-    if isinstance(verdict, Denied):
-        return refusal(head, verdict.status, verdict.reason, tuple(verdict.headers))
-    return verdict
+    return _refused(head, verdict) if isinstance(verdict, Denied) else verdict
 
 
 def handshake(
@@ -37,6 +35,49 @@ def handshake(
         remote=remote,
         certificate=certificate if isinstance(certificate, dict) and certificate else None,
     )
+
+
+def credentials_of(fields: Iterable[tuple[bytes, bytes]], query: str) -> bytes | None:
+    """The one `Authorization` field of a request, b"" without one, if nothing else in it tells the caller: `Head`."""
+    found = b""
+    for name, value in fields:
+        if name == b"authorization":
+            if found or not value:
+                return None
+            found = value
+        elif name == b"dpop":
+            return None
+    return None if "access_token" in query.lower() else found
+
+
+def credentials_in(lines: Iterable[bytes], query: str) -> bytes | None:
+    """The same, of lines of a head."""
+    pairs = (line.partition(b":") for line in lines if line[:1] in b"aAdD")
+    return credentials_of(((name.lower(), value.strip()) for name, _, value in pairs), query)
+
+
+def at_once(head: Head, credentials: bytes | None) -> Admitted | Answer | None:
+    """The decision that the guard of a request has at hand; None: it has to be asked."""
+    if credentials is None or head.protection is None:
+        return None
+    verdict = head.protection.at_once(credentials)
+    return _refused(head, verdict) if isinstance(verdict, Denied) else verdict
+
+
+def _refused(head: Head, denied: Denied) -> Answer:
+    return refusal(head, denied.status, denied.reason, tuple(denied.headers))
+
+
+class Decided:
+    """A decision that was at hand."""
+
+    __slots__ = ("verdict",)
+
+    def __init__(self, verdict: Admitted | Answer) -> None:
+        self.verdict: Admitted | Answer = verdict
+
+    def cancel(self) -> None:
+        """Nothing is at work."""
 
 
 class Admission:

@@ -6,9 +6,10 @@ One `App` has two interfaces: it is an ASGI application (`await app(scope, recei
 - `route` examines only the head and decides which endpoint gets the request, or which answer refuses it.
 - The path must match exactly ("/a" is not "/a/"); other paths are 404. A JSON-RPC endpoint takes POST (405 else) of
   JSON that is not compressed (415 else) up to `limits.message_size` (413 else).
-- In addition there are the documents of `Servable.routes()`, `/health` and `/ready`, by GET and HEAD. `/health` is 503
-  while draining; `/ready` also while `Options.unready` has a reason, so that new work goes elsewhere. These two answer
-  for any Host.
+- In addition there are the routes of `HasRoutes`, at paths from the root on (405 with Allow for another method), and
+  the documents of `Servable.routes()`, `/live` and `/ready`, by GET and HEAD. `/live` is 200 as
+  long as the process answers; `/ready` is 503 while it drains, and while `Options.unready` has a reason, so that new
+  work goes elsewhere. These two answer for any Host.
 - What is served may be `HttpEndpoints`: endpoints of its own by their paths, given the one it is
   served at, in place of the JSON-RPC one. They get every method and header, and answer as they like, also by a
   stream.
@@ -20,28 +21,40 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from msgspec import structs
 
-from ...channel import Admitted, Document, Options, Servable, exchanged
+from ...access import Protectable, Protection
+from ...channel import Admitted, Caller, Document, Guard, Options, Servable, exchanged
 from ...jsonrpc.errors import LocalError
+from ...net.scheme import is_tls
+from ...observer import Rejection
+from ...routes import HasRoutes
 from . import asgi_socket
-from .admission import admitted, handshake
+from .admission import admitted, at_once, credentials_of, handshake
 from .asgi import Event, Receive, ResponseWriter, RpcExchange, Scope, Send, answered, begin, remote, who
 from .documents import document_endpoint
-from .known_heads import KnownFields
+from .known_heads import KnownFields, RequestFields, length_of
 from .messages import JSON, JSON_LINES, Answer, Endpoint, Head, HttpRequest, Reply, collect
 from .policy import OriginPolicy, is_json, is_loopback
-from .refusals import failure, oversized, refusal, to_endpoint, turned_away, uncoded, unsupported
+from .refusals import failure, kind_of, oversized, reason_of, refusal, to_endpoint, turned_away, uncoded, unsupported
+from .routes import Handler, table
+
+if TYPE_CHECKING:
+    from ...jsonrpc.limits import Limits
 
 __all__ = ["Answer", "App", "Endpoint", "Head", "HttpRequest", "Reply"]
 
-log = logging.getLogger("dragoman.http")
+log: logging.Logger = logging.getLogger("dragoman.http")
 
 NOTHING = {204: b"HTTP/1.1 204 No Content\r\n\r\n", 200: b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"}
 """The whole answer where none is owed, by its status."""
-HEALTH = ("/health", "/ready")
+HEALTH = ("/live", "/ready")
+_DIGITS = 20
+"""Of a length that is written down."""
+PATHS_TOLD = 5
+"""Paths that a 404 names: enough to see a mistake, and little for a stranger to make us write."""
 
 
 @runtime_checkable
@@ -81,14 +94,15 @@ class App:
         before: Life | None = None,
         names: Iterable[str] | None = None,
     ) -> None:
-        self.options = Options() if options is None else options
-        self.limits = self.options.limits
+        self.options: Options = Options() if options is None else options
+        self.limits: Limits = self.options.limits
         if self.options.empty_status not in NOTHING:
             raise LocalError(f"empty_status is 204 or 200, not {self.options.empty_status!r}")
-        self.nothing = NOTHING[self.options.empty_status]
-        self.guard = OriginPolicy(self.options, names)
-        self.methods, self.upgrade = methods, upgrade
-        self.served = tuple(served.values())
+        self.nothing: bytes = NOTHING[self.options.empty_status]
+        self.guard: OriginPolicy = OriginPolicy(self.options, names)
+        self.methods: bool = methods
+        self.upgrade: bool = upgrade
+        self.served: tuple[Servable, ...] = tuple(served.values())
         self._before = before
         self.calls: dict[str, Servable] = {}
         self.endpoints: dict[str, Endpoint] = {}
@@ -96,22 +110,68 @@ class App:
         self.described: dict[str, Endpoint] = {}
         """Documents that are the result of a method."""
         self.sockets: dict[str, Servable] = {}
-        self.known = KnownFields()
+        self.own: dict[str, dict[str, Handler]] = {}
+        """Routes, by path and method."""
+        self.known: KnownFields = KnownFields()
         """Of the ASGI interface: heads that were routed to an endpoint."""
+        self.guards: dict[str, Guard] = {}
+        """Those before what is served, by path."""
+        self.published: dict[str, Document] = {}
+        """Documents for everybody: how to get a token."""
+        self._protections: list[Protection] = []
         for below, one in served.items():
-            at = prefix.rstrip("/") + below.rstrip("/") if below else prefix or "/"
-            self.sockets[at] = one
-            if isinstance(one, HttpEndpoints):
-                self.endpoints |= one.http_endpoints(at)
-            else:
-                self.calls[at] = one
-            for path, document in one.routes().items():
-                if document.method:
-                    self.described[at.rstrip("/") + path] = document_endpoint(one, document)
-                else:
-                    self.documents[at.rstrip("/") + path] = document
-        self.documents.setdefault("/health", Document(JSON, lambda: b'{"status":"ok"}'))
+            self._serve_at(prefix.rstrip("/") + below.rstrip("/") if below else prefix or "/", one)
+        self.documents.setdefault("/live", Document(JSON, lambda: b'{"status":"live"}'))
         self.documents.setdefault("/ready", Document(JSON, lambda: b'{"status":"ready"}'))
+        if methods:
+            self.own = table(self.served, {*self.calls, *self.endpoints, *self.documents, *self.described})
+
+    def _serve_at(self, at: str, one: Servable) -> None:
+        """Put what is served at a path, its endpoints, documents and routes there."""
+        self.sockets[at] = one
+        paths = [at]
+        if isinstance(one, HttpEndpoints):
+            self.endpoints |= (own := one.http_endpoints(at))
+            paths += own
+        else:
+            self.calls[at] = one
+        for path, document in one.routes().items():
+            paths.append(there := at.rstrip("/") + path)
+            if document.method:
+                self.described[there] = document_endpoint(one, document)
+            else:
+                self.documents[there] = document
+        paths += [route.path for route in one.http_routes()] if isinstance(one, HasRoutes) else ()
+        self._guard(one, paths)
+
+    def _guard(self, one: Servable, paths: Iterable[str]) -> None:
+        """Put a guard before what is served at these paths, if there is one."""
+        protection = one.protection if isinstance(one, Protectable) else None
+        guard = None if self.options.public else protection or self.options.guard
+        if guard is None:
+            return
+        self.guards |= {path: guard for path in paths if path not in self.guards}
+        if protection is not None and protection not in self._protections:
+            shared = self.published.keys() & protection.documents().keys()
+            self._protections.append(protection)
+            self.published |= protection.documents()
+            for path in shared:  # the root of two resources is neither's
+                del self.published[path]
+
+    @property
+    def protected(self) -> bool:
+        """Whether a guard of tokens stands before something here."""
+        return bool(self._protections)
+
+    @property
+    def header_size(self) -> int:
+        """As `parse.Rules`: with room for a token where one may come."""
+        return self.limits.header_size + max((one.room for one in self._protections), default=0)
+
+    def overlong(self) -> Answer:
+        """As `parse.Rules`. It comes before a path is known, so it has a challenge if there is one for all."""
+        lines = (self._protections[0].too_long(),) if len(self._protections) == 1 else ()
+        return turned_away(431, f"Too large: header_size allows {self.header_size} bytes, received more", lines)
 
     def route(
         self, method: str, path: str, query: str, headers: dict[bytes, bytes], *, loopback: bool, upgrade: bool = False
@@ -120,10 +180,12 @@ class App:
         WebSocket's."""
         head = Head(method=method, path=path, query=query, headers=headers)
         head.answer, head.extra = self.guard.check(headers, loopback)
+        if self.methods and (published := self.published.get(path)) is not None:
+            return self._publish(head, published)
         if head.answer is not None and head.answer.status == 421 and path in HEALTH and self.methods:
             head.answer = None  # monitoring may use any name for the server
         if method == "OPTIONS" and head.answer is None:
-            head.answer = self.guard.preflight(headers, head.extra)
+            head.answer = self.guard.preflight(headers, head.extra, ", ".join(self.own.get(path, ())))
         if head.answer is not None:
             if head.answer.reason and self.methods and path in self.endpoints:
                 head.answer = to_endpoint(head.answer)
@@ -141,6 +203,8 @@ class App:
         elif self.methods and (endpoint := self.endpoints.get(path)) is not None:
             head.answer = uncoded(headers)
             head.endpoint = endpoint if head.answer is None else None
+        elif (own := self.own.get(path)) is not None:
+            self._route(head, own)
         elif self.methods and (described := self.described.get(path)) is not None:
             head.endpoint = described
         elif self.methods and (document := self.documents.get(path)) is not None:
@@ -149,15 +213,46 @@ class App:
             lines = (("Upgrade", "websocket"), ("Connection", "Upgrade"))
             head.answer = turned_away(426, "This URL speaks WebSocket alone", lines)
         else:
-            head.answer = turned_away(404, f"There is nothing at {path}")
-        head.guarded = self.options.guard is not None and self._has_a_guard(head)
+            head.answer = turned_away(404, f"There is nothing at {path}", advice=self._what_is_there())
+        if self.guards and self._has_a_guard(head):
+            head.guard = self.guards.get(path)
+            head.guarded = head.guard is not None
+            head.protection = next((one for one in self._protections if one is head.guard), None)
         return head
+
+    def _publish(self, head: Head, document: Document) -> Head:
+        """A document for everybody, for the pages of every origin too, since it says how to become somebody."""
+        if head.answer is not None and head.answer.status == 421:
+            return head
+        head.extra = (("Access-Control-Allow-Origin", "*"),)
+        if head.method == "OPTIONS":
+            asked = head.headers.get(b"access-control-request-headers", b"*").decode("latin-1")
+            lines = [("Access-Control-Allow-Methods", "GET, HEAD"), ("Access-Control-Max-Age", "600")]
+            head.answer = Answer(204, (*lines, ("Access-Control-Allow-Headers", asked)))
+        else:
+            head.answer = self._document(head.method, head.path, document)
+        return head
+
+    def _route(self, head: Head, own: Mapping[str, Handler]) -> None:
+        found = own.get(head.method)
+        if found is None:
+            words = f"{head.method} is not for {head.path}"
+            head.answer = turned_away(405, words, (("Allow", ", ".join(own)),))
+        else:
+            head.endpoint, head.route, head.public = found.endpoint, True, found.public
+
+    def _what_is_there(self) -> str:
+        """The paths that are served, for a caller with a wrong one; a guarded server does not tell a stranger."""
+        if self.guards or not self.methods:
+            return ""
+        served = [path for path in (*self.calls, *self.endpoints, *self.own) if path.isprintable()]
+        return f"served here: {', '.join(served[:PATHS_TOLD])}" if served else ""
 
     def _has_a_guard(self, head: Head) -> bool:
         """Whether the guard decides about a request: if it goes to a served object. Not if it is refused anyway, nor
-        for health checks."""
+        for health checks and public routes."""
         if head.answer is None:
-            return True
+            return not head.public
         return head.answer.status == 200 and head.path not in HEALTH
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
@@ -182,12 +277,29 @@ class App:
         else:
             head.socket = self.sockets[head.path]
 
+    def reject(self, head: Head, status: int, reason: str, remote: str, secure: bool = False) -> None:
+        """Tell the observers that a request is turned away, unless it is a health check."""
+        rejected = self.options.rejected
+        if rejected is None or head.path in HEALTH:
+            return
+        length = head.headers.get(b"content-length", b"")
+        size = head.length or (int(length) if length.isdigit() and len(length) < _DIGITS else 0)
+        scheme = "http" if head.socket is None else "ws"
+        caller = Caller(scheme=scheme, remote=remote, path=head.path, tls=secure)
+        kind = kind_of(status)
+        rejected(Rejection(kind=kind, reason=reason, place=head.path, caller=caller, size=size, status=status))
+
+    def reject_with(self, head: Head, answer: Answer, remote: str, secure: bool = False) -> None:
+        """The same with its answer, unless that is none of a refusal."""
+        if self.options.rejected is not None and answer.status >= 400:
+            self.reject(head, answer.status, reason_of(answer), remote, secure)
+
     def _document(self, method: str, path: str, document: Document) -> Answer:
         if method not in ("GET", "HEAD"):
             return turned_away(405, f"{method} is not for {path}; GET it", (("Allow", "GET, HEAD"),))
-        if path in HEALTH:
-            status = "draining" if any(one.gate.draining for one in self.served) else ""
-            if path == "/ready" and not status and self.options.unready is not None:
+        if path == "/ready":
+            status = "draining" if any(one.call_limit.draining for one in self.served) else ""
+            if not status and self.options.unready is not None:
                 status = self.options.unready()
             if status:
                 return Answer(503, JSON_LINES, b'{"status":"%b"}' % status.encode())
@@ -214,13 +326,15 @@ class App:
 
 
 async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
-    head = told = _head(app, scope)
+    asked = _asked(app, scope)
+    head = told = asked.head
     answer = head.answer
     body = b""
     verdict: Admitted | None = None
     if head.guarded:
-        found_out = await _admitted(app, head, scope)
+        found_out = at_once(head, credentials_of(scope["headers"], head.query)) or await _admitted(app, head, scope)
         if isinstance(found_out, Answer):
+            app.reject_with(head, found_out, remote(scope), is_tls(scope.get("scheme", "")))
             await answered(head, found_out, send)
             return
         verdict = found_out
@@ -228,21 +342,22 @@ async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
             told = structs.replace(head, extra=(*head.extra, *verdict.headers))
     identity = None if verdict is None else verdict.identity
     if answer is None:
-        found = await _body(app, head, scope, receive)
+        found = await _body(app, asked, receive)
         if found is None:
             return
         body, answer = found
     if answer is not None:
+        app.reject_with(head, answer, remote(scope), is_tls(scope.get("scheme", "")))
         await answered(told, answer, send)
     elif head.served is not None:
-        post = RpcExchange(head, body, scope, app.options.empty_status, identity)
-        exchanged(head.served, post)
-        answer = post.answer or await post.wait(receive)
+        exchange = RpcExchange(asked, body, scope, app.options.empty_status, identity)
+        exchanged(head.served, exchange)
+        answer = exchange.answer or await exchange.wait(receive)
         if answer is not None:
             await answered(told, answer, send)
     elif head.endpoint is not None:
-        reply = ResponseWriter(told, app.limits.send_queue)
-        request = HttpRequest(head.method, head.path, head.query, body, who(head, scope, identity), head)
+        reply = ResponseWriter(app, told, scope)
+        request = HttpRequest(head.method, head.path, head.query, body, who(asked, scope, identity), head)
         try:
             head.endpoint(request, reply)
         except Exception:
@@ -256,26 +371,33 @@ async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _admitted(app: App, head: Head, scope: Scope) -> Admitted | Answer:
     """The guard's decision about a request; if it denies, the answer."""
-    guard = app.options.guard
+    guard = head.guard
     assert guard is not None  # it is guarded
     seen = handshake(head, scope.get("scheme", "http"), head.headers.get(b"host", b""), scope["headers"], remote(scope))
     return await admitted(guard, seen, head, app.limits.guard_timeout)
 
 
-def _head(app: App, scope: Scope) -> Head:
+def _asked(app: App, scope: Scope) -> RequestFields:
     """The decision for a head. Callers send the same head again and again, so decisions for calls are cached by the
     parts of the head that matter."""
     method, fields = scope["method"], scope["headers"]
-    place = (scope["path"], scope.get("raw_path"), scope.get("query_string"), scope.get("root_path"))
-    asked = (method, place, scope.get("server"))
+    asked = (
+        method,
+        scope["path"],
+        scope.get("raw_path"),
+        scope.get("query_string"),
+        scope.get("root_path"),
+        scope.get("server"),
+    )
     try:
         known = app.known.find(asked, fields)
     except TypeError:  # a server that gives lists
-        return _route(app, method, scope, upgrade=False)
+        return RequestFields(_route(app, method, scope, upgrade=False), length_of(fields))
     if known is None:
-        known = _route(app, method, scope, upgrade=False)
-        if known.served is not None or known.endpoint is not None:
-            app.known.learn(asked, fields, known)
+        head = _route(app, method, scope, upgrade=False)
+        known = RequestFields(head, length_of(fields))
+        if head.served is not None or head.endpoint is not None:
+            app.known.learn(asked, fields, head)
     return known
 
 
@@ -298,12 +420,11 @@ def _route(app: App, method: str, scope: Scope, *, upgrade: bool) -> Head:
     return head
 
 
-async def _body(app: App, head: Head, scope: Scope, receive: Receive) -> tuple[bytes, Answer | None] | None:
+async def _body(app: App, asked: RequestFields, receive: Receive) -> tuple[bytes, Answer | None] | None:
     """The body, or the answer to one that is too large or too slow; None when the caller went away."""
-    allowed = app.limits.message_size
-    for name, length in scope["headers"]:
-        if name == b"content-length" and length.isdigit() and int(length) > allowed:
-            return b"", oversized(head, allowed, int(length))
+    head, allowed = asked.head, app.limits.message_size
+    if asked.length > allowed:
+        return b"", oversized(head, allowed, asked.length)
     steps = receive().__await__()
     try:
         first = next(steps)
@@ -355,11 +476,12 @@ async def _websocket(app: App, scope: Scope, receive: Receive, send: Send) -> No
     if head.socket is not None:
         verdict = await _admitted(app, head, scope) if head.guarded else Admitted()
         if isinstance(verdict, Admitted):
-            caller = who(head, scope, verdict.identity)
+            caller = who(RequestFields(head), scope, verdict.identity)
             await asgi_socket.run(head.socket, caller, app.options, scope, receive, send, verdict)
             return
         answer = verdict
     answer = answer or turned_away(404, f"There is no WebSocket at {head.path}")
+    app.reject_with(head, answer, remote(scope), is_tls(scope.get("scheme", "")))
     if "websocket.http.response" in (scope.get("extensions") or {}):
         await send({**begin(head, answer), "type": "websocket.http.response.start"})
         await send({"type": "websocket.http.response.body", "body": answer.body})

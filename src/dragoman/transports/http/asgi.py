@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeAlias
+from functools import lru_cache
+from typing import Any, Protocol, TypeAlias
 
 from ...channel import Caller, Identity
 from ...jsonrpc.errors import Refusal
+from ...jsonrpc.limits import Limits
 from ...net.scheme import is_tls
-from .known_heads import with_own
+from .known_heads import RequestFields
 from .messages import JSON, JSON_LINES, Answer, Head, Lines
 from .refusals import failure, rpc_answer
 
-log = logging.getLogger("dragoman.http")
+log: logging.Logger = logging.getLogger("dragoman.http")
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Event: TypeAlias = MutableMapping[str, Any]
@@ -30,8 +32,14 @@ _JSON_LINE = (b"content-type", JSON.encode())
 
 def begin(head: Head, answer: Answer) -> Event:
     """The event that begins an answer."""
-    lines = [(name.lower().encode(), value.encode("latin-1")) for name, value in (*answer.headers, *head.extra)]
-    return {"type": "http.response.start", "status": answer.status, "headers": lines}
+    lines = _encoded((*answer.headers, *head.extra))
+    return {"type": "http.response.start", "status": answer.status, "headers": [*lines]}
+
+
+@lru_cache(maxsize=256)
+def _encoded(lines: Lines) -> tuple[tuple[bytes, bytes], ...]:
+    """Header fields as ASGI has them; they come again and again."""
+    return tuple((name.lower().encode(), value.encode("latin-1")) for name, value in lines)
 
 
 async def answered(head: Head, answer: Answer, send: Send) -> None:
@@ -89,14 +97,15 @@ class Watch:
 class RpcExchange:
     """The exchange of one POST on the ASGI face."""
 
-    __slots__ = ("_caller", "_empty_status", "_identity", "_scope", "_waiter", "answer", "gone", "head", "request")
+    __slots__ = ("_asked", "_caller", "_empty_status", "_identity", "_scope", "_waiter", "answer", "gone", "request")
 
     def __init__(
-        self, head: Head, request: bytes, scope: Scope, empty_status: int, identity: Identity | None = None
+        self, asked: RequestFields, request: bytes, scope: Scope, empty_status: int, identity: Identity | None = None
     ) -> None:
         self._empty_status = empty_status
         self._identity = identity
-        self.head, self.request = head, request
+        self._asked = asked
+        self.request: bytes = request
         self.gone: Callable[[], None] | None = None
         self.answer: Answer | None = None
         self._scope = scope
@@ -107,7 +116,7 @@ class RpcExchange:
     def caller(self) -> Caller:
         """Made on first use: most handlers never use it."""
         if self._caller is None:
-            self._caller = who(self.head, self._scope, self._identity)
+            self._caller = who(self._asked, self._scope, self._identity)
         return self._caller
 
     @caller.setter
@@ -136,15 +145,25 @@ class RpcExchange:
         return self.answer
 
 
+class Rejects(Protocol):
+    """The part of an application that its replies use."""
+
+    limits: Limits
+
+    def reject(self, head: Head, status: int, reason: str, remote: str, secure: bool = False) -> None:
+        """Tell the observers that a request is turned away."""
+
+
 class ResponseWriter:
     """The reply of an endpoint on the ASGI interface."""
 
     __slots__ = (
+        "_app",
         "_events",
         "_head",
-        "_high",
         "_left",
         "_over",
+        "_scope",
         "_size",
         "_started",
         "_waiter",
@@ -154,8 +173,8 @@ class ResponseWriter:
         "resumed",
     )
 
-    def __init__(self, head: Head, high: int) -> None:
-        self._head, self._high = head, high
+    def __init__(self, app: Rejects, head: Head, scope: Scope) -> None:
+        self._app, self._head, self._scope = app, head, scope
         self.answer: Answer | None = None
         """The complete answer, if nothing of it was sent before."""
         self.gone: Callable[[], None] | None = None
@@ -168,7 +187,12 @@ class ResponseWriter:
 
     @property
     def writable(self) -> bool:
-        return self._size <= self._high and not self._left
+        return self._size <= self._app.limits.send_queue and not self._left
+
+    def reject(self, status: int, reason: str) -> None:
+        """As `Reply.reject`."""
+        scope = self._scope
+        self._app.reject(self._head, status, reason, remote(scope), is_tls(scope.get("scheme", "")))
 
     def respond(self, status: int, headers: Lines = (), body: bytes = b"") -> None:
         if self._started:
@@ -176,6 +200,7 @@ class ResponseWriter:
         elif not self._over:
             self.answer = Answer(status, headers, body)
             self._over = True
+            self.gone = None
             self._wake()
 
     def start(self, status: int, headers: Lines = ()) -> None:
@@ -193,6 +218,7 @@ class ResponseWriter:
         self._size += len(chunk)
         self._put({"type": "http.response.body", "body": chunk})
         self._over = True
+        self.gone = self.resumed = self.doubted = None
 
     def fail(self) -> None:
         """The endpoint raised."""
@@ -238,9 +264,10 @@ class ResponseWriter:
             await watch.stop()
 
     def _sent(self, length: int) -> None:
-        was_full = self._size > self._high
+        high = self._app.limits.send_queue
+        was_full = self._size > high
         self._size -= length
-        if was_full and self._size <= self._high and self.resumed is not None:
+        if was_full and self._size <= high and self.resumed is not None:
             self.resumed()
 
 
@@ -250,14 +277,14 @@ def remote(scope: Scope) -> str:
     return "" if client is None else f"{client[0]}:{client[1]}"
 
 
-def who(head: Head, scope: Scope, identity: Identity | None = None) -> Caller:
+def who(asked: RequestFields, scope: Scope, identity: Identity | None = None) -> Caller:
     """The caller of a request."""
     scheme: str = scope.get("scheme", "http")
     return Caller(
         scheme=scheme,
         remote=remote(scope),
-        path=head.path,
-        headers=head.told() if head.settled is None else with_own(head, scope["headers"]),
+        path=asked.head.path,
+        headers=asked.told(scope["headers"]),
         tls=is_tls(scheme),
         identity=identity,
     )

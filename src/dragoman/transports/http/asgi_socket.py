@@ -29,6 +29,7 @@ from ...channel import (
 )
 from ...jsonrpc.dropped import overlong
 from ...jsonrpc.errors import too_large
+from ...net.guarding import EXPIRED
 from ...net.sending import StallWatch, Waiters
 
 Event: TypeAlias = MutableMapping[str, Any]
@@ -57,8 +58,7 @@ async def run(
     served.attach(channel)
     timer = None
     if admitted.expires is not None:
-        why = Closed("the admission of the far end has expired")
-        timer = asyncio.get_running_loop().call_later(max(0.0, admitted.expires - time.time()), channel.abort, why)
+        timer = asyncio.get_running_loop().call_later(max(0.0, admitted.expires - time.time()), channel.expired)
     try:
         await channel.run()
     finally:
@@ -73,7 +73,7 @@ class AsgiSocket:
 
     def __init__(self, caller: Caller, options: Options, receive: Receive, send: Send) -> None:
         self.caller = caller
-        self.writable = True
+        self.writable: bool = True
         self._limits = options.limits
         self._receive, self._send = receive, send
         self._receiver: Receiver | None = None
@@ -86,6 +86,7 @@ class AsgiSocket:
         self._stall = StallWatch(options.limits.write_timeout, self._stalled)
         self._over = asyncio.Event()
         self._why: ChannelError | None = None
+        self._close: Event = {"type": "websocket.close", "code": 1000}
         self._binary = False
 
     # -- the channel
@@ -122,6 +123,13 @@ class AsgiSocket:
         self._queue.clear()
         self._queue.append(None)
         self._end(why)
+
+    def expired(self) -> None:
+        """The far end's admission has expired: close with 1008 (RFC 6455, 7.4.1) and the reason."""
+        if self._why is None:
+            self._close = {"type": "websocket.close", "code": 1008, "reason": EXPIRED.reason}
+            self._queue.append(None)
+            self._end(Closed(EXPIRED.reason))
 
     def get_write_buffer_size(self) -> int:
         """As a transport's: bytes that the server has not taken."""
@@ -196,7 +204,7 @@ class AsgiSocket:
             while self._queue:
                 message = self._queue.popleft()
                 if message is None:
-                    await self._send({"type": "websocket.close", "code": 1000})
+                    await self._send(self._close)
                     return
                 if self._binary:
                     await self._send({"type": "websocket.send", "bytes": message})

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ...channel import Caller, exchanged
 from ...net.read_buffer import read_buffer
 from ...net.urls import printable
 from .admission import Admission, handshake
 from .app import log
-from .known_heads import fields_of, texts_of
+from .known_heads import fields_of, own_texts
 from .messages import Answer, Head, HttpRequest
 from .parse import BETWEEN, BODY, HEAD, OVER, Refused, Request, RequestParser
 from .parts import ConnectionOwner
@@ -37,6 +37,9 @@ from .refusals import to_endpoint, turned_away
 from .request_queue import RequestQueue
 from .responses import PipelinedResponse, ResponseWriter, RpcExchange, joining
 from .stages import CONTINUE, FLUSHING, IDLE, LINGERING, NEVER, NO_LOOK_YET, NOTHING, PROBING, STAGES, probe, stage_of
+
+if TYPE_CHECKING:
+    from .app import App
 
 PIPELINE = 64
 """Requests of one connection that run at once."""
@@ -59,12 +62,12 @@ class ServerConnection(asyncio.BufferedProtocol):
         "_room",
         "app",
         "deadline",
-        "door",
         "eof",
         "full",
         "grace",
         "last",
         "owed",
+        "owner",
         "parser",
         "probes",
         "remote",
@@ -75,30 +78,31 @@ class ServerConnection(asyncio.BufferedProtocol):
         "waiting",
     )
 
-    def __init__(self, door: ConnectionOwner) -> None:
-        self.door = door
-        self.app = door.app
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self.owner: ConnectionOwner = owner
+        self.app: App = owner.app
         self.transport: asyncio.Transport | None = None
-        self.remote = ""
-        self.deadline = NEVER
-        self.full = False
+        self.remote: str = ""
+        self.deadline: float = NEVER
+        self.full: bool = False
         """The far end does not read."""
-        self.last = False
+        self.last: bool = False
         """No further request is accepted."""
-        self.eof = False
-        self.retiring = False
+        self.eof: bool = False
+        self.retiring: bool = False
         """The listener is closing: idle connections close at once, the others after their answers."""
-        self.grace = False
+        self.grace: bool = False
         """While retiring: wait for a request that may be on its way."""
-        self.stage = NOTHING
+        self.stage: int = NOTHING
         self._busy = self._paused = self._fault = self._over = False
         self.owed: list[PipelinedResponse] = []
         """The responses in the order of their requests."""
         self.waiting: RequestQueue | None = None
         self._out: list[bytes] = []
-        self._out_size = self.unsent = self.probes = self._held = 0
+        self._out_size = self._held = self.probes = 0
+        self.unsent: int = 0
         self._room = self.app.limits.message_size
-        """How many more bytes are read and dropped while lingering."""
+        """How many more bytes are read and dropped while lingering; what comes then waits in the kernel."""
         self.parser: RequestParser | None = None
         self._into = read_buffer()
 
@@ -107,21 +111,17 @@ class ServerConnection(asyncio.BufferedProtocol):
         """The position within a request."""
         return OVER if self._over else BETWEEN if self.parser is None else self.parser.state
 
-    def caller(self, head: Head, asked: Request | None = None, scheme: str = "http") -> Caller:
-        """The caller of the requests."""
-        secure = self.door.tls
-        texts, identity = head.texts, None
-        if asked is not None:
-            texts = texts if asked.varied is None else texts_of(asked.varied, head.settled)
-            identity = None if asked.admitted is None else asked.admitted.identity
-        texts = head.told() if texts is None else texts
+    def caller(self, head: Head, length: int, asked: Request | None = None, scheme: str = "http") -> Caller:
+        """The caller of a request with a body of this length."""
+        admitted = None if asked is None else asked.admitted
+        texts = head.told(length) if asked is None or asked.varied is None else own_texts(head, asked.varied)
         return Caller(
-            scheme=scheme + "s" * secure,
+            scheme=scheme + "s" * self.owner.tls,
             remote=self.remote,
             path=head.path,
             headers=texts,
-            tls=secure,
-            identity=identity,
+            tls=self.owner.tls,
+            identity=None if admitted is None else admitted.identity,
         )
 
     # -- the transport
@@ -132,7 +132,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.remote = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else ""
         transport.set_write_buffer_limits(high=self.app.limits.send_queue)
-        if self.door.admit(self):
+        if self.owner.admit(self):
             self._settle()
         else:
             self.refuse(turned_away(503, "Busy: limit channels is reached", (("Retry-After", "1"),)))
@@ -151,7 +151,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             data = self._known(data)
         if data and not self.last:
             if parser is None:
-                parser = self.parser = RequestParser(self.app, self.door.heads, loopback=self.door.loopback)
+                parser = self.parser = RequestParser(self.app, self.owner.heads, loopback=self.owner.loopback)
             self._happened(parser, data)
         self._busy = False
         self._settle()
@@ -173,21 +173,22 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.last = True
         if parser.held or self._held:
             self._held = 0 if self._over else parser.held
-            self.door.partial.kept(self, self._held, None)
+            self.owner.partial.kept(self, self._held, None)
 
     def _surplus(self, data: bytes) -> None:
         """Bytes behind the last request: those of a WebSocket that is not admitted yet, or to be dropped."""
         if self.waiting and self.waiting.surplus(data):
             return
         self._room -= len(data)
-        if self._room < 0:
-            self.close()
+        if self._room < 0 and not self._paused and self.transport is not None:
+            self._paused = True  # closing now would reset, and destroy an answer that the far end has not read
+            self.transport.pause_reading()
 
     def eof_received(self) -> bool:
         self.eof = True
         if self.waiting:
             self.waiting.drop_part()
-        if self.door.tls or self.transport is None or not (self.owed or self.waiting):
+        if self.owner.tls or self.transport is None or not (self.owed or self.waiting):
             return False
         self.last = self._over = True  # an incomplete request will never be completed
         self._settle()
@@ -200,7 +201,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.deadline = NEVER
         if waiting:
             waiting.drop_all()
-        self.door.gone(self)
+        self.owner.gone(self)
         owed, self.owed = self.owed, []
         for turn in owed:
             turn.over = True
@@ -226,7 +227,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _known(self, data: bytes) -> bytes:
         """Take the requests at the beginning of `data` whose heads are cached; the parser takes the rest."""
-        known = self.door.heads
+        known = self.owner.heads
         at, end = 0, data.find(b"\r\n\r\n")
         while end > at:
             raw = data[at:end]
@@ -257,9 +258,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         except ImportError:
             self.refuse(turned_away(501, "WebSocket needs the extra dragoman[websocket] on this server"))
             return
-        door, subprotocol = self.door, head.socket.subprotocol
-        caller = self.caller(head, asked, "ws")
-        made = upgrade(raw, caller, self.app.options, door.gone, door.partial.kept, subprotocol, joining(asked))
+        owner, subprotocol = self.owner, head.socket.subprotocol
+        caller = self.caller(head, 0, asked, "ws")
+        made = upgrade(raw, caller, self.app.options, owner.gone, owner.partial.kept, subprotocol, joining(asked))
         if not isinstance(made, tuple):
             self.refuse(turned_away(made.status_code, bytes(made.body or b"").decode("utf-8", "replace").strip()))
             return
@@ -270,7 +271,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         transport.write(accepted)
         transport.set_protocol(socket)
         socket.take(transport)
-        door.became(self, socket)
+        owner.became(self, socket)
         if rest:
             socket.take_bytes(rest)
         if asked.admitted is not None and asked.admitted.expires is not None:
@@ -282,7 +283,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def refuse(self, answer: Answer, head: Head | None = None) -> None:
         """Answer a request that cannot be served, after the answers to the requests before it, and accept no further
         request."""
-        if answer.reason and head is not None and head.endpoint is not None:
+        if answer.reason and head is not None and head.speaks_rpc:
             answer = to_endpoint(answer)
         log.debug("%s refused with %d: %s", self.remote, answer.status, printable(answer.body.decode("latin-1")))
         if self.waiting:
@@ -290,9 +291,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._fault = self._over = True
         if self.parser is not None:
             self.parser.stop()
-        method = "GET" if head is None else head.method
-        extra = () if head is None else head.extra
-        self.take(Head(method=method, answer=answer, extra=extra, keep=False), b"")
+        head = Head(method="GET") if head is None else head
+        told = Head(method=head.method, path=head.path, length=head.length, socket=head.socket)
+        told.answer, told.extra, told.keep = answer, head.extra, False
+        self.take(told, b"")
         if not self._busy:
             self._settle()
 
@@ -300,7 +302,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         """A complete request has come. `asked`: the request itself, if it is more than head and body."""
         if not head.keep:
             self.last = True
-        if self.waiting or self.full or len(self.owed) >= PIPELINE or head.guarded:
+        if head.guarded:
+            asked = asked or Request(head, body)
+        if self.waiting or self.full or len(self.owed) >= PIPELINE or (asked is not None and not asked.decide()):
             self._wait(asked or Request(head, body))
         else:
             self._start(head, body, asked)
@@ -313,16 +317,17 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _start(self, head: Head, body: bytes, asked: Request | None) -> None:
         self.stage = NOTHING  # the stage's event has come
         if head.served is not None:
-            post = RpcExchange(self, head, body, asked)
-            self.owed.append(post)
-            exchanged(head.served, post)
+            exchange = RpcExchange(self, head, body, asked)
+            self.owed.append(exchange)
+            exchanged(head.served, exchange)
             return
         told = ResponseWriter(self, head, asked)
         self.owed.append(told)
         if head.answer is not None:
+            self.app.reject_with(head, head.answer, self.remote, self.owner.tls)
             told.respond(head.answer.status, head.answer.headers, head.answer.body)
         elif head.endpoint is not None:
-            request = HttpRequest(head.method, head.path, head.query, body, self.caller(head, asked), head)
+            request = HttpRequest(head.method, head.path, head.query, body, self.caller(head, len(body), asked), head)
             try:
                 head.endpoint(request, told)
             except Exception:
@@ -342,10 +347,13 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _ask(self, request: Request) -> Admission:
         """Ask the guard about a request."""
-        head, limits, guard = request.head, self.app.limits, self.app.options.guard
+        head, limits, guard = request.head, self.app.limits, request.head.guard
         assert guard is not None  # it is guarded
-        fields = head.fields if request.raw is None else fields_of(request.raw)
-        scheme = ("ws" if head.socket is not None else "http") + "s" * self.door.tls
+        if request.raw is None:
+            fields = head.fields if request.body is None else head.sent(len(request.body))
+        else:
+            fields = fields_of(request.raw)
+        scheme = ("ws" if head.socket is not None else "http") + "s" * self.owner.tls
         certificate = None if self.transport is None else self.transport.get_extra_info("peercert")
         seen = handshake(head, scheme, head.headers.get(b"host", b""), fields, self.remote, certificate)
         return Admission(guard, seen, head, limits.guard_timeout, self._settle)
@@ -357,6 +365,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         told = ResponseWriter(self, request.head)
         self.owed.append(told)
+        self.app.reject_with(request.head, answer, self.remote, self.owner.tls)
         told.respond(answer.status, answer.headers, answer.body)
 
     def keeps(self, turn: PipelinedResponse) -> bool:
@@ -428,7 +437,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if idle and not self.full and (parser is None or parser.state == BETWEEN):
             if self.stage != IDLE:  # nearly every wake-up ends so
                 self.stage = IDLE
-                self.deadline = self.door.now + self.door.waits[IDLE]
+                self.deadline = self.owner.now + self.owner.waits[IDLE]
         elif (stage := stage_of(self)) != self.stage:
             self.enter(stage)
         waiting = self.waiting
@@ -442,7 +451,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if stage == PROBING:
             probe(self)
         self.stage = stage
-        self.deadline = self.door.now + self.door.waits[stage]
+        self.deadline = self.owner.now + self.owner.waits[stage]
 
     def _finish(self) -> None:
         """All is sent: close, but first wait a moment for a far end that is still sending."""

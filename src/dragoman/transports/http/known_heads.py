@@ -24,12 +24,14 @@ from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from .messages import Head
+from .messages import SECRETS, Head
 
 KNOWN_HEADS = 1024
 """Heads cached per listener; when there are more, all are dropped."""
 KNOWN_HEAD_SIZE = 2048
 """Longest head that is cached."""
+TOKEN_HEAD_SIZE = 6 * 1024
+"""The same where heads have tokens in them: one of 40 claims with a signature of RSA has some 2 KiB."""
 _LAYOUTS = 4
 """Orders of lines kept for one request line and number of lines: clients differ."""
 
@@ -54,6 +56,9 @@ _NAMES = 1024
 _NAME_SIZE = 64
 """Longest one of them: others count as fields that matter, so a head with one is read anew each time."""
 
+_DIGITS = 20
+"""Digits of a length that are read: enough to be above every limit."""
+
 _Key = TypeVar("_Key", bound=Hashable)
 _Found = TypeVar("_Found")
 _Kept: TypeAlias = tuple[tuple[int, ...], tuple[bytes, ...]]
@@ -73,7 +78,8 @@ class KnownHeads:
 
     __slots__ = ("_harmless", "_largest", "_layouts", "_most", "_names", "_seen", "_shapes", "_varies", "exact", "kept")
 
-    def __init__(self, header_size: int, message_size: int) -> None:
+    def __init__(self, header_size: int, message_size: int, tokens: bool = False) -> None:
+        """`tokens`: heads have tokens in them, which are long."""
         self.exact: dict[bytes, Similar] = {}
         """By all their bytes, without the blank line."""
         self._shapes: dict[bytes, Head] = {}
@@ -89,7 +95,7 @@ class KnownHeads:
         self._varies = False
         """The last similar head differed in more than its length."""
         self._seen: set[int] = set()
-        self._largest = min(KNOWN_HEAD_SIZE, header_size)
+        self._largest = min(TOKEN_HEAD_SIZE if tokens else KNOWN_HEAD_SIZE, header_size)
         self._most = message_size
 
     def similar(self, raw: bytes) -> Similar | None:
@@ -177,25 +183,63 @@ class KnownHeads:
         self._names.clear()
 
 
-class KnownFields:
-    """The heads that an ASGI application knows, by their fields that decide something. Content-Length is none of those:
-    it is looked at with each request."""
+class RequestFields(Struct, gc=False):
+    """The header fields of one request to an ASGI application."""
 
-    __slots__ = ("_decide", "heads")
+    head: Head
+    """The decision, shared by all requests whose fields that matter are the same."""
+    length: int = 0
+    """The length of the body that they name; 0 where they name none."""
+    texts: dict[str, str] | None = None
+    """All of them as `Caller.headers` has them, after their first use."""
+
+    def told(self, fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+        """The headers as `Caller.headers` has them; `fields`: of this request."""
+        if self.texts is None:
+            head = self.head
+            self.texts = head.told() if head.settled is None else with_own(head, fields)
+        return self.texts
+
+
+class KnownFields:
+    """The heads that an ASGI application knows: by all their fields, or by those that decide something, of which
+    Content-Length is none."""
+
+    __slots__ = ("_decide", "_seen", "exact", "heads")
 
     def __init__(self) -> None:
+        self.exact: dict[Hashable, RequestFields] = {}
+        """Requests that came again with equal fields."""
         self.heads: dict[Hashable, Head] = {}
         self._decide: dict[bytes, bool] = {}
+        self._seen: set[int] = set()
 
-    def find(self, asked: Hashable, fields: Sequence[tuple[bytes, bytes]]) -> Head | None:
-        """The head that was kept for what is asked for, with these fields. TypeError where they are not hashable."""
-        decide = self._decide
-        return self.heads.get((asked, tuple([field for field in fields if decide.get(field[0], True)])))
+    def find(self, asked: Hashable, fields: Sequence[tuple[bytes, bytes]]) -> RequestFields | None:
+        """What is known about a request for this with these fields. TypeError where they are not hashable."""
+        key = (asked, tuple(fields))
+        found = self.exact.get(key)
+        if found is None:
+            decide = self._decide
+            head = self.heads.get((asked, tuple([field for field in fields if decide.get(field[0], True)])))
+            if head is not None:
+                found = RequestFields(head, length_of(fields))
+                self._keep(key, found)
+        return found
+
+    def _keep(self, key: tuple[Hashable, tuple[tuple[bytes, bytes], ...]], found: RequestFields) -> None:
+        """Keep a request that has come before: many never come again."""
+        mark = hash(key)
+        if mark not in self._seen:
+            if len(self._seen) >= KNOWN_HEADS:
+                self._seen.clear()
+            self._seen.add(mark)
+        elif _size(key[1]) <= KNOWN_HEAD_SIZE:
+            _keep(self.exact, key, found)
 
     def learn(self, asked: Hashable, fields: Sequence[tuple[bytes, bytes]], head: Head) -> None:
         """Keep it, without the fields that do not matter: those are the request's own."""
         kept = tuple([field for field in fields if _DECIDES.fullmatch(field[0]) is not None])
-        if sum(len(name) + len(value) for name, value in kept) > KNOWN_HEAD_SIZE:
+        if _size(kept) > KNOWN_HEAD_SIZE:
             return
         for name, _ in fields:
             if len(name) <= _NAME_SIZE:
@@ -204,16 +248,33 @@ class KnownFields:
                 self._decide[name] = _DECIDES.fullmatch(name) is not None
         head.headers = {name: value for name, value in head.headers.items() if _DECIDES.fullmatch(name) is not None}
         head.settled = head.told()
-        if len(self.heads) >= KNOWN_HEADS:
-            self.heads.clear()
-        self.heads[asked, kept] = head
+        _keep(self.heads, (asked, kept), head)
+
+
+def _size(fields: Iterable[tuple[bytes, bytes]]) -> int:
+    return sum(len(name) + len(value) for name, value in fields)
+
+
+def length_of(fields: Iterable[tuple[bytes, bytes]]) -> int:
+    """The greatest length of a body that header fields of ASGI name; 0 where they name none."""
+    lengths = [value for name, value in fields if name == b"content-length" and value.isdigit()]
+    return max([int(value[:_DIGITS]) for value in lengths]) if lengths else 0
+
+
+def own_texts(head: Head, varied: Iterable[bytes]) -> dict[str, str]:
+    """The headers of a request that differs from its head in these lines, as `Caller.headers` has them."""
+    texts = texts_of(varied, head.settled)
+    if head.protection is not None:
+        for name in SECRETS:
+            texts.pop(name.decode(), None)
+    return texts
 
 
 def with_own(head: Head, fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """The headers of a request whose head is known by some of its fields, as `Caller.headers` has them."""
     texts = {} if head.settled is None else head.settled.copy()
     for raw, value in fields:
-        if raw not in head.headers:
+        if raw not in head.headers and not (raw in SECRETS and head.protection is not None):
             name, text = raw.decode("latin-1"), value.decode("latin-1").strip()
             texts[name] = f"{texts[name]}, {text}" if name in texts else text
     return texts

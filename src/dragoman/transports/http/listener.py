@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from .websocket import WebSocket
 
 
-ON_ITS_WAY = 0.5
-"""Seconds in which a request arrives that was sent before its sender could know that we are closing."""
+ON_ITS_WAY = 2.0
+"""Seconds in which a request arrives that was sent before its sender could know that we are closing; on a busy machine
+a sender may wait as long for its turn."""
 
 
 class HttpListener:
@@ -38,10 +39,11 @@ class HttpListener:
     def __init__(self, app: App, url: str, *, tls: bool, loopback: bool, shared: bool = False) -> None:
         self.app = app
         self.url = url
-        self.tls, self.loopback = tls, loopback
-        self.heads = KnownHeads(app.limits.header_size, app.limits.message_size)
+        self.tls: bool = tls
+        self.loopback: bool = loopback
+        self.heads: KnownHeads = KnownHeads(app.limits.header_size, app.limits.message_size, app.protected)
         self._loop = asyncio.get_running_loop()
-        self.now = self._loop.time()
+        self.now: float = self._loop.time()
         """The time of the last sweep."""
         limits = app.limits
         times = [one for one in (limits.header_timeout, limits.body_timeout, limits.idle_timeout) if one is not None]
@@ -49,10 +51,10 @@ class HttpListener:
         times_of = [stage.seconds(limits) for stage in STAGES]
         self.waits: Sequence[float] = [NEVER if time is None else time + self._tick for time in times_of]
         """Time for each stage of a connection, plus one tick because `now` may be a tick old."""
-        self.partial = PartialMessages(limits)
+        self.partial: PartialMessages = PartialMessages(limits)
         self._fronts: set[ServerConnection] = set()
         self._sockets: set[WebSocket] = set()
-        self.doors: list[asyncio.Server | SharedAcceptor] = []
+        self.acceptors: list[asyncio.Server | SharedAcceptor] = []
         self._closing = False
         self._shared = shared
         self._empty: asyncio.Future[None] | None = None
@@ -69,13 +71,13 @@ class HttpListener:
 
     def full(self) -> bool:
         """Whether the limit of connections, TLS handshakes included, is reached."""
-        arriving = sum(len(door.arriving) for door in self.doors if isinstance(door, SharedAcceptor))
+        arriving = sum(len(acceptor.arriving) for acceptor in self.acceptors if isinstance(acceptor, SharedAcceptor))
         return self.carried() + arriving >= self.app.limits.channels
 
-    def accept(self, door: socket.socket, options: Options) -> None:
+    def accept(self, listening: socket.socket, options: Options) -> None:
         """Accept connections from this socket: a shared one, or one for TLS."""
         shared = SharedAcceptor(
-            door,
+            listening,
             lambda: ServerConnection(self),
             self.carried,
             options.load_board,
@@ -85,7 +87,7 @@ class HttpListener:
             handshake=options.limits.header_timeout,
             accepts=1 if self._shared else ACCEPTS,
         )
-        self.doors.append(shared)
+        self.acceptors.append(shared)
 
     # -- for its wires
 
@@ -127,11 +129,11 @@ class HttpListener:
         If other processes serve on the same socket, callers shall not notice the change: accepted connections
         may still send one request within `ON_ITS_WAY` seconds."""
         self._closing = True
-        for door in self.doors:
-            if isinstance(door, SharedAcceptor):
-                door.close(grace=self._shared)
+        for acceptor in self.acceptors:
+            if isinstance(acceptor, SharedAcceptor):
+                acceptor.close(grace=self._shared)
             else:
-                door.close()
+                acceptor.close()
         for front in tuple(self._fronts):
             front.retire(self._shared)
         if not self._shared:
@@ -145,7 +147,7 @@ class HttpListener:
 
     def _expecting(self) -> bool:
         return any(front.grace for front in self._fronts) or any(
-            isinstance(door, SharedAcceptor) and door.arriving for door in self.doors
+            isinstance(acceptor, SharedAcceptor) and acceptor.arriving for acceptor in self.acceptors
         )
 
     async def closed(self) -> None:
@@ -164,8 +166,8 @@ class HttpListener:
         self._timer.cancel()
         self.partial.close()
         self.heads.forget()
-        for door in self.doors:
-            await door.wait_closed()
+        for acceptor in self.acceptors:
+            await acceptor.wait_closed()
 
 
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> HttpListener:
@@ -178,7 +180,9 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     if place.plain not in ("http", "ws"):
         raise LocalError(f"{place}: an HTTP server's URL begins with http://, https://, ws:// or wss://")
     if place.tls and not isinstance(options.server_tls, ssl.SSLContext):
-        raise LocalError(f"{place}: a server needs a certificate: give tls=an ssl.SSLContext with one")
+        raise LocalError(
+            f"{place}: a server needs a certificate: give tls=an ssl.SSLContext with one (on the command: --tls-cert FILE)"
+        )
     if place.plain == "ws":
         from . import websocket  # noqa: F401, PLC0415 - an optional extra: now, not when the first one calls
     prefix = "" if place.path == "/" else place.path  # exactly: a caller that was given /api/ uses /api/
@@ -186,18 +190,18 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     ours = () if here else (place.host, *await names_of_this_machine())
     app = App(served, options, prefix=prefix, methods=place.plain == "http", names=ours)
     shared = inherited(url, options)
-    doors = shared or await bind(place, socket.SOCK_STREAM)
-    names = [door.getsockname() for door in doors]
+    bound = shared or await bind(place, socket.SOCK_STREAM)
+    names = [one.getsockname() for one in bound]
     loopback = all(is_loopback(name[0]) for name in names)
     host = f"[{place.host}]" if ":" in place.host else place.host or "0.0.0.0"
     real = f"{place.scheme}://{host}:{names[0][1]}{prefix}"
     listener = HttpListener(app, real, tls=place.tls, loopback=loopback, shared=bool(shared))
     loop = asyncio.get_running_loop()
-    for door in doors:
+    for listening in bound:
         if shared or place.tls:
-            listener.accept(door, options)
+            listener.accept(listening, options)
             continue
-        server = await loop.create_server(lambda: ServerConnection(listener), sock=door, backlog=ACCEPTS)
-        door.listen(BACKLOG)
-        listener.doors.append(server)
+        server = await loop.create_server(lambda: ServerConnection(listener), sock=listening, backlog=ACCEPTS)
+        listening.listen(BACKLOG)
+        listener.acceptors.append(server)
     return listener

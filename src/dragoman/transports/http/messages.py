@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from math import ceil
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from ...channel import Caller, Servable
+from ...channel import Caller, Guard, Servable
+from ...jsonrpc.errors import Refusal
+
+if TYPE_CHECKING:
+    from ...access import Protection
 
 JSON = "application/json"
 
@@ -18,6 +23,19 @@ Lines: TypeAlias = Sequence[tuple[str, str]]
 
 
 JSON_LINES: Lines = (("Content-Type", JSON),)
+STATUSES: Mapping[str, int] = {"busy": 503, "draining": 503, "rate_limited": 429, "too_large": 413, "forbidden": 403}
+"""The statuses of our own refusals, by their kind; the others are JSON-RPC errors alone."""
+
+
+def retry_after(refusal: Refusal) -> Lines:
+    """The field that says when to come back, in whole seconds, or what to come back with; none where neither would
+    help."""
+    if refusal.kind == "forbidden":
+        return (("WWW-Authenticate", refusal.challenge),) if refusal.challenge else ()
+    if refusal.kind == "too_large":
+        return ()
+    seconds = refusal.data.get("retry_after", 1)
+    return (("Retry-After", str(max(1, ceil(seconds)) if isinstance(seconds, int | float) else 1)),)
 
 
 class HttpRequest(Struct, frozen=True):
@@ -37,7 +55,10 @@ class HttpRequest(Struct, frozen=True):
 
 
 class Reply(Protocol):
-    """How an endpoint answers: once with `respond`, or with `start`, any `write`s, and `finish`. On the loop only."""
+    """How an endpoint answers: once with `respond`, or with `start`, any `write`s, and `finish`. On the loop only.
+
+    What the endpoint has set is forgotten with the end of the answer, so that neither keeps the other alive.
+    """
 
     gone: Callable[[], None] | None
     """Set by the endpoint: called once when the caller went away before the end. Whatever is sent then is dropped."""
@@ -53,6 +74,9 @@ class Reply(Protocol):
 
     def respond(self, status: int, headers: Lines = (), body: bytes = b"") -> None:
         """Send the complete answer."""
+
+    def reject(self, status: int, reason: str) -> None:
+        """Tell observers that the request is turned away, and no service sees it; `respond` follows."""
 
     def start(self, status: int, headers: Lines = ()) -> None:
         """Begin an answer of unknown length."""
@@ -76,6 +100,12 @@ class Answer(Struct, frozen=True):
     body: bytes = b""
     reason: str = ""
     """The text of a refusal whose body is not yet in the form of its endpoint."""
+
+
+SECRETS = frozenset({b"authorization", b"dpop"})
+"""Header fields that only a guard of tokens reads: what the handler does not see it cannot log, or send on."""
+LENGTHS = 32
+"""Lengths of bodies for which a head keeps its texts; when there are more, all are dropped."""
 
 
 class Head(Struct, kw_only=True):
@@ -105,21 +135,60 @@ class Head(Struct, kw_only=True):
     """For the endpoint: what it found out about this head."""
     texts: dict[str, str] | None = None
     """The headers as text, after their first use: see `told`."""
+    sized: dict[int, dict[str, str]] = {}
+    """The same with other lengths of the body, by these."""
     settled: dict[str, str] | None = None
     """The same for its lines that matter, if it was found by them."""
+    route: bool = False
+    """Its endpoint is a route, whose callers expect no JSON-RPC."""
+    public: bool = False
+    """The guard is not asked."""
     guarded: bool = False
-    """The guard decides about it first."""
+    """A guard decides about it first: `guard`."""
+    guard: Guard | None = None
+    """That of what it goes to."""
+    protection: Protection | None = None
+    """The same, if it is one of tokens: then what they say stands in no `Caller.headers`."""
+    credentials: bytes | None = None
+    """Its one `Authorization` field, b"" without one, if nothing else tells the caller; None: the guard has to look."""
     target: bytes = b"/"
     """Path and query as they were sent."""
     fields: Sequence[tuple[bytes, bytes]] = ()
     """Its header fields as they came, names in lower case."""
 
-    def told(self) -> dict[str, str]:
-        """The headers as `Caller.headers` has them."""
+    @property
+    def speaks_rpc(self) -> bool:
+        """Whether a refusal by its endpoint is a JSON-RPC error."""
+        return self.endpoint is not None and not self.route
+
+    @property
+    def shown(self) -> dict[bytes, bytes]:
+        """Its headers without secrets that a guard has looked at."""
+        if self.protection is None:
+            return self.headers
+        return {name: value for name, value in self.headers.items() if name not in SECRETS}
+
+    def told(self, length: int | None = None) -> dict[str, str]:
+        """The headers as `Caller.headers` has them. `length`: of the body, where the head may be that of an earlier
+        request with a body of another length."""
         if self.texts is None:
-            fields = self.headers.items()
+            fields = self.shown.items()
             self.texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in fields}
-        return self.texts
+        if length is None or length == self.length or not self.length:
+            return self.texts
+        found = self.sized.get(length)
+        if found is None:
+            if len(self.sized) >= LENGTHS:
+                self.sized.clear()
+            found = self.sized[length] = self.texts | {"content-length": str(length)}
+        return found
+
+    def sent(self, length: int) -> Sequence[tuple[bytes, bytes]]:
+        """Its header fields as they came with a body of this length, see `told`."""
+        if length == self.length or not self.length:
+            return self.fields
+        own = b"%d" % length
+        return [(name, own if name == b"content-length" else value) for name, value in self.fields]
 
 
 def collect(fields: Fields) -> dict[bytes, bytes]:

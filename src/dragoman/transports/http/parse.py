@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from ...channel import Admitted
 from ...jsonrpc.limits import Limits
-from .admission import Admission
+from .admission import Admission, Decided, at_once, credentials_in, credentials_of
 from .known_heads import KnownHeads
 from .messages import Answer, Head, collect
 from .refusals import oversized, turned_away
@@ -40,6 +40,13 @@ class Rules(Protocol):
     upgrade: bool
     """WebSocket upgrades are accepted."""
 
+    @property
+    def header_size(self) -> int:
+        """Bytes of header fields that are read."""
+
+    def overlong(self) -> Answer:
+        """The answer to a request with more of them."""
+
     def route(
         self, method: str, path: str, query: str, headers: dict[bytes, bytes], *, loopback: bool, upgrade: bool = False
     ) -> Head:
@@ -54,17 +61,28 @@ class Request:
     def __init__(
         self, head: Head, body: bytes | None, raw: bytes | None = None, varied: list[bytes] | None = None
     ) -> None:
-        self.head = head
-        self.body = body
+        self.head: Head = head
+        self.body: bytes | None = body
         """None while it has not come: guarded requests are reported before their bodies."""
-        self.raw = raw
+        self.raw: bytes | None = raw
         """The bytes of its own head, if `head` belongs to another that differs in lines that do not matter."""
-        self.varied = varied
+        self.varied: list[bytes] | None = varied
         """Those lines."""
         self.upgrade: tuple[bytes, bytes] | None = None
         """It becomes a WebSocket: its head, and the bytes behind it."""
-        self.admission: Admission | None = None
+        self.admission: Admission | Decided | None = None
         """For the guard: the state of its decision."""
+
+    def decide(self) -> bool:
+        """Take the decision that its guard has at hand. Whether it may start."""
+        head, varied = self.head, self.varied
+        if not head.guarded:
+            return True
+        if self.admission is not None:
+            return self.admitted is not None
+        verdict = at_once(head, head.credentials if varied is None else credentials_in(varied, head.query))
+        self.admission = None if verdict is None else Decided(verdict)
+        return type(verdict) is Admitted
 
     @property
     def admitted(self) -> Admitted | None:
@@ -117,7 +135,7 @@ class RequestParser:
         self._rules = rules
         self._known = known
         self._loopback = loopback
-        self._header_size, self._message_size = rules.limits.header_size, rules.limits.message_size
+        self._header_size, self._message_size = rules.header_size, rules.limits.message_size
         self._parser = httptools.HttpRequestParser(self)
         self._events: list[Event] = []
         self._target = b""
@@ -130,12 +148,12 @@ class RequestParser:
         """Bytes of header fields."""
         self._silent = 0
         """Bytes since the parser last made progress."""
-        self.state = BETWEEN
-        self.last = False
+        self.state: int = BETWEEN
+        self.last: bool = False
         """No further request is taken."""
-        self.received = 0
+        self.received: int = 0
         """Bytes of the body."""
-        self.expecting = False
+        self.expecting: bool = False
         """The far end waits for "100 Continue"."""
         self._replay = False
         """The client asked for an upgrade that does not exist here."""
@@ -193,8 +211,7 @@ class RequestParser:
             self.state = OVER
         else:
             if self.state in (HEAD, BODY) and self._silent > self._header_size:
-                text = f"Too large: header_size allows {self._header_size} bytes, received more"
-                self._refuse(turned_away(431, text))
+                self._refuse(self._rules.overlong())
         if rest is None:
             return
         if self._replay:  # not in the `except`, or the upgrade would be the context of faults in what follows
@@ -208,7 +225,7 @@ class RequestParser:
     def _unreadable(self, why: str) -> Answer:
         if (self._target == b"*" and "PRI" in why) or "HTTP version" in why:
             return turned_away(505, "This server speaks HTTP/1.1")
-        return turned_away(400, f"This is no HTTP request: {why}")
+        return turned_away(400, f"This is not an HTTP request: {why}")
 
     # -- the parser's callbacks
 
@@ -229,8 +246,7 @@ class RequestParser:
     def on_header(self, name: bytes, value: bytes) -> None:
         self._size += len(name) + len(value) + 4
         if self._size > self._header_size:
-            text = f"Too large: header_size allows {self._header_size} bytes, received more"
-            raise self._refuse(turned_away(431, text))
+            raise self._refuse(self._rules.overlong())
         if self.state == HEAD:  # trailers are ignored
             self._fields.append((name.lower(), value.strip()))
 
@@ -255,7 +271,12 @@ class RequestParser:
         if authority is not None:
             headers[b"host"] = authority
         head = self._rules.route(method, path, query, headers, loopback=self._loopback, upgrade=socket)
-        head.fields, head.target = self._fields, self._target
+        head.target = self._target
+        if head.guarded:
+            head.fields = self._fields
+            head.credentials = credentials_of(self._fields, query)
+        elif not socket:
+            self._fields = []
         head.old = version == "1.0"
         head.keep = self._parser.should_keep_alive() and not (socket and head.answer is not None)
         head.length = int(headers.get(b"content-length", b"0"))

@@ -42,6 +42,7 @@ class Connection(Protocol):
     """A connection, as its responses and its stages use it."""
 
     app: App
+    owner: ConnectionOwner
     transport: asyncio.Transport | None
     parser: RequestParser | None
     waiting: RequestQueue | None
@@ -60,8 +61,8 @@ class Connection(Protocol):
     def state(self) -> int:
         """The position within a request."""
 
-    def caller(self, head: Head, asked: Request | None = None) -> Caller:
-        """The caller of the requests."""
+    def caller(self, head: Head, length: int, asked: Request | None = None) -> Caller:
+        """The caller of a request with a body of this length."""
 
     def keeps(self, turn: Any) -> bool:
         """Whether another request may follow this response."""

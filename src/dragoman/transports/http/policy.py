@@ -53,7 +53,7 @@ def _name(host: str) -> str:
     return host.rpartition(":")[0]
 
 
-EXPOSED = "Mcp-Session-Id, WWW-Authenticate, Retry-After"
+EXPOSED = "Mcp-Session-Id, WWW-Authenticate, DPoP-Nonce, Retry-After"
 """Header fields of our answers that pages need; a page may only read fields that are listed (Fetch, 3.3.3)."""
 
 
@@ -73,10 +73,16 @@ class OriginPolicy:
     """
 
     def __init__(self, options: Options, names: Iterable[str] | None = None) -> None:
-        self.names = None if names is None else LOOPBACK.union(_bracketed(name) for name in names)
-        self.hosts = None if options.hosts is None else {_bracketed(host) for host in _strings(options.hosts)}
-        self.origins = None if options.origins is None else {one.lower() for one in _strings(options.origins)}
-        self.cors = {one.lower() for one in _strings(options.cors)}
+        self.names: frozenset[str] | None = (
+            None if names is None else LOOPBACK.union(_bracketed(name) for name in names)
+        )
+        self.hosts: set[str] | None = (
+            None if options.hosts is None else {_bracketed(host) for host in _strings(options.hosts)}
+        )
+        self.origins: set[str] | None = (
+            None if options.origins is None else {one.lower() for one in _strings(options.origins)}
+        )
+        self.cors: set[str] = {one.lower() for one in _strings(options.cors)}
         self._checked: dict[
             tuple[bytes | None, bytes | None, bool], tuple[Answer | None, tuple[tuple[str, str], ...]]
         ] = {}
@@ -134,12 +140,13 @@ class OriginPolicy:
             )
         return (("Vary", "Origin"),)
 
-    def preflight(self, headers: Mapping[bytes, bytes], extra: Lines) -> Answer | None:
-        """The answer to an OPTIONS request in which a browser asks whether a page may call; None for other requests."""
+    def preflight(self, headers: Mapping[bytes, bytes], extra: Lines, methods: str = "") -> Answer | None:
+        """The answer to an OPTIONS request in which a browser asks whether a page may call; None for other requests.
+        `methods`: those of a route; else the ones of an endpoint."""
         if len(extra) < 2 or b"access-control-request-method" not in headers:
             return None
         asked = headers.get(b"access-control-request-headers", b"content-type").decode("latin-1")
-        lines = [("Access-Control-Allow-Methods", "GET, POST, DELETE"), ("Access-Control-Max-Age", "600")]
+        lines = [("Access-Control-Allow-Methods", methods or "GET, POST, DELETE"), ("Access-Control-Max-Age", "600")]
         return Answer(204, (*lines, ("Access-Control-Allow-Headers", asked)))
 
 

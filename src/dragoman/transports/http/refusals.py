@@ -1,7 +1,7 @@
 """Refusals, and the answers given to `Exchange.respond`, as HTTP responses. Pure.
 
 A JSON-RPC answer is 200, also with an error in it; 204 when nothing is owed (`options.empty_status`); 503 when busy or
-draining, 413 when too large. A refusal has the form that the endpoint's callers expect.
+draining, 429 above a rate, 413 when too large. A refusal has the form that the endpoint's callers expect.
 """
 
 from __future__ import annotations
@@ -10,12 +10,56 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, MESSAGES, PLAIN, Refusal, RpcError, too_large
-from .messages import JSON, JSON_LINES, Answer, Head, Lines
+from ...observer import RejectionKind
+from .messages import JSON, JSON_LINES, STATUSES, Answer, Head, Lines, retry_after
 
 MEDIA = "application/json (or application/json-rpc, or a type that ends in +json), in UTF-8"
+
+
+_KINDS: Mapping[int, RejectionKind] = {
+    400: "malformed",
+    401: "denied",
+    403: "denied",
+    404: "not_found",
+    408: "timed_out",
+    413: "too_large",
+    414: "too_large",
+    421: "denied",
+    429: "busy",
+    431: "too_large",
+    500: "failed",
+    503: "busy",
+}
+
+
+def kind_of(status: int) -> RejectionKind:
+    """What a status says of a request that is turned away; the others are methods, types and versions."""
+    return _KINDS.get(status, "unsupported")
+
+
+class _Told(Struct):
+    error: str | _Fault
+
+
+class _Fault(Struct):
+    message: str
+
+
+_told = msgspec.json.Decoder(_Told).decode
+
+
+def reason_of(answer: Answer) -> str:
+    """The words of a refusal, for a log."""
+    if answer.reason:
+        return answer.reason
+    try:
+        error = _told(answer.body).error
+    except (msgspec.DecodeError, UnicodeError):
+        return ""
+    return error if isinstance(error, str) else error.message
 
 
 def rpc_error(error: RpcError) -> bytes:
@@ -26,9 +70,10 @@ def rpc_error(error: RpcError) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", "error": told, "id": None})
 
 
-def turned_away(status: int, text: str, headers: Lines = ()) -> Answer:
-    """A plain HTTP refusal with a text."""
-    return Answer(status, (("Content-Type", JSON), *headers), msgspec.json.encode({"error": text}), text)
+def turned_away(status: int, text: str, headers: Lines = (), advice: str = "") -> Answer:
+    """A plain HTTP refusal with a text, and with advice for the caller alone."""
+    body = msgspec.json.encode({"error": f"{text}; {advice}" if advice else text})
+    return Answer(status, (("Content-Type", JSON), *headers), body, text)
 
 
 def to_endpoint(answer: Answer, data: dict[str, Any] | UnsetType = UNSET) -> Answer:
@@ -44,7 +89,7 @@ def to_endpoint(answer: Answer, data: dict[str, Any] | UnsetType = UNSET) -> Ans
 
 def refusal(head: Head | None, status: int, text: str, headers: Lines = ()) -> Answer:
     """A refusal in the form for the request's head: JSON-RPC if its endpoint speaks that."""
-    if head is not None and head.endpoint is not None:
+    if head is not None and head.speaks_rpc:
         return to_endpoint(turned_away(status, text, headers))
     if head is not None and head.served is not None:
         return Answer(status, (*JSON_LINES, *headers), rpc_error(RpcError.of(INVALID_REQUEST, text)))
@@ -54,7 +99,7 @@ def refusal(head: Head | None, status: int, text: str, headers: Lines = ()) -> A
 def oversized(head: Head, allowed: int, received: int | None) -> Answer:
     """413, as a JSON-RPC error if the request was for a JSON-RPC endpoint."""
     refusal = too_large("message_size", allowed, received)
-    if head.endpoint is not None:
+    if head.speaks_rpc:
         return to_endpoint(turned_away(413, refusal.reason), refusal.data)
     if head.served is None:
         return turned_away(413, refusal.reason)
@@ -62,13 +107,11 @@ def oversized(head: Head, allowed: int, received: int | None) -> Answer:
 
 
 def rpc_answer(answer: bytes | None, refusal: Refusal | None, empty_status: int) -> Answer:
-    """The answer given to `Exchange.respond` as HTTP: 200, `empty_status` for none, 503 and 413 for refusals."""
-    if refusal is None or refusal.kind not in ("busy", "draining", "too_large"):
+    """The answer given to `Exchange.respond` as HTTP: 200, `empty_status` for none, one of `STATUSES` for refusals."""
+    if refusal is None or refusal.kind not in STATUSES:
         return Answer(empty_status) if answer is None else Answer(200, JSON_LINES, answer)
     kind: Lines = () if answer is None else JSON_LINES
-    if refusal.kind == "too_large":
-        return Answer(413, kind, answer or b"")
-    return Answer(503, (*kind, ("Retry-After", str(refusal.data.get("retry_after", 1)))), answer or b"")
+    return Answer(STATUSES[refusal.kind], (*kind, *retry_after(refusal)), answer or b"")
 
 
 def unsupported(kind: bytes | None) -> Answer:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from .admission import Admission
+from .admission import Admission, Decided
 from .messages import Answer
 from .parse import Request
 
@@ -17,7 +17,7 @@ class RequestQueue:
 
     __slots__ = ("_ask", "_requests")
 
-    def __init__(self, ask: Callable[[Request], Admission]) -> None:
+    def __init__(self, ask: Callable[[Request], Admission | Decided]) -> None:
         self._ask = ask
         self._requests: deque[Request] = deque()
 
@@ -30,6 +30,7 @@ class RequestQueue:
 
     def add(self, request: Request) -> None:
         """Add a request. If its body is None, nothing follows before the body has come."""
+        request.decide()
         self._requests.append(request)
 
     def next(self) -> tuple[Request, Answer | None] | None:

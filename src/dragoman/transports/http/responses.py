@@ -1,7 +1,8 @@
 """The responses of the native server: one for each request, sent in the order of the requests.
 
 A response puts its bytes into `out` and tells its connection (`answered`), which sends them when the
-earlier responses are finished. `over` means that nothing follows.
+earlier responses are finished. `over` means that nothing follows; from then on the response does not refer to what
+answered it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _lines(status: int, headers: Lines, extra: Lines) -> bytes:
 def joining(asked: Request) -> Lines:
     """Header fields with which the guard admits a request, to be added to its answer."""
     admitted = None if asked.admission is None else asked.admitted
-    return () if admitted is None else tuple(admitted.headers)
+    return () if admitted is None or not admitted.headers else tuple(admitted.headers)
 
 
 class RpcExchange:
@@ -70,20 +71,20 @@ class RpcExchange:
     def __init__(self, front: Connection, head: Head, request: bytes, asked: Request | None = None) -> None:
         """`asked`: what is known of this request beside its head."""
         self._front = front
-        self.head = head
-        self.request = request
+        self.head: Head = head
+        self.request: bytes = request
         self._asked = asked
         self._more: Lines = () if asked is None else joining(asked)
         self.gone: Callable[[], None] | None = None
-        self.out = b""
-        self.over = False
+        self.out: bytes = b""
+        self.over: bool = False
         self._caller: Caller | None = None
 
     @property
     def caller(self) -> Caller:
         """Made on first use: most handlers never use it."""
         if self._caller is None:
-            self._caller = self._front.caller(self.head, self._asked)
+            self._caller = self._front.caller(self.head, len(self.request), self._asked)
         return self._caller
 
     @caller.setter
@@ -115,18 +116,24 @@ class ResponseWriter:
     def __init__(self, front: Connection, head: Head, asked: Request | None = None) -> None:
         """`asked`: what is known of this request beside its head."""
         self._front = front
-        self.head = head
+        self.head: Head = head
         self._more: Lines = () if asked is None else joining(asked)
         self.gone: Callable[[], None] | None = None
         self.resumed: Callable[[], None] | None = None
         self.doubted: Callable[[], None] | None = None
-        self.out = b""
-        self.over = self.begun = self._chunked = False
+        self.out: bytes = b""
+        self.over: bool = False
+        self.begun: bool = False
+        self._chunked = False
 
     @property
     def writable(self) -> bool:
         front = self._front
         return front.transport is not None and not front.full and len(self.out) <= front.app.limits.send_queue
+
+    def reject(self, status: int, reason: str) -> None:
+        """As `Reply.reject`."""
+        self._front.app.reject(self.head, status, reason, self._front.remote, self._front.owner.tls)
 
     def respond(self, status: int, headers: Lines = (), body: bytes = b"") -> None:
         if self.over:
@@ -137,6 +144,7 @@ class ResponseWriter:
         if status == 200 and headers is JSON_LINES and self.head.plain and not self._front.retiring and not self._more:
             self.out = _OK % (len(body), body)
             self.begun = self.over = True
+            self.gone = None
             self._front.answered(self)
             return
         whole = Answer(status, headers)
@@ -144,6 +152,7 @@ class ResponseWriter:
         if self.head.method != "HEAD":
             self.out += body
         self.begun = self.over = True
+        self.gone = None
         self._front.answered(self)
 
     def start(self, status: int, headers: Lines = ()) -> None:
@@ -175,6 +184,7 @@ class ResponseWriter:
             else:
                 self.out += b"0\r\n\r\n"
         self.over = True
+        self.gone = self.resumed = self.doubted = None
         self._front.answered(self)
 
     def fail(self) -> None:

@@ -70,7 +70,7 @@ class Parser:
         self._returned = False
         self._skip = False
         self._start = True
-        self.last_id = last_id
+        self.last_id: str = last_id
         self.retry: int | None = None
 
     def feed(self, chunk: bytes) -> list[Event | TooLong]:

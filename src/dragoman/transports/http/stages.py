@@ -13,7 +13,7 @@ from .parts import Connection
 from .refusals import turned_away
 from .responses import ResponseWriter
 
-log = logging.getLogger("dragoman.http")
+log: logging.Logger = logging.getLogger("dragoman.http")
 
 NEVER = float("inf")
 LINGER = 2.0

@@ -29,10 +29,11 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
-from ...channel import Broken, Caller, ChannelError, Closed, Ended, Options, Outgoing, Receiver, again
+from ...channel import Broken, Caller, ChannelError, Closed, Ended, Options, Outgoing, Reason, Receiver, again
 from ...jsonrpc.errors import LocalError
 from ...net import urls
 from ...net.fields import fields
+from ...net.guarding import EXPIRED
 from ...net.read_buffer import read_buffer
 from ...net.sending import StallWatch, Waiters
 from ...net.sockets import cannot_dial, keep_alive
@@ -64,7 +65,7 @@ class WebSocket(asyncio.BufferedProtocol):
     ) -> None:
         """`kept` is called with the number of bytes kept of an incomplete message, and the message's number."""
         self.caller = caller
-        self.writable = True
+        self.writable: bool = True
         self._wire = wire
         self._limits = options.limits
         self._lost = lost
@@ -265,9 +266,18 @@ class WebSocket(asyncio.BufferedProtocol):
 
     def expires(self, moment: float) -> None:
         """End at this Unix time, when the far end's admission expires."""
-        self._expiry = self._loop.call_later(
-            max(0.0, moment - time.time()), self.abort, Closed("the admission of the far end has expired")
-        )
+        self._expiry = self._loop.call_later(max(0.0, moment - time.time()), self._expired)
+
+    def _expired(self) -> None:
+        """Close with 1008 (RFC 6455, 7.4.1) and the reason. What is queued before still goes out; calls that run are
+        over, and what the far end sends is dropped."""
+        if self._why is None:
+            self._why = Closed(EXPIRED.reason)
+            if self._wire.state is State.OPEN:
+                self._wire.send_close(CloseCode.POLICY_VIOLATION, EXPIRED.reason)
+            self._write()
+            self._expect_end()
+            self._tell()
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -358,7 +368,7 @@ def upgrade(
                 response.headers[name] = value
             wire.send_response(response)
             return WebSocket(wire, caller, options, lost, kept), b"".join(wire.data_to_send())
-    return wire.reject(400, "This is no WebSocket handshake")
+    return wire.reject(400, "This is not a WebSocket handshake")
 
 
 # -- the calling end -------------------------------------------------------------------------------
@@ -374,7 +384,7 @@ class _Handshake(asyncio.Protocol):
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
+        transport = cast(asyncio.Transport, transport)  # uvloop's are not a subclass
         self.transport = transport
         self.wire.send_request(self.request)
         transport.write(b"".join(self.wire.data_to_send()))
@@ -430,7 +440,7 @@ async def dial(url: str, options: Options) -> WebSocket:
     transport = handshake.transport
     if wire.state is State.CONNECTING or wire.handshake_exc is not None or transport is None:
         _drop(handshake)
-        raise Broken(f"Cannot connect to {place}: {_refused(wire)}")
+        raise Broken(f"Cannot connect to {place}: {_refused(wire)}").because(_reason(wire))
     channel = WebSocket(wire, _far(place, transport), options)
     transport.set_protocol(channel)
     channel.take(transport)
@@ -465,6 +475,13 @@ def _refused(wire: ClientProtocol) -> str:
     if isinstance(fault, InvalidHandshake):
         return f"the far end speaks no WebSocket there: {printable(str(fault))}"
     return "the far end closed before the handshake was done"
+
+
+def _reason(wire: ClientProtocol) -> Reason:
+    fault = wire.handshake_exc
+    if isinstance(fault, InvalidStatus):
+        return "other"
+    return "not_websocket" if isinstance(fault, InvalidHandshake) else "hung_up"
 
 
 def _far(place: Url, transport: asyncio.Transport) -> Caller:

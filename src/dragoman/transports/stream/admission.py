@@ -1,4 +1,4 @@
-"""The guard at the doors of TCP, TLS and Unix sockets: asked about each channel once its handshake is done.
+"""The guard on the listeners of TCP, TLS and Unix sockets: asked about each channel once its handshake is done.
 
 Rules:
 
@@ -7,8 +7,8 @@ Rules:
 - Nothing of the conversation is read before the guard has decided; what comes meanwhile stays in the system's buffers,
   and in TLS's, which are bounded.
 - What the guard decides about counts among `limits.channels`, as handshakes do, and it has `limits.guard_timeout`.
-- Whom it denies gets one JSON-RPC error without an id and the end of the channel; who is admitted for a time gets the
-  same when that is over.
+- A caller that it denies gets one JSON-RPC error without an id and the end of the channel; one that is admitted for a
+  time gets the same when that is over.
 - What a caller can cause at will is one escaped line at debug level.
 """
 
@@ -26,14 +26,13 @@ from msgspec.structs import replace
 
 from ...channel import Admitted, ChannelError, Closed, Denied, Guard, Handshake, UnixCredentials
 from ...jsonrpc.messages import Malformed
-from ...net.guarding import decide, told
+from ...net.guarding import EXPIRED, decide, told
 from ...net.reconnect import BackgroundTasks
 from ...net.urls import printable
+from ...observer import Rejection
 from .channel import StreamChannel
 
-log = logging.getLogger("dragoman.wire")
-
-_EXPIRED = Denied(reason="The admission has expired")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 
 class DroppingReceiver:
@@ -53,10 +52,19 @@ class DroppingReceiver:
 class Admissions:
     """The guard of one listener: the channels that it decides about, and those that it has admitted for a time.
 
-    `attach` takes a channel that is admitted. `url`: the door's, for the guard and the log.
+    `attach` takes a channel that is admitted. `url`: the listener's, for the guard and the log. `rejected`: as
+    `Options.rejected`.
     """
 
-    def __init__(self, guard: Guard, timeout: float | None, url: str, attach: Callable[[StreamChannel], None]) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        timeout: float | None,
+        url: str,
+        attach: Callable[[StreamChannel], None],
+        rejected: Callable[[Rejection], object] | None = None,
+    ) -> None:
+        self._rejected = rejected
         self._guard = guard
         self._timeout = timeout
         self._url = url
@@ -81,7 +89,7 @@ class Admissions:
 
     def _decided(self, channel: StreamChannel, task: asyncio.Task[Admitted | Denied]) -> None:
         if self._deciding.pop(channel, None) is None or task.cancelled():
-            return  # it has gone, or the door was closed, or the loop ends
+            return  # it has gone, or the listener was closed, or the loop ends
         verdict = task.result()
         if isinstance(verdict, Denied):
             channel.open(DroppingReceiver())
@@ -93,12 +101,15 @@ class Admissions:
         channel.caller = replace(channel.caller, identity=admitted.identity)
         if admitted.expires is not None:
             left = max(0.0, admitted.expires - time.time())
-            self._expiring[channel] = asyncio.get_running_loop().call_later(left, self._turn_away, channel, _EXPIRED)
+            self._expiring[channel] = asyncio.get_running_loop().call_later(left, self._turn_away, channel, EXPIRED)
         self._attach(channel)
 
     def _turn_away(self, channel: StreamChannel, denied: Denied) -> None:
         """Tell why, and end: what is queued before it still goes out."""
         self._expiring.pop(channel, None)
+        if self._rejected is not None:
+            caller = replace(channel.caller, identity=None)
+            self._rejected(Rejection(kind="denied", reason=denied.reason, place=self._url, caller=caller))
         log.debug("%s: %s turned away: %s", self._url, channel.caller.remote, printable(denied.reason))
         self._ends.begin(channel.end(told(denied), Closed(f"{channel.caller.remote} turned away: {denied.reason}")))
 
@@ -110,10 +121,10 @@ class Admissions:
             expiring.cancel()
 
     def close(self) -> None:
-        """The door closes: those who are not admitted yet are not admitted any more."""
+        """The listener closes: channels that are not admitted yet are not admitted any more."""
         for channel in tuple(self._deciding):
             self.left(channel)
-            channel.abort(Closed("The door was closed before the guard had decided"))
+            channel.abort(Closed("The listener was closed before the guard had decided"))
 
     async def closed(self) -> None:
         """Until those who were turned away are gone."""

@@ -8,7 +8,7 @@ Rules:
 - The far end's end of file ends what it says, not what it hears: `Receiver.finished`. Our own end is decent too:
   after the last byte we say so and wait a moment for the far end to do the same, since closing a socket with
   unread bytes resets it, which can destroy answers still under way.
-- What is kept of a message whose rest has not come is told to the door, which bounds it in time and in all.
+- What is kept of a message whose rest has not come is told to the listener, which bounds it in time and in all.
 - A write that makes no headway for `limits.write_timeout` above the high-water mark breaks the channel.
 """
 
@@ -24,7 +24,7 @@ from ...jsonrpc.limits import Limits
 from ...jsonrpc.messages import Malformed
 from ...net.read_buffer import read_buffer
 from ...net.sending import StallWatch, Waiters
-from ...net.sockets import in_words
+from ...net.sockets import in_words, reason_of
 
 _AT_ONCE = 64 * 1024
 """So many bytes waiting for the end of this turn of the loop are written before it."""
@@ -50,7 +50,7 @@ class Wire(Protocol):
     def abort(self) -> None: ...
 
 
-class Entrance(Protocol):
+class ChannelOwner(Protocol):
     """By what a channel came in."""
 
     def admit(self, channel: StreamChannel, wire: Wire) -> None:
@@ -67,7 +67,6 @@ class StreamChannel(asyncio.BufferedProtocol):
     """A `Channel` over one stream of bytes."""
 
     __slots__ = (
-        "_door",
         "_early",
         "_finished",
         "_flushing",
@@ -75,6 +74,7 @@ class StreamChannel(asyncio.BufferedProtocol):
         "_gone",
         "_held",
         "_limits",
+        "_listener",
         "_loop",
         "_pending",
         "_pending_size",
@@ -90,12 +90,12 @@ class StreamChannel(asyncio.BufferedProtocol):
 
     duplex = True
 
-    def __init__(self, framing: Framing, limits: Limits, caller: Caller, door: Entrance | None = None) -> None:
-        self.caller = caller
-        self.writable = True
+    def __init__(self, framing: Framing, limits: Limits, caller: Caller, listener: ChannelOwner | None = None) -> None:
+        self.caller: Caller = caller
+        self.writable: bool = True
         self._framing = framing
         self._limits = limits
-        self._door = door
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._room = read_buffer()
         self._wire: Wire | None = None  # None before it is there and after it is gone
@@ -103,8 +103,8 @@ class StreamChannel(asyncio.BufferedProtocol):
         self._early: list[bytes] | None = None  # what came before `open`
         self._pending: list[bytes] = []
         self._pending_size = 0
-        self._held = 0  # bytes of a message whose rest has not come, as the door knows
-        self._flushing = False  # somebody will write what is pending
+        self._held = 0  # bytes of a message whose rest has not come, as the listener knows
+        self._flushing = False  # a callback will write what is pending
         self._finished = False  # the far end says no more
         self._why: ChannelError | None = None  # set: closing, or over
         self._gone: asyncio.Future[None] | None = None  # for `close` to wait on
@@ -142,7 +142,7 @@ class StreamChannel(asyncio.BufferedProtocol):
             raise again(self._why)
 
     async def close(self) -> None:
-        await self._close(Closed(f"The channel to {self.caller.remote} was closed here"))
+        await self._close(Closed(f"The channel to {self.caller.remote} was closed here: connect anew"))
 
     async def end(self, notice: bytes, why: ChannelError) -> None:
         """Send one message more and then `close`, for this reason."""
@@ -198,8 +198,8 @@ class StreamChannel(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         wire = self._wire = cast(Wire, transport)
         wire.set_write_buffer_limits(high=self._limits.send_queue)
-        if self._door is not None:
-            self._door.admit(self, wire)
+        if self._listener is not None:
+            self._listener.admit(self, wire)
         if self._receiver is None and not wire.is_closing():
             wire.pause_reading()
 
@@ -210,7 +210,7 @@ class StreamChannel(asyncio.BufferedProtocol):
         self.data_received(bytes(self._room[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes that somebody else has read."""
+        """Take bytes that were read elsewhere."""
         if self._why is not None or self._finished:
             return
         if self._receiver is None or self._early is not None:
@@ -222,8 +222,8 @@ class StreamChannel(asyncio.BufferedProtocol):
         self._deliver(framing.feed(data))
         if framing.held or self._held:
             self._held = framing.held
-            if self._door is not None:
-                self._door.kept(self, framing.held, framing.begun)
+            if self._listener is not None:
+                self._listener.kept(self, framing.held, framing.begun)
         if framing.lost and self._why is None:
             self._finish()
 
@@ -244,7 +244,9 @@ class StreamChannel(asyncio.BufferedProtocol):
             elif exc is None:
                 self._why = self._ended()
             else:
-                self._why = Broken(f"The channel to {self.caller.remote} broke: {in_words(exc)}")
+                self._why = Broken(f"The channel to {self.caller.remote} broke: {in_words(exc)}").because(
+                    reason_of(exc)
+                )
         self._wire = None
         self._pending.clear()
         self._stall.end()
@@ -253,8 +255,8 @@ class StreamChannel(asyncio.BufferedProtocol):
             self._gone = self._loop.create_future()
         if not self._gone.done():
             self._gone.set_result(None)
-        if self._door is not None:
-            self._door.left(self)
+        if self._listener is not None:
+            self._listener.left(self)
         if self._receiver is not None and self._early is None:
             self._receiver.ended(self._why)
 
@@ -273,7 +275,7 @@ class StreamChannel(asyncio.BufferedProtocol):
     # -- within --
 
     def _ended(self) -> Ended:
-        return Ended(f"{self.caller.remote} closed the channel")
+        return Ended(f"{self.caller.remote} closed the channel").because("hung_up")
 
     def _deliver(self, found: list[bytes | Malformed]) -> None:
         receiver = self._receiver

@@ -21,7 +21,7 @@ from ...net.urls import printable
 from .channel import StreamChannel
 from .pipe import Pipe
 
-log = logging.getLogger("dragoman.child")
+log: logging.Logger = logging.getLogger("dragoman.child")
 
 _PATIENCE = 2.0
 """Seconds between closing the input, SIGTERM and SIGKILL."""
@@ -64,7 +64,8 @@ def _why_not(program: str, folder: str | None, fault: Exception) -> str:
             return f"there is no folder {printable(folder)!r}"
         return f"there is no program {printable(program)!r} (a URL begins with a scheme such as tcp://)"
     if isinstance(fault, PermissionError):
-        return f"{printable(program)!r} may not be run"
+        python = f"; start a Python file by its interpreter: python {printable(program)}"
+        return f"{printable(program)!r} may not be run{python if program.endswith('.py') else ''}"
     return in_words(fault)
 
 

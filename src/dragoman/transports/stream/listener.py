@@ -5,7 +5,7 @@ Rules:
 - An accepted channel is served at once, unless `limits.channels` are there; TLS handshakes count among them. Where a
   guard stands (`admission`), it is served once that has admitted it.
 - What a peer can cause at will (a handshake that fails, one channel too many) is one escaped line at debug level.
-- A closed door takes its socket file with it, if that is still its own.
+- A closed listener removes its socket file, if that is still its own.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from ...net.sockets import (
     sole,
 )
 from ...net.urls import Url, parse, printable
+from ...observer import Rejection
 from ..partial import PartialMessages
 from .admission import Admissions
 from .channel import StreamChannel, Wire
 
-log = logging.getLogger("dragoman.wire")
+log: logging.Logger = logging.getLogger("dragoman.wire")
 
 _NOBODY = Caller()
 
@@ -90,10 +91,11 @@ class StreamListener:
     """A `Listener` on TCP, TLS or Unix sockets, and the channels that came in by it."""
 
     def __init__(self, url: Url, served: Servable, options: Options) -> None:
-        self.url = url.shown
+        self.url: str = url.shown
         self._scheme = url.scheme
         self._served = served
         self._limits = options.limits
+        self._rejected = options.rejected
         self._framing = framing_name(url, options)
         self._tls: ssl.SSLContext | None = options.server_tls if url.tls else None
         self._servers: list[asyncio.Server | SharedAcceptor] = []
@@ -110,27 +112,27 @@ class StreamListener:
         """Open it, on sockets that are shared with others where some are given."""
         loop = asyncio.get_running_loop()
         unix = url.scheme == "unix"
-        doors = given
+        bound = given
         if unix and not given:
-            door, self._remove = bind_unix(url, mode)
-            doors = [door]
+            listening, self._remove = bind_unix(url, mode)
+            bound = [listening]
         elif not given:
-            doors = await bind(url, socket.SOCK_STREAM)
+            bound = await bind(url, socket.SOCK_STREAM)
         if not unix:
-            self.url = place(url, doors)
+            self.url = place(url, bound)
         if guard is not None:
-            self._guard = Admissions(guard, self._limits.guard_timeout, self.url, self._served.attach)
-        for door in doors:
+            self._guard = Admissions(guard, self._limits.guard_timeout, self.url, self._served.attach, self._rejected)
+        for listening in bound:
             if given or self._tls is not None:
-                self._servers.append(self._accepting(door, 1 if given else ACCEPTS))
+                self._servers.append(self._accepting(listening, 1 if given else ACCEPTS))
                 continue
             create = loop.create_unix_server if unix else loop.create_server
-            self._servers.append(await create(self._arrive, sock=door, backlog=ACCEPTS))
-            door.listen(BACKLOG)
+            self._servers.append(await create(self._arrive, sock=listening, backlog=ACCEPTS))
+            listening.listen(BACKLOG)
 
-    def _accepting(self, door: socket.socket, accepts: int) -> SharedAcceptor:
+    def _accepting(self, listening: socket.socket, accepts: int) -> SharedAcceptor:
         return SharedAcceptor(
-            door,
+            listening,
             self._arrive,
             self._channels.__len__,
             self._load_board,
@@ -172,7 +174,10 @@ class StreamListener:
         counted = any(isinstance(server, SharedAcceptor) for server in self._servers)  # when it was accepted
         if not self._open or (not counted and self._full()):
             channel.abort(Closed("There is no room for one more channel"))
-            log.debug("%s: %s turned away: %s", self.url, remote, "closing" if not self._open else "limits.channels")
+            why = "closing" if not self._open else "limits.channels"
+            if self._rejected is not None:
+                self._rejected(Rejection(kind="busy", reason=why, place=self.url, caller=channel.caller))
+            log.debug("%s: %s turned away: %s", self.url, remote, why)
             return
         self._channels.add(channel)
         self._empty.clear()
@@ -204,10 +209,10 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     where = parse(url)
     if where.tls and not isinstance(options.server_tls, ssl.SSLContext):
         raise LocalError(f"{where.shown}: a TLS server needs its certificate: give an ssl.SSLContext as tls=")
-    door = StreamListener(where, sole(where, served), options)
+    listener = StreamListener(where, sole(where, served), options)
     try:
-        await door.start(where, options.mode, inherited(url, options), options.guard)
+        await listener.start(where, options.mode, inherited(url, options), options.guard)
     except OSError as fault:
-        await door.close()
+        await listener.close()
         raise fault if isinstance(fault, LocalError) else cannot_listen(where, fault) from fault
-    return door
+    return listener

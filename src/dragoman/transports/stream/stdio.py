@@ -178,7 +178,7 @@ class OwnListener:
     """A `Listener` whose one caller is there from the beginning: the process that started this one."""
 
     def __init__(self, url: Url, channel: StreamChannel) -> None:
-        self.url = url.shown
+        self.url: str = url.shown
         self._channel = channel
 
     async def close(self) -> None:

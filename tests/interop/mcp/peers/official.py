@@ -58,7 +58,7 @@ async def call(client, name, arguments=None, **options):
 
 
 async def text(client, name, arguments=None):
-    """The text of a result that is no failure."""
+    """The text of a result that is not a failure."""
     result = await call(client, name, arguments)
     assert not result["isError"], result
     return result["content"][0]["text"]

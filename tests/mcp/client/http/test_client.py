@@ -163,6 +163,13 @@ async def test_tools_with_bad_headers_are_left_out_with_a_warning(caplog: pytest
     assert "bad name" in caplog.text
 
 
+async def test_bad_headers_leave_out_no_tool_where_no_headers_are_sent() -> None:
+    bad = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "bad name"}}}
+    listed = page({"name": "spoilt", "inputSchema": bad})
+    async with legacy(lambda seen, talk: talk.result(seen, listed)) as server, Client(server.url) as client:
+        assert [one.name for one in await client.list_tools()] == ["spoilt"]
+
+
 async def test_an_unsupported_version_is_asked_for_again_over_http() -> None:
     """basic/versioning: a 400 with a modern error identifies a modern server."""
 
@@ -204,6 +211,7 @@ def _posts(script: Callable[[Seen, Talk], Awaitable[None]]) -> Callable[[Seen, T
         (error(-32600, "Missing session ID"), "400 Bad Request"),
         (error(-32601, "Method not found", id=1), "200 OK"),
         (error(-32603, "it crashed"), "500 Internal Server Error"),
+        (None, "501 Not Implemented"),
     ],
 )
 async def test_a_refusal_without_a_modern_error_means_a_legacy_server(refusal: Any, status: str) -> None:
@@ -226,7 +234,7 @@ async def test_a_refusal_without_a_modern_error_means_a_legacy_server(refusal: A
 
 
 @pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden", "503 Service Unavailable", "302 Found"])
-async def test_who_is_not_let_in_does_not_try_another_era(status: str) -> None:
+async def test_a_client_that_is_denied_does_not_try_another_era(status: str) -> None:
     async with legacy(lambda seen, talk: None, status=status) as server:
         with pytest.raises(HttpRefused, match=status[:3]):
             await Client(server.url).__aenter__()

@@ -93,7 +93,7 @@ async def test_the_endpoint_is_at_the_same_origin(endpoint: str) -> None:
         await server.left()
 
 
-async def test_what_is_no_such_server() -> None:
+async def test_a_url_that_is_not_of_such_a_server() -> None:
     async def script(seen: Seen, talk: Talk) -> None:
         await answers.pop()(seen, talk)
 
@@ -122,11 +122,11 @@ async def test_what_is_no_such_server() -> None:
         with pytest.raises(HttpRefused, match="HTTP 405") as refused:
             await dial_2024(server.url, options)
         assert refused.value.status == 405
-        with pytest.raises(BadAnswer, match="no event stream: <html>"):
+        with pytest.raises(BadAnswer, match="not an event stream: <html>"):
             await dial_2024(server.url, options)
         with pytest.raises(BadAnswer, match="ended before it named an endpoint"):
             await dial_2024(server.url, options)
-        with pytest.raises(BadAnswer, match="the first event is no endpoint"):
+        with pytest.raises(BadAnswer, match="the first event is not an endpoint"):
             await dial_2024(server.url, options)
         with pytest.raises(Broken, match=r"named no endpoint within 0\.1 s"):
             await dial_2024(server.url, options)

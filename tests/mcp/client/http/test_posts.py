@@ -118,8 +118,8 @@ async def test_notifications_are_taken_or_refused() -> None:
 
 
 @pytest.mark.parametrize("status", ["502 Bad Gateway", "503 Service Unavailable", "504 Gateway Timeout"])
-async def test_what_is_no_call_is_sent_once_more_where_nobody_was_there(status: str) -> None:
-    """A replica behind a balancer had just gone: an answer of ours would be waited for in vain."""
+async def test_what_is_not_a_call_is_sent_once_more_where_no_server_was_there(status: str) -> None:
+    """A replica behind a balancer had just gone: the server would wait for an answer of ours that never comes."""
     tries: list[str] = []
 
     async def script(seen: Seen, talk: Talk) -> None:
@@ -205,7 +205,7 @@ async def test_an_http_refusal(status: str, body: bytes, kind: str | None, words
 @pytest.mark.parametrize(
     ("status", "id"), [("401 Unauthorized", ...), ("403 Forbidden", ...), ("400 Bad Request", "server-error")]
 )
-async def test_a_refusal_with_an_error_that_is_no_answer(status: str, id: Any) -> None:
+async def test_a_refusal_with_an_error_that_is_not_an_answer(status: str, id: Any) -> None:
     """401 and 403 are about the caller, and an error with a foreign id answers no call of ours."""
 
     async def script(seen: Seen, talk: Talk) -> None:
@@ -264,11 +264,11 @@ NONSENSE: dict[str, tuple[Script, type[Exception], str]] = {
     "nothing": (says(b""), BadAnswer, "without a body"),
     "202": (says(b"", "202 Accepted"), BadAnswer, "HTTP 202 Accepted without a body"),
     "204": (says(b"", "204 No Content"), BadAnswer, "HTTP 204 No Content without a body"),
-    "truncated": (says(b'{"jsonrpc":"2.0","id":1,"result":{'), BadAnswer, "no JSON-RPC"),
-    "no utf-8": (says(b'{"jsonrpc":"2.0","id":1,"result":"\xff"}'), BadAnswer, "no JSON-RPC"),
-    "no response": (says({"jsonrpc": "2.0", "id": 1}), BadAnswer, "no JSON-RPC"),
-    "a number": (says(b"1"), BadAnswer, "no JSON-RPC"),
-    "empty array": (says(b"[]"), BadAnswer, "no JSON-RPC"),
+    "truncated": (says(b'{"jsonrpc":"2.0","id":1,"result":{'), BadAnswer, "not JSON-RPC"),
+    "no utf-8": (says(b'{"jsonrpc":"2.0","id":1,"result":"\xff"}'), BadAnswer, "not JSON-RPC"),
+    "no response": (says({"jsonrpc": "2.0", "id": 1}), BadAnswer, "not JSON-RPC"),
+    "a number": (says(b"1"), BadAnswer, "not JSON-RPC"),
+    "empty array": (says(b"[]"), BadAnswer, "not JSON-RPC"),
     "too deep": (says(b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), BadAnswer, ""),
     "another id": (says(answer(77)), BadAnswer, "id does not match"),
     "id as a string": (says(answer("1")), BadAnswer, "id does not match"),
@@ -284,7 +284,7 @@ NONSENSE: dict[str, tuple[Script, type[Exception], str]] = {
     "event of nonsense": (
         streams(b"data: nonsense\n\n", end=False),
         BadAnswer,
-        "an event that is no JSON-RPC: nonsense",
+        "an event that is not JSON-RPC: nonsense",
     ),
     "event of another id": (streams(b'data: {"id":77,"result":1}\n\n', end=False), BadAnswer, "id does not match"),
     "event too large": (streams(b"data: " + b"x" * 5000, end=False), BadAnswer, "message_size allows 4096"),
@@ -370,12 +370,12 @@ async def test_the_stateless_server_does_not_ask() -> None:
     assert [one.message.get("method") for one in server.seen] == ["tools/call"] * 2
 
 
-# -- who stops waiting ----------------------------------------------------------------------------
+# -- calls that stop waiting ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("stateless", [False, True])
-async def test_who_stops_waiting_closes_his_post(stateless: bool, streamed: bool) -> None:
+async def test_a_call_that_stops_waiting_closes_its_post(stateless: bool, streamed: bool) -> None:
     """2026-07-28 basic/patterns/cancellation: closing the stream is the signal, and no message is expected.
     2025-11-25 basic/transports: it is none, and the client SHOULD send notifications/cancelled."""
 
@@ -493,7 +493,7 @@ async def test_a_connection_is_used_again_after_a_stream(late_end: bool) -> None
         assert await caller.call() == 1
 
 
-async def test_a_stream_that_stays_open_behind_its_answer_holds_nobody_up() -> None:
+async def test_a_stream_that_stays_open_behind_its_answer_does_not_hold_up_calls() -> None:
     """2025-11-25 basic/transports: after the response the server SHOULD terminate the stream; this one does not."""
 
     async def script(seen: Seen, talk: Talk) -> None:
@@ -529,7 +529,7 @@ async def test_what_cannot_be_dialled(url: str) -> None:
         await dial_mcp(url, Options())
 
 
-async def test_nobody_there() -> None:
+async def test_a_missing_far_end() -> None:
     async with scripted(hung_up) as server:
         port = server.port
     async with calling(f"http://127.0.0.1:{port}/mcp") as caller:

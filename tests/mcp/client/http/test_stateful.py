@@ -160,7 +160,7 @@ async def test_a_lost_session_is_named_and_a_new_one_begins(body: Any) -> None:
 
 
 @pytest.mark.parametrize("who", ["notification", "home"])
-async def test_whoever_finds_the_session_lost_tells(who: str) -> None:
+async def test_the_loss_of_the_session_is_reported_by_each_that_finds_it(who: str) -> None:
     lost: asyncio.Future[SessionLost] = asyncio.get_running_loop().create_future()
 
     async def gone(seen: Seen, talk: Talk) -> None:
@@ -507,7 +507,7 @@ async def test_the_stateless_era_resumes_nothing() -> None:
 
 
 @pytest.mark.parametrize("when", ["between", "resumed"])
-async def test_who_stops_waiting_resumes_no_more(when: str) -> None:
+async def test_a_call_that_stops_waiting_does_not_resume(when: str) -> None:
     between = asyncio.Event()
 
     async def call(seen: Seen, talk: Talk) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +17,9 @@ from dragoman.channel import Broken, Channel, ChannelError, Closed, Options
 from dragoman.jsonrpc.errors import BadAnswer, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT, SERVER
 from dragoman.jsonrpc.messages import Malformed
+from dragoman.rpc.outbound import BatchResult
 from dragoman.transports.http.client.channel import dial
+from tests.ports import free_port
 
 CALL = b'{"jsonrpc":"2.0","method":"subtract","params":[42,23],"id":1}'
 ANSWER = b'{"jsonrpc":"2.0","result":19,"id":1}'
@@ -184,6 +185,12 @@ class Pending:
             self.taker.open.remove(self)
             self.future.set_exception(why)
 
+    def hold(self) -> None:
+        self.left = None
+
+    def resume(self) -> None:
+        self.left = None
+
 
 def ask(channel: Channel, taker: Taker, id: int = 1, message: bytes = b"") -> Pending:
     call = Pending(taker, b"%d" % id)
@@ -244,9 +251,7 @@ async def test_a_call_is_one_post_and_its_answer() -> None:
         ("bob:p%40ss@", "s3cr3t", "Bearer s3cr3t"),
     ],
 )
-async def test_who_calls_is_told_by_basic_and_bearer_auth(
-    who: str, auth: tuple[str, str] | str | None, sent: str
-) -> None:
+async def test_basic_and_bearer_auth_are_sent(who: str, auth: tuple[str, str] | str | None, sent: str) -> None:
     options = Options(limits=CLIENT, auth=auth)
     async with (
         scripted(says()) as server,
@@ -270,7 +275,7 @@ async def test_headers_of_the_user_are_added_and_replace_ours() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (Options(headers={"X Y": "1"}), "'X Y' is no name of an HTTP header"),
+        (Options(headers={"X Y": "1"}), "'X Y' is not a name of an HTTP header"),
         (Options(headers={"X": "a\r\nY: b"}), "the value of x has a line break"),
         (Options(auth="hush\n"), "the value of authorization has a line break"),
         (Options(auth=("a:b", "c")), "has no colon"),
@@ -332,9 +337,9 @@ REFUSALS: list[tuple[Script, type[Exception], str]] = [
     (
         says("200 OK", b"<html>\n<b>Hi\x1b[31m</b>", kind="text/html"),
         BadAnswer,
-        r"HTTP 200 OK with text/html that is no JSON-RPC: <html> <b>Hi\\x1b\[31m</b>",
+        r"HTTP 200 OK with text/html that is not JSON-RPC: <html> <b>Hi\\x1b\[31m</b>",
     ),
-    (says("200 OK", b"19"), BadAnswer, "HTTP 200 OK with application/json that is no JSON-RPC: 19"),
+    (says("200 OK", b"19"), BadAnswer, "HTTP 200 OK with application/json that is not JSON-RPC: 19"),
     (says("401 Unauthorized", b"", kind=None), Broken, "^HTTP 401 Unauthorized$"),
     (
         says("401 Unauthorized", b'{"error":"unauthorized"}'),
@@ -353,8 +358,8 @@ REFUSALS: list[tuple[Script, type[Exception], str]] = [
         "HTTP 307 Temporary Redirect redirects to http://elsewhere/, which is not followed",
     ),
     (says("200 OK", b'{"jsonrpc":"2.0","result":19,"id":7}'), BadAnswer, "the reply's id does not match the call: "),
-    (says("200 OK", b'{"jsonrpc":"2.0","resu'), BadAnswer, "the reply is no JSON-RPC answer: "),
-    (says("200 OK", b'{"jsonrpc":"2.0","method":"hi","id":7}'), BadAnswer, "the reply is no JSON-RPC answer: "),
+    (says("200 OK", b'{"jsonrpc":"2.0","resu'), BadAnswer, "the reply is not a JSON-RPC answer: "),
+    (says("200 OK", b'{"jsonrpc":"2.0","method":"hi","id":7}'), BadAnswer, "the reply is not a JSON-RPC answer: "),
     (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{"), Broken, "the answer of 127.0.0.1:.* broke off"),
     (raw(b"SSH-2.0-OpenSSH_9.6\r\n"), BadAnswer, "what 127.0.0.1:.* answers is not HTTP"),
     (raw(b""), Broken, "127.0.0.1:.* closed the connection without an answer"),
@@ -367,7 +372,7 @@ REFUSALS: list[tuple[Script, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("script", "kind", "words"), REFUSALS)
-async def test_what_is_no_answer_fails_the_call_at_once_and_in_words(
+async def test_what_is_not_an_answer_fails_the_call_immediately_and_in_words(
     script: Script, kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words) as caught:
@@ -456,9 +461,7 @@ async def test_a_compressed_bomb_is_cut_off_too() -> None:
 
 
 async def test_a_refused_post_ends_nothing_and_the_next_one_works() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     async with dialled(f"http://127.0.0.1:{port}/") as (channel, taker):
         with pytest.raises(Broken, match=f"Cannot connect to http://127.0.0.1:{port}: connection refused$"):
             await ask(channel, taker).future
@@ -818,6 +821,39 @@ async def test_a_peer_over_http_with_a_real_server() -> None:
         await stopped.wait()
         assert await peer.call("double", [4]) == 8
     assert peer.closed
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_batch_ends_well_though_one_of_its_results_is_not_awaited_any_more(answered: bool) -> None:
+    given_up = asyncio.Event()
+
+    async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await given_up.wait()
+        if not answered:
+            await asyncio.Event().wait()
+        await says(body=b'[{"jsonrpc":"2.0","result":1,"id":1},{"jsonrpc":"2.0","result":2,"id":2}]')(seen, writer)
+
+    async def value(result: BatchResult[object]) -> object:
+        return await result
+
+    async with asyncio.timeout(LIMIT), scripted(script) as server, connect(f"http://127.0.0.1:{server.port}") as peer:
+
+        async def gives_up(waiting: asyncio.Task[object]) -> None:
+            await server.arrivals.get()
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            given_up.set()
+
+        async with peer.batch(timeout=LIMIT if answered else 0.5) as batch:
+            first, second = batch.call("first"), batch.call("second")
+            giving_up = asyncio.create_task(gives_up(asyncio.create_task(value(first))))
+        await giving_up
+        assert first.cancelled() or not answered
+        if answered:
+            assert second.result() == 2
+        else:
+            assert isinstance(second.exception(), CallTimeout)
+            await server.gone.wait()  # what is late is not waited for: its connection is closed
 
 
 async def test_a_busy_server_says_so_with_503() -> None:

@@ -151,7 +151,7 @@ async def test_a_body_that_ends_with_its_connection(reply: bytes) -> None:
         (OK + b"Transfer-Encoding: chunked\r\n\r\nz\r\nbody\r\n", Broken, "broke off"),
     ],
 )
-async def test_what_is_no_reply(reply: bytes, kind: type[Exception], words: str) -> None:
+async def test_what_is_not_a_reply(reply: bytes, kind: type[Exception], words: str) -> None:
     async with asking(raw(reply, cut=True)) as (pool, server):
         for number in (1, 2):
             with pytest.raises(kind, match=words):
@@ -160,7 +160,7 @@ async def test_what_is_no_reply(reply: bytes, kind: type[Exception], words: str)
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_bytes_that_nobody_asked_for_end_the_connection(at_once: bool) -> None:
+async def test_bytes_without_a_request_end_the_connection(at_once: bool) -> None:
     """Else they would be taken for the answer to the next request."""
     evil = OK + b"Content-Length: 4\r\n\r\nevil"
 
@@ -199,7 +199,7 @@ async def test_what_is_compressed_badly() -> None:
 # -- time and space -------------------------------------------------------------------------------
 
 
-async def test_who_does_not_read_holds_the_far_end_back() -> None:
+async def test_a_caller_that_does_not_read_holds_the_far_end_back() -> None:
     size = 64 << 20
 
     async def script(seen: Seen, talk: Talk) -> None:
@@ -237,7 +237,7 @@ async def test_an_answer_that_is_late() -> None:
         await server.left(), await server.left()
 
 
-async def test_who_is_cancelled_hangs_up() -> None:
+async def test_a_cancelled_request_closes_its_connection() -> None:
     async def script(seen: Seen, talk: Talk) -> None:
         await forever()
 

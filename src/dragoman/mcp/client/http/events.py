@@ -20,7 +20,7 @@ RETRY = 1.0
 LONGEST_PAUSE = 30.0
 """Seconds at most between attempts that fail, unless the server asks for more."""
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class Events:
@@ -31,8 +31,8 @@ class Events:
     def __init__(self, limit: int) -> None:
         """`limit`: bytes of one event."""
         self._limit = limit
-        self.last_id = ""
-        self.misses = 0
+        self.last_id: str = ""
+        self.misses: int = 0
         self.retry: float | None = None
         """Seconds, as set by the server."""
 

@@ -20,15 +20,16 @@ from ....jsonrpc.limits import Limits
 from ....jsonrpc.messages import NULL, Malformed
 from ....net.replies import excerpt
 from ....net.urls import Url, parse, printable
+from ....transports.http.client.authorized import Requests, requests_to
 from ....transports.http.client.connection import Reply
-from ....transports.http.client.pool import Pool
 from ....transports.http.client.posts import Lane, PendingPost, Posts
 from ....transports.http.sse import Event, Parser, TooLong
+from ..authorization import operation
 from .events import is_stream
 from .posts import EVENTS
 from .refusals import HttpRefused, look
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 async def dial_2024(url: str, options: Options) -> HttpSse:
@@ -38,7 +39,7 @@ async def dial_2024(url: str, options: Options) -> HttpSse:
     no such server), Broken, BadAnswer (no event stream, or one that names no endpoint of its own origin), LocalError.
     """
     place = parse(url)
-    pool = Pool(place, options, EVENTS)
+    pool = requests_to(place, options, EVENTS, operation)
     limits = options.limits
     reply: Reply | None = None
     try:
@@ -61,7 +62,7 @@ async def _begin(place: Url, reply: Reply, limits: Limits) -> tuple[Parser, list
         body = b"" if reply.kind == EVENTS else await reply.body(limits.message_size)
         if not 200 <= reply.status < 300:
             raise HttpRefused(reply.status, body, {name.lower(): value for name, value in reply.headers.items()})
-        raise BadAnswer(f"{reply.line} with {printable(reply.kind)}, which is no event stream: {excerpt(body)}")
+        raise BadAnswer(f"{reply.line} with {printable(reply.kind)}, which is not an event stream: {excerpt(body)}")
     parser = Parser(limits.message_size)
     while chunk := await reply.chunk():
         if found := parser.feed(chunk):
@@ -73,12 +74,12 @@ def _endpoint(place: Url, first: Event | TooLong) -> str:
     """Path and query to POST to."""
     # "the server MUST send an `endpoint` event containing a URI for the client to use for sending messages"
     if isinstance(first, TooLong) or first.event != "endpoint":
-        raise BadAnswer(f"{place}: the first event is no endpoint")
+        raise BadAnswer(f"{place}: the first event is not an endpoint")
     said = first.data.decode("utf-8", "replace")
     try:
         there = parse(urljoin(f"{place.scheme}://{place.address}{place.target}", said))
     except (LocalError, ValueError):
-        raise BadAnswer(f"{place}: the endpoint {printable(said)!r} is no URI") from None
+        raise BadAnswer(f"{place}: the endpoint {printable(said)!r} is not a URI") from None
     if not said or (there.scheme, there.address) != (place.scheme, place.address):
         raise BadAnswer(f"{place}: the endpoint {printable(said)!r} is at another origin, which gets nothing")
     return there.target
@@ -91,15 +92,15 @@ class HttpSse:
         self,
         place: Url,
         limits: Limits,
-        pool: Pool,
+        pool: Requests,
         target: str,
         reply: Reply,
         parser: Parser,
         early: list[Event | TooLong],
     ) -> None:
-        self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
+        self.caller: Caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
         self.duplex = True
-        self.writable = True
+        self.writable: bool = True
         self._place = place
         self._limits = limits
         self._pool = pool
@@ -160,7 +161,7 @@ class HttpSse:
             elif event.event != "message" or not event.data:
                 continue
             elif look(event.data) is None:
-                reason = f"an event that is no JSON-RPC: {excerpt(event.data)}"
+                reason = f"an event that is not JSON-RPC: {excerpt(event.data)}"
                 receiver.refused(Malformed("invalid", reason, NULL, answerable=False))
             else:
                 receiver.received(event.data)

@@ -30,14 +30,15 @@ from ....net.scheme import lacking
 from ....net.urls import Url, parse, printable
 from ....transports.http.client.posts import Lane, PendingPost, Posts
 from ....transports.http.sse import TooLong
+from ..authorization import operation
 from .refusals import HttpRefused, Look, SessionLost, StreamLost, error_of, look
 
 try:
+    from ....transports.http.client.authorized import AuthorizedPool, Requests, requests_to
     from ....transports.http.client.connection import Reply
-    from ....transports.http.client.pool import Pool
     from .events import Events, is_stream, passing, stay
-except ModuleNotFoundError as missing:
-    raise lacking("http", missing) from missing
+except ModuleNotFoundError as _missing:
+    raise lacking("http", _missing) from _missing
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -52,7 +53,7 @@ LINGERING = 100
 DELETE_TIMEOUT = 5.0
 """Seconds for the server to answer the DELETE of the session."""
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 KEPT = 3
 """Connections reserved: for the home stream, and for one message of each of the two lanes without one."""
@@ -64,7 +65,7 @@ async def dial_mcp(url: str, options: Options) -> StreamableHttp:
     `options`: limits, tls, headers, auth. Raises LocalError for a URL, a header or a secret that cannot be sent.
     """
     place = parse(url)
-    return StreamableHttp(place, options.limits, Pool(place, options, f"{JSON}, {EVENTS}"))
+    return StreamableHttp(place, options.limits, requests_to(place, options, f"{JSON}, {EVENTS}", operation))
 
 
 class Sent:
@@ -73,13 +74,13 @@ class Sent:
     __slots__ = ("call", "first", "headers", "owed", "session", "stateless", "why")
 
     def __init__(self, call: Outgoing | None, headers: dict[str, str], stateless: bool, looks: list[Look]) -> None:
-        self.call = call
-        self.headers = headers
-        self.session = headers.get("mcp-session-id")
-        self.stateless = stateless
-        self.owed = {one.id for one in looks if one.kind == "request"}
+        self.call: Outgoing | None = call
+        self.headers: dict[str, str] = headers
+        self.session: str | None = headers.get("mcp-session-id")
+        self.stateless: bool = stateless
+        self.owed: set[bytes] = {one.id for one in looks if one.kind == "request"}
         """The ids that wait for an answer."""
-        self.first = len(looks) == 1 and looks[0].method == b'"initialize"'
+        self.first: bool = len(looks) == 1 and looks[0].method == b'"initialize"'
         self.why: Exception | None = None
         """The fault of its event stream, instead of an answer."""
 
@@ -91,10 +92,10 @@ class StreamableHttp:
     overrides it.
     """
 
-    def __init__(self, place: Url, limits: Limits, pool: Pool) -> None:
-        self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
-        self.writable = True
-        self.duplex = True
+    def __init__(self, place: Url, limits: Limits, pool: Requests) -> None:
+        self.caller: Caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
+        self.writable: bool = True
+        self.duplex: bool = True
         """False in the stateless era: there the server only answers, and no message cancels a call."""
         self.version: str | None = None
         self.session: str | None = None
@@ -116,6 +117,8 @@ class StreamableHttp:
         self._posts = Posts(
             str(place), limits, lanes, run=self._run, writable=self._set_writable, release=self._release
         )
+        if isinstance(pool, AuthorizedPool):
+            pool.posts = self._posts
 
     # -- the contract -----------------------------------------------------------------------------
 
@@ -312,7 +315,7 @@ class StreamableHttp:
             return BadAnswer(f"{reply.line} with {printable(reply.kind)}, which answers no call: {excerpt(body)}")
         looks = look(body)
         if looks is None:
-            return BadAnswer(f"{reply.line} with a body that is no JSON-RPC: {excerpt(body)}")
+            return BadAnswer(f"{reply.line} with a body that is not JSON-RPC: {excerpt(body)}")
         if len(looks) == 1 and looks[0].kind == "orphan":
             return error_of(body)
         if not self._settles(sent, looks):
@@ -399,7 +402,7 @@ class StreamableHttp:
             return True
         looks = look(data)
         if looks is None:
-            sent.why = BadAnswer(f"an event that is no JSON-RPC: {excerpt(data)}")
+            sent.why = BadAnswer(f"an event that is not JSON-RPC: {excerpt(data)}")
             return True
         if len(looks) == 1 and looks[0].kind == "orphan":
             sent.why = error_of(data)

@@ -28,7 +28,7 @@ class HttpRefused(Broken):
         self.body = body
         self.headers = headers
         """Names in lower case. `www-authenticate` says what a 401 or 403 asks for."""
-        self.error = error_of(body)
+        self.error: RpcError | None = error_of(body)
         """The JSON-RPC error in the body, where there is one."""
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ _STATUS = {
 }
 
 
-# -- whom a message is for ------------------------------------------------------------------------
+# -- which message an error answers ------------------------------------------------------------------------
 
 
 class _Glance(Struct, gc=False):

@@ -24,11 +24,11 @@ from ....jsonrpc.errors import BadAnswer
 from ....jsonrpc.limits import Limits
 from ....net.replies import excerpt, holds_response, orphan, unanswered
 from ....net.urls import Url, parse, printable
+from .authorized import AuthorizedPool, Requests, requests_to
 from .connection import Reply
-from .pool import Pool
 from .posts import Lane, PendingPost, Posts
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 async def dial(url: str, options: Options) -> Channel:
@@ -38,13 +38,13 @@ async def dial(url: str, options: Options) -> Channel:
     LocalError for a URL, a header or a secret that cannot be sent.
     """
     place = parse(url)
-    return _HttpChannel(place, options.limits, Pool(place, options, "application/json"))
+    return _HttpChannel(place, options.limits, requests_to(place, options, "application/json"))
 
 
 class _HttpChannel:
     """The calling end of JSON-RPC over HTTP."""
 
-    def __init__(self, place: Url, limits: Limits, pool: Pool) -> None:
+    def __init__(self, place: Url, limits: Limits, pool: Requests) -> None:
         self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
         self.duplex = False
         self.writable = True
@@ -55,6 +55,8 @@ class _HttpChannel:
         self._posts = Posts(
             str(place), limits, (self._lane,), run=self._run, writable=self._set_writable, release=pool.close
         )
+        if isinstance(pool, AuthorizedPool):
+            pool.posts = self._posts
 
     # -- the contract -----------------------------------------------------------------------------
 
@@ -118,7 +120,7 @@ class _HttpChannel:
         try:
             if reply.status < 200 or reply.kind == "text/event-stream":
                 # such a body may have no end
-                raise BadAnswer(f"{reply.line} with {reply.kind}, which is no JSON-RPC answer")
+                raise BadAnswer(f"{reply.line} with {reply.kind}, which is not a JSON-RPC answer")
             return reply, await reply.body(limits.message_size)
         except BaseException:
             reply.close()
@@ -136,7 +138,7 @@ def _unusable(reply: Reply, body: bytes) -> Broken | BadAnswer | None:
             return None
         if not body:
             return BadAnswer(f"{reply.line} without a body, which answers no call")
-        return BadAnswer(f"{reply.line} with {reply.kind} that is no JSON-RPC: {excerpt(body)}")
+        return BadAnswer(f"{reply.line} with {reply.kind} that is not JSON-RPC: {excerpt(body)}")
     if holds_response(body):
         return None
     if 300 <= status < 400:

@@ -7,16 +7,17 @@ caller: the size of the head, bodies that end with the connection, bytes that be
 from __future__ import annotations
 
 import asyncio
-import copy
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import httptools
 
-from ....channel import Broken
+from ....channel import Broken, Reason, again
 from ....jsonrpc.errors import BadAnswer, too_large
 from ....net.read_buffer import read_buffer
+from ....net.sockets import reason_of
+from ....net.strangers import recognised
 from ....net.urls import printable
 
 HIGH = 256 * 1024
@@ -39,7 +40,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     ) -> None:
         self.where = where
         """The far end's address as text."""
-        self.usable = False
+        self.usable: bool = False
         """Whether it is idle and can take another request."""
         self._head_limit = head_limit
         self._free = free
@@ -65,7 +66,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._fed = 0
         self._waiter = self._loop.create_future()
         if transport is None or transport.is_closing():
-            raise Broken(f"{self.where} closed the connection without an answer")
+            raise Broken(f"{self.where} closed the connection without an answer").because("hung_up")
         if timeout is not None:
             self._timer = self._loop.call_later(timeout, self._late, timeout)
         if len(body) < HIGH:
@@ -123,7 +124,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             self._parser.feed_data(read_buffer()[:count])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._nonsense(error)
+            self._nonsense(error, bytes(read_buffer()[: min(count, 200)]))
             return
         if self._reply is None and self._waiter is not None and self._fed > self._head_limit:
             self._fail(self._big())
@@ -132,14 +133,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         refusal = too_large("header_size", self._head_limit, None)
         return BadAnswer(f"the head of what {self.where} answers: {refusal.reason}")
 
-    def _nonsense(self, error: Exception) -> None:
+    def _nonsense(self, error: Exception, came: bytes) -> None:
         said = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
         if self._reply is not None:
             self._fail(Broken(printable(f"the answer of {self.where} broke off: {said}")))
         elif isinstance(said, BadAnswer):
             self._fail(said)
         else:
-            self._fail(BadAnswer(printable(f"what {self.where} answers is not HTTP: {said}")))
+            why = (
+                recognised(came, "http")
+                or f"{said}; the server, or a proxy before it, must send a head as RFC 9112 has it"
+            )
+            self._fail(BadAnswer(printable(f"what {self.where} answers is not HTTP: {why}")))
 
     def eof_received(self) -> bool:
         return False
@@ -154,10 +159,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             reply.finished()
         else:
             how = f": {error}" if error is not None else ""
-            what = (
-                "the answer of {} broke off{}" if reply is not None else "{} closed the connection without an answer{}"
-            )
-            self._fail(Broken(printable(what.format(self.where, how))))
+            if reply is not None:
+                why = Broken(printable(f"the answer of {self.where} broke off{how}"))
+            else:
+                said = f"{self.where} closed the connection without an answer{how}"
+                why = Broken(printable(said)).because(_reason(error))
+            self._fail(why)
         self._lost(self)
 
     # -- the parser's callbacks -------------------------------------------------------------------
@@ -239,12 +246,12 @@ class Reply:
     def __init__(
         self, wire: ClientConnection, status: int, reason: bytes, headers: Mapping[str, str], until_end: bool
     ) -> None:
-        self.status = status
-        self.headers = headers
+        self.status: int = status
+        self.headers: Mapping[str, str] = headers
         """Names in lower case; equal names joined by ", "."""
-        self.kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        self.kind: str = headers.get("content-type", "").partition(";")[0].strip().lower()
         """The media type in lower case, without parameters."""
-        self.until_end = until_end
+        self.until_end: bool = until_end
         """Whether the body ends with the connection."""
         self._wire = wire
         self._reason = reason
@@ -272,7 +279,7 @@ class Reply:
         while True:
             while not self._chunks:
                 if self._why is not None:
-                    raise copy.copy(self._why)
+                    raise again(self._why)
                 if self._over:
                     return b""
                 self._waiter = asyncio.get_running_loop().create_future()
@@ -347,3 +354,8 @@ class Reply:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _reason(error: Exception | None) -> Reason:
+    """Why a connection was closed that owes an answer."""
+    return "certificate_wanted" if error is not None and reason_of(error) == "certificate_wanted" else "hung_up"

@@ -38,6 +38,7 @@ class Pool:
     """The connections to one server (http: or https:). Made inside the event loop; connects for the first request."""
 
     __slots__ = (
+        "_address",
         "_emptied",
         "_headers",
         "_idle",
@@ -52,14 +53,16 @@ class Pool:
         "_tls",
     )
 
-    def __init__(self, place: Url, options: Options, accept: str) -> None:
-        """`accept`: the media types that are understood. `options`: limits, tls, headers, auth. LocalError for what
-        `fields` refuses, and for other schemes."""
+    def __init__(self, place: Url, options: Options, accept: str, *, address: str | None = None) -> None:
+        """`accept`: the media types that are understood. `options`: limits, tls, headers, auth. `address`: the IP
+        address to connect to, whatever the host's name resolves to by then; certificates are checked for the name.
+        LocalError for what `fields` refuses, and for other schemes."""
         if place.plain != "http":
             raise LocalError(f"{place}: this wire takes http:// and https://")
         headers = {"host": _host(place), "content-type": "application/json", "accept": accept, "user-agent": "dragoman"}
         headers |= fields(place, options)  # the user's own replace ours
         self._place = place
+        self._address = address or place.host or "localhost"
         self._loop = asyncio.get_running_loop()
         self._target = _target(place.target)
         self._limit = options.limits.header_size
@@ -133,7 +136,7 @@ class Pool:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 transport, made = await self._loop.create_connection(
                     lambda: ClientConnection(place.address, self._limit, self._free, self._lost),
-                    place.host or "localhost",
+                    self._address,
                     place.port,
                     ssl=self._tls,
                     server_hostname=place.host if secure else None,
@@ -193,7 +196,7 @@ def _host(place: Url) -> str:
     try:
         host = host if host.isascii() else host.encode("idna").decode()
     except UnicodeError:
-        raise LocalError(f"{place}: {printable(place.host)!r} is no name of a host") from None
+        raise LocalError(f"{place}: {printable(place.host)!r} is not a name of a host") from None
     return host if place.port == SCHEMES[place.scheme].port else f"{host}:{place.port}"
 
 

@@ -22,7 +22,7 @@ from ....channel import Broken, ChannelError, Closed, Outgoing, Receiver, again
 from ....jsonrpc.limits import Limits
 from ....net.sending import Waiters
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class PendingPost:
@@ -31,12 +31,12 @@ class PendingPost:
     __slots__ = ("call", "how", "lane", "message", "posts", "sender", "taken", "task", "until")
 
     def __init__(self, posts: Posts, lane: Lane, message: bytes, call: Outgoing | None, how: Any) -> None:
-        self.how = how
+        self.how: Any = how
         """What the channel needs to know when this message is sent."""
-        self.posts = posts
-        self.lane = lane
-        self.message = message
-        self.call = call
+        self.posts: Posts = posts
+        self.lane: Lane = lane
+        self.message: bytes = message
+        self.call: Outgoing | None = call
         self.task: asyncio.Task[None] | None = None
         self.sender: asyncio.Task[object] | None = None
         self.taken: asyncio.Future[Exception | None] | None = None
@@ -62,8 +62,8 @@ class Lane:
     __slots__ = ("most", "running", "share", "waiting")
 
     def __init__(self, most: int, share: int | None = None) -> None:
-        self.most = most
-        self.share = most if share is None else share
+        self.most: int = most
+        self.share: int = most if share is None else share
         self.running: set[PendingPost] = set()
         self.waiting: dict[PendingPost, None] = {}
 
@@ -145,7 +145,7 @@ class Posts:
     async def close(self) -> None:
         """Let running and waiting POSTs end (within `limits.write_timeout`), then release the wire."""
         if self._closing is None:
-            self.ending = Closed(f"{self.name} was closed here")
+            self.ending = Closed(f"{self.name} was closed here: connect anew")
             self._closing = self._loop.create_task(self._drain())
         await asyncio.shield(self._closing)
 
@@ -156,6 +156,11 @@ class Posts:
             self._closing = self._loop.create_task(self._released())
             self._loop.call_soon(self._end)
         self._abandon_all()
+
+    def of_task(self, task: asyncio.Task[Any] | None) -> PendingPost | None:
+        """The POST that this task runs."""
+        running = (post for lane in self._lanes for post in lane.running)
+        return next((post for post in running if post.task is task), None)
 
     def check(self) -> None:
         """Raise the ending when the channel is over."""

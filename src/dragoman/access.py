@@ -1,0 +1,253 @@
+"""Who may make a call: the scopes, roles and the function of a method that say so, and what a caller lacks. Pure.
+
+A guard says who a caller is, when it comes (`channel.Guard`). What a method demands of its callers is looked at here,
+once the method is known and before anything of it has begun, and ends in a refusal of the kind "forbidden".
+
+- `scopes`: the caller has all of them. One that lacks some is told all that the call needs, so that it can ask for them
+  at once (MCP 2026-07-28, authorization, Scope Challenge Handling).
+- `roles`: the caller has one of them. `allow`: a function of the identity and the arguments says yes. What fails here a
+  new login would not mend, so it is no "insufficient_scope".
+- The user of this machine (`LocalUser`, on stdio and in memory) has all scopes and roles; `allow` is asked.
+- A caller without an identity, and a function that raises, are a no.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .channel import Admitted, Caller, Denied, Document, Handshake, Identity
+from .jsonrpc.errors import CallRefused, LocalError, Refusal, RpcError
+
+log: logging.Logger = logging.getLogger("dragoman.auth")
+
+Allow: TypeAlias = Callable[[Identity, Mapping[str, Any] | None], bool]
+"""Says whether this caller may make a call with these arguments, by name; None for them: whether lists show it."""
+
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+"""scope-token of RFC 6749, section 3.3."""
+_LOCAL: Final = frozenset({"stdio", "memory"})
+"""Wires whose callers are this machine's user: they have this process's rights without any call."""
+_KIND: Final = "forbidden"
+
+
+class LocalUser(Identity, frozen=True, kw_only=True):
+    """The user of this machine: a caller on stdio or in memory. It has all scopes and roles."""
+
+
+class Access(Struct, frozen=True, kw_only=True, eq=False):
+    """What a method demands of its callers."""
+
+    scopes: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()
+    allow: Allow | None = None
+    arguments: Callable[[Any], Mapping[str, Any]]
+    """Decodes the arguments, by name, of the params of a message, for `allow`. Raises where they do not fit."""
+
+    @property
+    def hides(self) -> bool:
+        """Whether lists show the method to some callers alone."""
+        return bool(self.roles) or self.allow is not None
+
+    def shown(self, caller: Caller) -> bool:
+        """Whether lists show the method to this caller: what lacks a scope is shown, or no one would ask for it."""
+        identity = identity_of(caller)
+        if not self.hides:
+            return True
+        if identity is None or not self._has_role(identity):
+            return False
+        return self.allow is None or _allowed(self.allow, identity, None)
+
+    def refusal(self, caller: Caller, params: Any) -> Refusal | None:
+        """Why this caller may not make the call; None if it may."""
+        identity = identity_of(caller)
+        if identity is None:
+            return _forbidden("Forbidden: this call is for callers that say who they are", self.scopes)
+        if not self._has_role(identity):
+            return _forbidden("Forbidden: this caller may not make this call")
+        if self.scopes and not (self.scopes <= identity.scopes or isinstance(identity, LocalUser)):
+            needed = " ".join(sorted(self.scopes))
+            return _forbidden(f"Forbidden: this call needs the scopes {needed}", self.scopes)
+        if self.allow is None:
+            return None
+        try:
+            arguments = self.arguments(params)
+        except RpcError:  # they do not fit: the call ends in the error that says so, and nothing runs
+            return None
+        return None if _allowed(self.allow, identity, arguments) else _forbidden("Forbidden: not with these arguments")
+
+    def reading(self, arguments: Callable[[Any], Mapping[str, Any]]) -> Access:
+        """The same where the arguments of a call are read in another way."""
+        return replace(self, arguments=arguments)
+
+    def without_arguments(self) -> Access:
+        """The same for what is asked about the method, and calls it with no arguments."""
+        allow = self.allow
+        return replace(self, allow=None if allow is None else lambda identity, _: allow(identity, None))
+
+    def passed(self, caller: Caller) -> bool:
+        """Whether this caller may make the call, as far as that is known without its arguments."""
+        return self.without_arguments().refusal(caller, None) is None
+
+    def demand(self, message: Any, caller: Caller, challenge: Callable[[Refusal, Caller, Any], Refusal] | None) -> None:
+        """Raise CallRefused, "forbidden", unless this caller may make the call. `challenge`: adds to the refusal what
+        the caller must show."""
+        refusal = self.refusal(caller, message.params)
+        if refusal is not None:
+            raise CallRefused(refusal if challenge is None else challenge(refusal, caller, message.params))
+
+    def _has_role(self, identity: Identity) -> bool:
+        return not self.roles or isinstance(identity, LocalUser) or not self.roles.isdisjoint(identity.roles)
+
+
+def _forbidden(reason: str, scopes: frozenset[str] = frozenset()) -> Refusal:
+    data: dict[str, Any] = {"error": "insufficient_scope", "scopes": sorted(scopes)} if scopes else {}
+    return Refusal(_KIND, reason, data or {"error": "access_denied"})
+
+
+def _allowed(allow: Allow, identity: Identity, arguments: Mapping[str, Any] | None) -> bool:
+    try:
+        return allow(identity, arguments) is True
+    except Exception:
+        reference = os.urandom(6).hex()
+        log.exception(
+            "allow=%s raised, reference %s: the call is refused", getattr(allow, "__name__", allow), reference
+        )
+        return False
+
+
+def access_of(
+    name: str,
+    scopes: str | Collection[str],
+    roles: str | Collection[str],
+    allow: Allow | None,
+    arguments: Callable[[Any], Mapping[str, Any]],
+) -> Access:
+    """What a method demands. LocalError for a scope that no token could have, and for an `allow` that waits."""
+    needed = frozenset(scopes.split() if isinstance(scopes, str) else scopes)
+    for scope in needed:
+        if _SCOPE.fullmatch(scope) is None:
+            raise LocalError(f"{name}: {scope!r} is no scope: visible ASCII without spaces, quotes and backslashes")
+    code = getattr(allow, "__code__", None)
+    if code is not None and code.co_flags & 0x3A0:  # a generator, a coroutine, or both
+        raise LocalError(f"{name}: allow= is a plain function that answers at once; this one is an async def")
+    one_of = frozenset((roles,) if isinstance(roles, str) else roles)
+    return Access(scopes=needed, roles=one_of, allow=allow, arguments=arguments)
+
+
+def together(demanded: Sequence[Access]) -> Access:
+    """What several methods demand of one caller, whatever their arguments."""
+    scopes = frozenset().union(*(one.scopes for one in demanded))
+    hidden = [one for one in demanded if one.hides]
+
+    def allow(identity: Identity, _: Mapping[str, Any] | None) -> bool:
+        caller = Caller(identity=identity)
+        return all(one.shown(caller) for one in hidden)
+
+    return Access(scopes=scopes, allow=allow if hidden else None, arguments=lambda _: {})
+
+
+def union(refusals: Iterable[Refusal]) -> Refusal:
+    """One refusal for several calls that stand or fall together: it names the scopes of all of them, unless one of them
+    is forbidden whatever the scopes."""
+    found = list(refusals)
+    for one in found:
+        if "scopes" not in one.data:
+            return one
+    return _scoped(frozenset(scope for one in found for scope in one.data["scopes"]))
+
+
+def _scoped(scopes: frozenset[str]) -> Refusal:
+    return _forbidden(f"Forbidden: these calls need the scopes {' '.join(sorted(scopes))}", scopes)
+
+
+# -- who it is ------------------------------------------------------------------------------------
+
+
+def local_user() -> LocalUser:
+    """The user as whom this process runs."""
+    import getpass  # noqa: PLC0415  (start-up: a protected server on a wire within this machine)
+
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a uid without a name
+        name = str(os.getuid()) if hasattr(os, "getuid") else "local"
+    return LocalUser(subject=name, issuer="local:")
+
+
+def identity_of(caller: Caller) -> Identity | None:
+    """Who the caller is; on wires within this machine, its user."""
+    if caller.identity is None and caller.scheme in _LOCAL:
+        return local_user()
+    return caller.identity
+
+
+def known(caller: Caller) -> Caller:
+    """The caller with its identity, where that is this machine's user."""
+    if caller.identity is None and caller.scheme in _LOCAL:
+        return replace(caller, identity=local_user())
+    return caller
+
+
+# -- what protects a served object ----------------------------------------------------------------
+
+
+@runtime_checkable
+class Protection(Protocol):
+    """A guard of tokens, as wires and served objects know it: `auth.guard.TokenGuard`."""
+
+    async def __call__(self, handshake: Handshake) -> Admitted | Denied:
+        """As `channel.Guard`."""
+
+    def at_once(self, credentials: bytes) -> Admitted | Denied | None:
+        """The decision about the one `Authorization` field of an HTTP request (b"": it has none), if that is known
+        without waiting and depends on nothing else; None: ask."""
+
+    def challenged(self, refusal: Refusal, caller: Caller, *, granted: bool = False) -> Refusal:
+        """A refusal of the kind "forbidden" with its challenge; `granted`: it names those scopes too that the caller
+        has already."""
+
+    @property
+    def room(self) -> int:
+        """Bytes of a token, for which a header has room beside its other fields."""
+
+    def too_long(self) -> tuple[str, str]:
+        """The header field of the answer to a request whose header is too long to be read."""
+
+    def documents(self) -> Mapping[str, Document]:
+        """The public documents that say how to get a token, by path."""
+
+    def demands(self, scopes: Callable[[], frozenset[str]]) -> None:
+        """A served object stands behind it, whose methods demand these."""
+
+    def known(self, caller: Caller) -> Caller:
+        """The caller of a wire within this machine with its identity, which is its user's; others as they are."""
+
+    def lacks(self, scheme: str) -> str:
+        """Why callers on this wire cannot say who they are; "" if they can."""
+
+
+@runtime_checkable
+class Protectable(Protocol):
+    """A served object that knows what protects it."""
+
+    @property
+    def auth(self) -> Any:
+        """What it was given as `auth=`; None without."""
+
+    @property
+    def demanded(self) -> frozenset[str] | None:
+        """The scopes that its methods demand; None where no method demands anything of its callers."""
+
+    def protect(self, protection: Protection) -> None:
+        """Serve behind this guard from now on."""
+
+    @property
+    def protection(self) -> Protection | None:
+        """The guard behind which it is served."""

@@ -1,0 +1,1 @@
+"""The client of authorization: how a program becomes somebody whom a server lets in."""

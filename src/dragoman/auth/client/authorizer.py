@@ -1,0 +1,437 @@
+"""The authorization of the requests to one resource: which token goes with each, and what a 401 or 403 leads to.
+
+Rules:
+
+- No lock spans a request: what is held, while a token is renewed or a person logs in, is held by those alone who need a
+  new token. Those that waited take what the first one got, or its failure.
+- On 401: a newer token of this process, then one of another process, then a refresh, then a login; each at most once
+  for a request. On 403 with `insufficient_scope`: a login with the union of scopes, at most MOST_STEP_UPS times for an
+  operation.
+- A refresh holds the entry's lock in the store, reads the entry again, and replaces it only if no one else did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import structs
+
+from ..challenge import Challenge, parsed
+from ..errors import AuthError, OAuthError
+from ..fetch import Fetched, FetchFailed
+from ..metadata import canonical
+from .driver import Driver, forgotten, replaced
+from .errors import AuthorizationFailed
+from .grants import Clock, refreshed
+from .login import Asked
+from .requests import Sender, outcome_of
+from .steps import Flow
+from .store import Key as EntryKey
+from .store import Store, Stored, TokenStoreError
+from .tokens import Grant, NoTokens, Tokens, tokens_of
+
+if TYPE_CHECKING:
+    from ..jose import Key
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+MOST_STEP_UPS = 2
+"""Logins for more scopes that one operation may lead to before one of it succeeds."""
+MOST_NONCES = 2
+"""Times that a request is sent again with another DPoP nonce."""
+
+Obtain = Callable[[Asked], Flow[Grant]]
+Patience = Callable[[], AbstractContextManager[object]]
+_Entry = TypeVar("_Entry", Grant, EntryKey)
+
+
+class Authorizer:
+    """The authorization of requests to the resource at `url`.
+
+    `obtain`: the flow that gets a new grant. `steps_up`: whether more scopes are asked for on 403. `key`: what this
+    client authenticates with at the token endpoint, instead of a secret. `read`: gives the assertion to exchange.
+    `hint`: which client this is.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        obtain: Obtain,
+        driver: Driver,
+        store: Store,
+        *,
+        account: str = "default",
+        hint: str = "",
+        steps_up: bool = True,
+        key: Key | None = None,
+        read: Callable[[], Awaitable[Any]] | None = None,
+        clock: Clock = time.time,
+    ) -> None:
+        self.url = url
+        self.steps_up = steps_up
+        self.step_ups: dict[str, int] = {}
+        self.nonce: str | None = None
+        self.grant: Grant | None = None
+        self._obtain = obtain
+        self._driver = driver
+        self._store = store
+        self._key = key
+        self._read_text = read
+        self._clock = clock
+        self._hint = hint
+        self._place = EntryKey("", canonical(url), hint, account)
+        self._generation: int | None = None
+        self._loaded = False
+        self._lock = asyncio.Lock()
+        self.failures: int = 0
+        """How many logins and refreshes have failed: who waited for one of them fails with it."""
+        self._failure = ""
+        self._dpop: Key | None = None
+        self._login: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Authorizer({canonical(self.url)!r})"
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """The tokens that are used now."""
+        return None if self.grant is None else self.grant.tokens
+
+    def begin(self, operation: str, patience: Patience = nullcontext) -> Attempt:
+        """A request begins. `operation`: what it does, equal for requests that do the same. `patience`: a context in
+        which the request does not time out."""
+        return Attempt(self, operation, patience)
+
+    # -- a token for a request
+
+    async def current(self, patience: Patience) -> Tokens | None:
+        """The tokens to use, renewed if they are about to expire; None: there are none, so let the server ask."""
+        if not self._loaded:
+            async with self._lock:
+                if not self._loaded:
+                    await self._load()
+                    self._loaded = True
+        tokens = self.tokens
+        now = self._clock()
+        if tokens is None or tokens.renew_at is None or tokens.renew_at > now:
+            return tokens
+        if tokens.refresh_token is None:
+            return None if self._spent(tokens) else tokens
+        seen = self.failures
+        with patience():
+            async with self._lock:
+                if self.tokens is tokens:
+                    try:
+                        self._same_failure(seen)
+                        await self._refresh(tokens)
+                    except AuthError:
+                        if tokens.expires_at is None or tokens.expires_at <= now:
+                            raise
+        return self.tokens
+
+    def proof(self, method: str, url: str, token: str) -> str:
+        """A DPoP proof for a request with this token."""
+        from ..dpop import proof  # noqa: PLC0415  (joserfc, for those who bind their tokens)
+
+        return proof(self._bound(), method, url, token=token, nonce=self.nonce)
+
+    def _bound(self) -> Key:
+        if self._dpop is None:
+            from ..jose import Key  # noqa: PLC0415  (joserfc, for those who bind their tokens)
+
+            if self.grant is None or self.grant.dpop_key is None:
+                raise AuthorizationFailed("the token is bound to a key (DPoP) that is not ours")
+            self._dpop = Key.from_jwk(self.grant.dpop_key)
+        return self._dpop
+
+    # -- a new token
+
+    async def renewed(self, used: str | None, challenge: Challenge | None, attempt: Attempt) -> bool:
+        """After a 401: whether there is another token than the one used. Raises AuthError."""
+        seen = self.failures
+        async with self._lock:
+            if self._other(used):
+                return True
+            self._same_failure(seen)
+            if await self._adopted(used):
+                return True
+            try:
+                tokens = self.tokens
+                if tokens is not None and tokens.refresh_token is not None and not attempt.refreshed:
+                    attempt.refreshed = True
+                    if await self._refresh(tokens):
+                        return True
+                if attempt.asked:
+                    return False
+                attempt.asked = True
+                await self._ask(challenge)
+            except AuthError as error:
+                self._failed(error)
+                raise
+            return True
+
+    async def log_in(self, challenge: Challenge | None) -> None:
+        """Get a new grant, whatever there is. `challenge`: what the server asks for. Raises AuthError."""
+        async with self._lock:
+            await self._load()
+            await self._ask(challenge)
+
+    async def stepped_up(self, used: str | None, challenge: Challenge, operation: str) -> bool:
+        """After a 403 for scopes: whether there is a token with more of them. Raises AuthError."""
+        seen = self.failures
+        async with self._lock:
+            if self._other(used) or await self._adopted(used):
+                return True
+            self._same_failure(seen)
+            # "Clients SHOULD implement retry limits and SHOULD track scope upgrade attempts to avoid repeated failures
+            # for the same resource and operation combination."
+            tries = self.step_ups.get(operation, 0)
+            if tries >= MOST_STEP_UPS:
+                return False
+            self.step_ups[operation] = tries + 1
+            try:
+                await self._ask(challenge)
+            except AuthError as error:
+                self._failed(error)
+                raise
+            return True
+
+    def _other(self, used: str | None) -> bool:
+        """Whether there is a token that can be sent, and it is another one."""
+        tokens = self.tokens
+        return tokens is not None and tokens.access_token != used and not self._spent(tokens)
+
+    def _spent(self, tokens: Tokens) -> bool:
+        """Whether it has expired and cannot be renewed."""
+        return tokens.refresh_token is None and tokens.expires_at is not None and tokens.expires_at <= self._clock()
+
+    def _same_failure(self, seen: int) -> None:
+        """Raise the failure of the one that held the lock while this one waited: one failure, one window."""
+        if self.failures > seen:
+            raise AuthorizationFailed(self._failure)
+
+    def _failed(self, error: AuthError) -> None:
+        self.failures += 1
+        self._failure = str(error)
+
+    async def close(self) -> None:
+        """Give up a login that no one has finished."""
+        if self._login is not None and not self._login.done():
+            self._login.cancel()
+            await asyncio.wait([self._login])
+
+    async def _ask(self, challenge: Challenge | None) -> None:
+        """Get a new grant, by a login or by the program's own credentials. It goes on when the request that led to it
+        is cancelled, since a person may be in the midst of it; the next one that needs it joins."""
+        if self._login is None or self._login.done():
+            self._login = asyncio.get_running_loop().create_task(self._obtained(challenge))
+            self._login.add_done_callback(_retrieved)
+        await asyncio.shield(self._login)
+
+    async def _obtained(self, challenge: Challenge | None) -> None:
+        text = "" if self._read_text is None else await self._read_text()
+        asked = Asked(url=self.url, challenge=challenge, before=self.grant, clock=self._clock, text=text)
+        grant = await self._driver.run(self._obtain(asked))
+        await self._stored(grant, self._save_new(grant))
+
+    async def _refresh(self, tokens: Tokens) -> bool:
+        """Renew the tokens; False: the grant is over, and a new one is needed. Raises AuthorizationFailed where it may
+        work later."""
+        grant = self.grant
+        assert grant is not None
+        async with self._store.locked(grant.key(self._hint)):
+            if await self._adopted(tokens.access_token):
+                return True
+            sender = Sender(grant.client, grant.server, by=grant.by, key=self._key, dpop=self._bound_or_none(grant))
+            why = ""
+            for _ in range(2):  # an answer that was lost is asked for once more
+                try:
+                    got: Fetched = await self._driver.run(refreshed(sender, tokens, grant.resource, self._clock))
+                except FetchFailed as error:
+                    if not error.sent:
+                        raise self._kept(grant, str(error)) from error
+                    why = str(error)
+                    continue
+                outcome = outcome_of(got)
+                if outcome.kind == "renewed":
+                    return await self._took(grant, got, tokens)
+                if outcome.kind == "kept":
+                    raise self._kept(grant, outcome.why, outcome.retry_after)
+                if outcome.kind != "lost":
+                    await self._end(grant, outcome.kind == "forgotten")
+                    return False
+                why = outcome.why
+            raise self._kept(grant, why)
+
+    async def _took(self, grant: Grant, got: Fetched, tokens: Tokens) -> bool:
+        try:
+            new = tokens_of(got.json, self._clock(), grant.requested, tokens)
+        except NoTokens as error:
+            raise self._kept(grant, str(error)) from error
+        renewed = structs.replace(grant, tokens=new)
+        await self._stored(renewed, self._save(renewed))
+        return True
+
+    def _kept(self, grant: Grant, why: str, retry_after: int = 0) -> AuthorizationFailed:
+        wait = f"; it asks to wait {retry_after} s" if retry_after else ""
+        return AuthorizationFailed(
+            f"the token for {self.url} has to be renewed at {grant.server.issuer}, which does not answer as it should "
+            f"({why}){wait}. The login is kept: try again later"
+        )
+
+    def _bound_or_none(self, grant: Grant) -> Key | None:
+        return None if grant.dpop_key is None else self._bound()
+
+    # -- the store
+
+    async def _load(self) -> None:
+        """Take up what an earlier run, or another process, left."""
+        place = await self._store.read(self._place)
+        key = None if place is None else _decoded(place, EntryKey)
+        stored = None if key is None else await self._store.read(key)
+        grant = None if stored is None else _decoded(stored, Grant)
+        if stored is not None and grant is not None and canonical(grant.url) == canonical(self.url):
+            self._use(grant, stored.generation)
+
+    def _use(self, grant: Grant, generation: int | None) -> None:
+        if self.grant is None or grant.dpop_key != self.grant.dpop_key:
+            self._dpop = None
+        self.grant, self._generation = grant, generation
+
+    async def _adopted(self, used: str | None) -> bool:
+        """Take the tokens that another process got meanwhile, if there are any."""
+        await self._load()
+        return self._other(used)
+
+    async def _save(self, grant: Grant) -> None:
+        """Replace the entry if it is still the one that was renewed; else what somebody else wrote counts."""
+        key, value = grant.key(self._hint), msgspec.json.encode(grant)
+        if not await self._store.write(key, value, self._generation):
+            stored = await self._store.read(key)
+            there = None if stored is None else _decoded(stored, Grant)
+            if stored is not None and there is not None and there.tokens is not None:
+                self._use(there, stored.generation)
+                return
+            await replaced(self._store, key, value)
+        await self._reread(key, grant)
+
+    async def _stored(self, grant: Grant, saving: Awaitable[None]) -> None:
+        """Store what was got. If the store cannot be used it serves this process all the same: it may be the only one
+        that there is, since the refresh token before it is spent."""
+        try:
+            await saving
+        except TokenStoreError as error:
+            logger.warning("a new token for %s serves this process alone: %s", canonical(self.url), error)
+            self._use(grant, self._generation)
+
+    async def _save_new(self, grant: Grant) -> None:
+        """Put a new grant where the next run finds it."""
+        key = grant.key(self._hint)
+        await replaced(self._store, key, msgspec.json.encode(grant))
+        await replaced(self._store, self._place, msgspec.json.encode(key))
+        await self._reread(key, grant)
+
+    async def _reread(self, key: EntryKey, grant: Grant) -> None:
+        """The generation of what was written."""
+        stored = await self._store.read(key)
+        self._use(grant, None if stored is None else stored.generation)
+
+    async def _end(self, grant: Grant, unknown: bool) -> None:
+        """The grant is over: drop its tokens, unless somebody else has new ones. What was asked for is remembered."""
+        await self._save(structs.replace(grant, tokens=None))
+        if unknown and grant.client.how == "registered":
+            await forgotten(self._store, grant.server.issuer)
+
+
+def _retrieved(login: asyncio.Task[None]) -> None:
+    """The failure of a login that no one waits for any more is no one's."""
+    if not login.cancelled():
+        login.exception()
+
+
+def _decoded(stored: Stored, kind: type[_Entry]) -> _Entry | None:
+    try:
+        return msgspec.json.decode(stored.value, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+class Attempt:
+    """One request: it is sent, and sent again after each refusal that something can be done about."""
+
+    __slots__ = ("_authorizer", "_nonces", "_operation", "_patience", "_used", "asked", "refreshed")
+
+    def __init__(self, authorizer: Authorizer, operation: str, patience: Patience) -> None:
+        self._authorizer = authorizer
+        self._operation = operation
+        self._patience = patience
+        self._used: str | None = None
+        self._nonces = 0
+        self.refreshed: bool = False
+        self.asked: bool = False
+
+    async def fields(self, method: str, url: str) -> Mapping[str, str]:
+        """The header fields of this request: "authorization MUST be included in every HTTP request from client to
+        server". Raises AuthorizationFailed."""
+        try:
+            tokens = await self._authorizer.current(self._patience)
+        except AuthError as error:
+            raise failed(error) from error
+        self._used = None if tokens is None else tokens.access_token
+        if tokens is None:
+            return {}
+        if tokens.token_type == "DPoP":
+            proof = self._authorizer.proof(method, url, tokens.access_token)
+            return {"authorization": f"DPoP {tokens.access_token}", "dpop": proof}
+        return {"authorization": f"Bearer {tokens.access_token}"}
+
+    async def again(self, status: int, headers: Mapping[str, str]) -> bool:
+        """What follows from an answer: whether to send the request again. Raises AuthorizationFailed."""
+        if nonce := headers.get("dpop-nonce"):
+            self._authorizer.nonce = nonce
+        if status not in (401, 403):
+            if status < 400:
+                self._authorizer.step_ups.pop(self._operation, None)
+            return False
+        challenges = parsed(headers.get("www-authenticate", ""))
+        if nonce and self._nonces < MOST_NONCES and _wants_nonce(challenges):
+            self._nonces += 1
+            return True
+        try:
+            with self._patience():
+                if status == 401:
+                    return await self._authorizer.renewed(self._used, chosen(challenges), self)
+                return await self._more(challenges)
+        except AuthError as error:
+            raise failed(error) from error
+
+    async def _more(self, challenges: list[Challenge]) -> bool:
+        """A 403: more scopes, if that is what it asks for, "no more than a few times"."""
+        lacking = [one for one in challenges if one.params.get("error") == "insufficient_scope"]
+        if not lacking or not self._authorizer.steps_up:
+            return False
+        return await self._authorizer.stepped_up(self._used, lacking[0], self._operation)
+
+
+def chosen(challenges: list[Challenge]) -> Challenge | None:
+    """The challenge to answer: of a scheme that OAuth's tokens have."""
+    ours = [one for one in challenges if one.of("Bearer") or one.of("DPoP")]
+    return next((one for one in ours if "resource_metadata" in one.params), ours[0] if ours else None)
+
+
+def _wants_nonce(challenges: list[Challenge]) -> bool:
+    return any(one.params.get("error") == "use_dpop_nonce" for one in challenges)
+
+
+def failed(error: AuthError) -> AuthorizationFailed:
+    """An error of the flow as the error of the call."""
+    if isinstance(error, AuthorizationFailed):
+        return error
+    what = "the authorization server answers" if isinstance(error, OAuthError) else "no authorization"
+    return AuthorizationFailed(f"{what}: {error}")

@@ -1,0 +1,157 @@
+"""Finds the authorization server of a resource (RFC 9728, RFC 8414, OpenID Connect Discovery). A flow without I/O."""
+
+from __future__ import annotations
+
+from urllib.parse import urljoin
+
+from msgspec import UNSET, Struct, UnsetType
+
+from ..challenge import Challenge
+from ..errors import AuthError
+from ..fetch import By, Fetched, FetchFailed
+from ..metadata import (
+    AuthorizationServer,
+    MetadataRefused,
+    ProtectedResource,
+    canonical,
+    check_issuer,
+    check_resource,
+    decoded,
+    origin_of,
+    resource_locations,
+    server_locations,
+)
+from ..urls import split
+from .errors import AuthorizationFailed
+from .steps import Flow, Get, Say
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What the user fixed of the discovery."""
+
+    issuer: str | None = None
+    """The only authorization server that is used, whatever the resource names."""
+    resource: str | UnsetType | None = UNSET
+    """The `resource` to ask for; None: none; UNSET: as the resource's metadata says."""
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """What was found."""
+
+    server: AuthorizationServer
+    resource: str | None
+    scopes: tuple[str, ...] | None
+    """The `scopes_supported` of the resource."""
+    by: By
+    """Who named the issuer."""
+    bound: bool = False
+    """Whether the resource takes tokens alone that are bound to a key (DPoP)."""
+
+
+def discover(url: str, challenge: Challenge | None, wanted: Wanted) -> Flow[Found]:
+    """The authorization server of the resource at `url`, and the `resource` to name. Raises AuthError."""
+    document = yield from _resource(url, challenge, wanted)
+    if document is None:
+        found = yield from _without(url, wanted)
+        return found
+    listed = document.authorization_servers or ()
+    if wanted.issuer is not None:
+        issuer, by = wanted.issuer, _operator
+        if listed and issuer not in listed:
+            yield Say(f"the resource names {', '.join(listed)}; {issuer} is used, because issuer= pins it")
+    elif listed:
+        issuer, by = listed[0], _document
+    else:
+        raise AuthorizationFailed(f"the metadata of {url} names no authorization server: pin it with issuer=")
+    server = yield from issuer_metadata(issuer, by)
+    if server is None:
+        raise AuthorizationFailed(f"the authorization server {issuer} has no metadata at its well-known URIs")
+    resource = document.resource if wanted.resource is UNSET else wanted.resource
+    bound = bool(document.dpop_bound_access_tokens_required)
+    return Found(server=server, resource=resource, scopes=document.scopes_supported, by=by, bound=bound)
+
+
+_operator: By = "operator"
+_document: By = "document"
+
+
+def _resource(url: str, challenge: Challenge | None, wanted: Wanted) -> Flow[ProtectedResource | None]:
+    """The metadata of the resource, None if there is none."""
+    # "use the resource metadata URL from the parsed WWW-Authenticate headers when present; otherwise, they MUST fall
+    # back to constructing and requesting the well-known URIs in the order listed above"
+    named = challenge.params.get("resource_metadata") if challenge is not None else None
+    places = [urljoin(url, named)] if named else resource_locations(url)
+    for place in places:
+        got: Fetched = yield Get(url=place, by="document", why="the metadata of the resource")
+        if got.status != 200:
+            continue
+        document = decoded(got.body, ProtectedResource, place)
+        if wanted.resource is UNSET:
+            check_resource(document, url)
+        return document
+    if named:
+        raise AuthorizationFailed(f"the resource's metadata, which its challenge names, is not at {named}")
+    return None
+
+
+def _without(url: str, wanted: Wanted) -> Flow[Found]:
+    """A resource without metadata: the issuer that the user pinned, or the server itself, as 2025-03-26 has it."""
+    resource = canonical(url) if wanted.resource is UNSET else wanted.resource
+    if wanted.issuer is not None:
+        server = yield from issuer_metadata(wanted.issuer, "operator")
+        if server is None:
+            raise AuthorizationFailed(f"the issuer {wanted.issuer} has no metadata at its well-known URIs")
+        return Found(server=server, resource=resource, scopes=None, by="operator")
+    origin = origin_of(url)
+    server = yield from issuer_metadata(origin, "document")
+    if server is None:
+        # 2025-03-26: "MCP clients that do not support or cannot discover metadata use default endpoints": only where
+        # there is no metadata of a resource, or a server could be made to look older than it is
+        yield Say(f"{origin} has no metadata at all: the fixed paths of the first revision with logins are tried")
+        server = AuthorizationServer(
+            issuer=origin,
+            authorization_endpoint=f"{origin}/authorize",
+            token_endpoint=f"{origin}/token",
+            registration_endpoint=f"{origin}/register",
+            code_challenge_methods_supported=("S256",),
+        )
+    return Found(server=server, resource=resource, scopes=None, by="document")
+
+
+def issuer_metadata(issuer: str, by: By) -> Flow[AuthorizationServer | None]:
+    """The metadata of an issuer, None if there is none at its well-known URIs. Raises MetadataRefused."""
+    for place in server_locations(issuer):
+        got: Fetched = yield Get(url=place, by=by, why="the metadata of the authorization server")
+        if got.status != 200:
+            if got.status >= 500:
+                raise FetchFailed(f"{place} answers HTTP {got.status}")
+            continue
+        document = decoded(got.body, AuthorizationServer, place)
+        check_issuer(document, issuer)
+        for name in ("authorization_endpoint", "token_endpoint", "registration_endpoint"):
+            check_endpoint(getattr(document, name), name)
+        return document
+    return None
+
+
+def check_endpoint(url: str | None, name: str) -> None:
+    """ "All authorization server endpoints MUST be served over HTTPS"; http on loopback passes here, and is judged
+    where it is fetched. Raises MetadataRefused for `javascript:` and its like."""
+    if url is None:
+        return
+    parts = split(url)
+    if (
+        parts is None
+        or parts.scheme not in ("https", "http")
+        or not parts.hostname
+        or parts.fragment
+        or not url.isprintable()
+    ):
+        raise MetadataRefused(f"the {name} of the metadata is not an https URL")
+
+
+def needed(url: str | None, name: str, server: AuthorizationServer) -> str:
+    """An endpoint that must be there. Raises AuthError."""
+    if url is None:
+        raise AuthError(f"the authorization server {server.issuer} has no {name}")
+    return url

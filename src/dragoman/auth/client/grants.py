@@ -1,0 +1,163 @@
+"""What is sent to a token endpoint for each grant. Flows without I/O."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ..errors import OAuthError
+from ..fetch import Fetched
+from .code import Request
+from .discovery import check_endpoint, needed
+from .errors import AuthorizationFailed, LoginFailed
+from .requests import Sender, answer_of
+from .steps import Flow, Say, ShowCode, Wait
+from .tokens import Tokens, tokens_of
+
+Clock = Callable[[], float]
+
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
+ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
+ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"
+
+INTERVAL = 5.0
+"""Seconds between two questions of a device (RFC 8628 section 3.2)."""
+LONGEST_DEVICE = 1800.0
+"""Seconds for which a device asks at most, whatever the server said."""
+
+
+def redeemed(
+    sender: Sender, asked: Request, code: str, resource: str | None, scopes: tuple[str, ...], clock: Clock = time.time
+) -> Flow[Tokens]:
+    """The tokens for a code."""
+    # "`resource` MUST be included in both authorization requests and token requests"
+    form = {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": asked.redirect_uri,
+        "code_verifier": asked.verifier,
+        "resource": resource,
+    }
+    return (yield from _tokens(sender, form, scopes, clock, "the tokens for the code"))
+
+
+def client_credentials(
+    sender: Sender, resource: str | None, scopes: tuple[str, ...], clock: Clock = time.time
+) -> Flow[Tokens]:
+    """The tokens of the client itself (RFC 6749 section 4.4)."""
+    form = {"grant_type": "client_credentials", "resource": resource, "scope": " ".join(scopes) or None}
+    return (yield from _tokens(sender, form, scopes, clock, "the client's own tokens"))
+
+
+def jwt_bearer(
+    sender: Sender, assertion: str, resource: str | None, scopes: tuple[str, ...], clock: Clock = time.time
+) -> Flow[Tokens]:
+    """The tokens for an assertion (RFC 7523 section 2.1)."""
+    form = {
+        "grant_type": JWT_BEARER,
+        "assertion": assertion,
+        "resource": resource,
+        "scope": " ".join(scopes) or None,
+    }
+    return (yield from _tokens(sender, form, scopes, clock, "the tokens for the assertion"))
+
+
+def id_jag(
+    sender: Sender,
+    endpoint: str,
+    id_token: str,
+    *,
+    audience: str,
+    resource: str | None,
+    scopes: tuple[str, ...],
+    clock: Clock = time.time,
+) -> Flow[str]:
+    """The first leg of enterprise-managed authorization: an identity assertion grant for an ID token (RFC 8693)."""
+    form = {
+        "grant_type": EXCHANGE,
+        "requested_token_type": ID_JAG,
+        "audience": audience,
+        "resource": resource,
+        "scope": " ".join(scopes) or None,
+        "subject_token": id_token,
+        "subject_token_type": ID_TOKEN,
+    }
+    got: Fetched = yield from sender.post(endpoint, form, clock(), "the identity assertion grant")
+    answer = answer_of(got, "the identity provider's token endpoint")
+    # "`issued_token_type` REQUIRED urn:ietf:params:oauth:token-type:id-jag"
+    if answer.get("issued_token_type") != ID_JAG or not isinstance(answer.get("access_token"), str):
+        raise AuthorizationFailed("the identity provider's answer holds no identity assertion grant (id-jag)")
+    return str(answer["access_token"])
+
+
+def refreshed(sender: Sender, tokens: Tokens, resource: str | None, clock: Clock = time.time) -> Flow[Fetched]:
+    """The raw answer to a refresh, for `outcome_of`. No scope is named: what was granted stays granted (RFC 6749
+    section 6)."""
+    endpoint = needed(sender.server.token_endpoint, "token_endpoint", sender.server)
+    form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token, "resource": resource}
+    return (yield from sender.post(endpoint, form, clock(), "a refresh"))
+
+
+def device(sender: Sender, resource: str | None, scopes: tuple[str, ...], clock: Clock = time.time) -> Flow[Tokens]:
+    """The device flow (RFC 8628): a code is shown, and the token endpoint asked until the user has entered it."""
+    server = sender.server
+    endpoint = needed(server.device_authorization_endpoint, "device_authorization_endpoint", server)
+    form = {"scope": " ".join(scopes) or None, "resource": resource, "client_id": sender.client.client_id}
+    got: Fetched = yield from sender.post(endpoint, form, clock(), "a code for the user")
+    answer = answer_of(got, "the device authorization endpoint")
+    code, user_code = answer.get("device_code"), answer.get("user_code")
+    uri = answer.get("verification_uri", answer.get("verification_url"))
+    if not (isinstance(code, str) and isinstance(user_code, str) and isinstance(uri, str)):
+        raise LoginFailed("the device authorization endpoint's answer has no code to show")
+    complete = answer.get("verification_uri_complete")
+    for shown in (uri, complete if isinstance(complete, str) else None):
+        check_endpoint(shown, "verification_uri")
+    pause, life = _seconds(answer.get("interval"), INTERVAL), _seconds(answer.get("expires_in"), LONGEST_DEVICE)
+    until = clock() + min(life, LONGEST_DEVICE)
+    yield ShowCode(uri=uri, code=user_code, complete=complete if isinstance(complete, str) else None, expires_in=life)
+    form = {"grant_type": DEVICE, "device_code": code, "resource": resource}
+    while clock() < until:
+        yield Wait(pause)
+        try:
+            return (yield from _tokens(sender, form, scopes, clock, "whether the code was entered"))
+        except OAuthError as error:
+            # RFC 8628 section 3.5: on slow_down "the interval MUST be increased by 5 seconds for this and all
+            # subsequent requests"
+            if error.error == "slow_down":
+                pause += 5
+            elif error.error != "authorization_pending":
+                raise LoginFailed(f"{server.issuer} ends the login: {error}") from error
+    raise LoginFailed("the code was not entered in time")
+
+
+def revoked(sender: Sender, tokens: Tokens, clock: Clock = time.time) -> Flow[bool]:
+    """Revoke the refresh token, or the access token if there is none (RFC 7009). Whether the server did it."""
+    endpoint = sender.server.revocation_endpoint
+    if endpoint is None:
+        yield Say(f"{sender.server.issuer} revokes no tokens: what it issued stays good until it expires")
+        return False
+    token, hint = tokens.refresh_token, "refresh_token"
+    if token is None:
+        token, hint = tokens.access_token, "access_token"
+    got: Fetched = yield from sender.post(
+        endpoint, {"token": token, "token_type_hint": hint}, clock(), "the revocation"
+    )
+    return 200 <= got.status < 300
+
+
+def _tokens(
+    sender: Sender, form: dict[str, str | None], scopes: tuple[str, ...], clock: Clock, why: str
+) -> Flow[Tokens]:
+    endpoint = needed(sender.server.token_endpoint, "token_endpoint", sender.server)
+    got: Fetched = yield from sender.post(endpoint, form, clock(), why)
+    tokens = tokens_of(answer_of(got, "the token endpoint"), clock(), scopes)
+    if sender.dpop is not None and tokens.token_type != "DPoP":
+        raise AuthorizationFailed(f"{sender.server.issuer} issues a token that is not bound to our key (DPoP)")
+    return tokens
+
+
+def _seconds(value: object, default: float) -> float:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and value >= 1
+    return float(value) if good and isinstance(value, int | float) else default

@@ -1,0 +1,114 @@
+"""Takes the answer of an authorization server on loopback (RFC 8252 section 7.3).
+
+It is bound before the browser is sent away, takes one answer, and only the one whose `state` is expected: what else
+comes is refused and changes nothing, so that no page and no program can end or answer a login that it did not begin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ..urls import split
+from .code import fields_of, same_state
+from .errors import LoginFailed
+
+log: logging.Logger = logging.getLogger(__name__)
+
+PATH = "/callback"
+HEAD_TIMEOUT = 10.0
+"""Seconds for a browser to send its request."""
+LARGEST_HEAD = 32 * 1024
+MOST_AT_ONCE = 16
+"""Connections at once: browsers open a few ahead of need."""
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>dragoman</title>
+<body style="font-family:system-ui;margin:4rem auto;max-width:34rem"><h1>{title}</h1><p>{text}</p></body></html>"""
+_DONE = _PAGE.format(title="The answer has come", text="You can close this window and go back to the program.")
+_WRONG = _PAGE.format(title="Not the answer that is waited for", text="Nothing was changed. Go back to the program.")
+_HEADERS = (
+    "content-type: text/html; charset=utf-8\r\ncache-control: no-store\r\nreferrer-policy: no-referrer\r\n"
+    "content-security-policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'\r\n"
+    "x-content-type-options: nosniff\r\nconnection: close\r\n"
+)
+
+
+class CallbackListener:
+    """Listens on 127.0.0.1, and on ::1 with the same port where there is one."""
+
+    def __init__(self) -> None:
+        self.port: int = 0
+        self._servers: list[asyncio.Server] = []
+        self._state: str | None = None
+        self._answer: asyncio.Future[str] | None = None
+        self._open = 0
+
+    async def open(self, port: int, exact: bool) -> str:
+        """Bind; returns the redirect URI. Raises LoginFailed if an exact port is taken."""
+        try:
+            server = await asyncio.start_server(self._serve, "127.0.0.1", port, limit=LARGEST_HEAD)
+        except OSError as error:
+            if exact or not port:
+                raise LoginFailed(f"cannot listen on 127.0.0.1:{port} for the answer: {error.strerror}") from error
+            server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=LARGEST_HEAD)
+        self.port = server.sockets[0].getsockname()[1]
+        self._servers.append(server)
+        try:  # "localhost" may be ::1
+            self._servers.append(await asyncio.start_server(self._serve, "::1", self.port, limit=LARGEST_HEAD))
+        except OSError:
+            log.debug("no listener on [::1]:%d", self.port)
+        return f"http://127.0.0.1:{self.port}{PATH}"
+
+    async def answer(self, state: str) -> str:
+        """The query of the answer with this state."""
+        self._answer = asyncio.get_running_loop().create_future()
+        self._state = state
+        try:
+            return await self._answer
+        finally:
+            self._state = None
+
+    async def close(self) -> None:
+        """Stop listening."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            if self._open <= MOST_AT_ONCE:
+                async with asyncio.timeout(HEAD_TIMEOUT):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    status, page = self._judged(head.decode("latin-1"))
+                    body = page.encode()
+                    writer.write(f"HTTP/1.1 {status}\r\n{_HEADERS}content-length: {len(body)}\r\n\r\n".encode() + body)
+                    await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            log.debug("a connection to the callback listener sent no request")
+        finally:
+            self._open -= 1
+            writer.close()
+
+    def _judged(self, head: str) -> tuple[str, str]:
+        """Status and page for a request; takes the answer if it is the one."""
+        first, _, rest = head.partition("\r\n")
+        hosts = [line.partition(":")[2].strip().lower() for line in rest.split("\r\n") if line[:5].lower() == "host:"]
+        ours = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+        method, _, target = first.partition(" ")
+        parts = split(target.rpartition(" ")[0])
+        # a page that was rebound to this address comes with its own name
+        if parts is None or len(hosts) != 1 or hosts[0] not in ours:
+            return "400 Bad Request", _WRONG
+        if parts.path != PATH:
+            return "404 Not Found", _WRONG
+        if method != "GET":
+            return "405 Method Not Allowed", _WRONG
+        try:
+            state = fields_of(parts.query).get("state")
+        except LoginFailed:
+            return "400 Bad Request", _WRONG
+        waiting = self._answer
+        if waiting is None or waiting.done() or self._state is None or not same_state(self._state, state):
+            return "400 Bad Request", _WRONG
+        waiting.set_result(parts.query)
+        return "200 OK", _DONE

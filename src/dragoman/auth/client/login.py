@@ -1,0 +1,181 @@
+"""A person logs in: in a browser with a listener on loopback, or on another device with a code. A flow without I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from ..challenge import Challenge
+from ..errors import OAuthError
+from ..fetch import By
+from ..metadata import AuthorizationServer
+from .code import check_pkce, code_of, request
+from .discovery import Found, Wanted, discover
+from .errors import AuthorizationFailed, LoginFailed
+from .grants import DEVICE, Clock, device, redeemed
+from .registration import Client, known, register
+from .requests import Sender
+from .steps import Browse, Flow, Keep, Listen, Recall, Say
+from .tokens import Grant, Registration, Tokens, union
+
+if TYPE_CHECKING:
+    from ..jose import Key
+
+_FORGOTTEN = frozenset(("invalid_client", "unauthorized_client"))
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What the user said about how to get a token, common to all ways."""
+
+    wanted: Wanted
+    client: Client
+    scopes: tuple[str, ...] | None = None
+    account: str = "default"
+    dpop: bool = False
+    redirect_port: int = 0
+    redirect_host: str = "127.0.0.1"
+    assume_pkce: bool = False
+    device: bool = False
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What led to this request for a token."""
+
+    url: str
+    challenge: Challenge | None = None
+    before: Grant | None = None
+    """What there was: its scopes stay asked for, and its issuer is remembered."""
+    clock: Clock
+    text: str = ""
+    """The assertion to exchange."""
+
+    def __repr__(self) -> str:
+        return f"Asked({self.url!r})"
+
+
+def scopes_for(asked: Asked, found: Found, terms: Terms, *, person: bool) -> tuple[str, ...]:
+    """The scopes to ask for: those of the challenge, else all that the resource lists, else none; with those that were
+    asked for before at this issuer (the union of the step-up), and `offline_access` where the server offers it."""
+    challenged = asked.challenge.scopes if asked.challenge is not None else ()
+    before = asked.before
+    same = before is not None and before.server.issuer == found.server.issuer
+    earlier = before.requested if before is not None and same else ()
+    base = challenged or (() if earlier else found.scopes or ())
+    if terms.scopes is not None:
+        base = union(terms.scopes, challenged if earlier else ())
+    scopes = union(earlier, base)
+    # "MAY add `offline_access` to the `scope` parameter ... when the Authorization Server metadata contains it in
+    # `scopes_supported`"; alone it would narrow what the server grants by default
+    if person and terms.scopes is None and "offline_access" in (found.server.scopes_supported or ()) and scopes:
+        scopes = union(scopes, ("offline_access",))
+    return scopes
+
+
+def check_migrated(asked: Asked, found: Found, terms: Terms) -> None:
+    """ "If the authorization server indicated by protected resource metadata no longer matches the one the credentials
+    were registered with, clients SHOULD surface an error". Raises AuthorizationFailed."""
+    before, server = asked.before, found.server
+    if terms.client.client_id is None or terms.wanted.issuer is not None or before is None:
+        return
+    if before.client.how == "given" and before.server.issuer != server.issuer:
+        raise AuthorizationFailed(
+            f"{asked.url} now names the authorization server {server.issuer}; the client id given was used at "
+            f"{before.server.issuer}. If it is registered there too, pin it: issuer={server.issuer!r}"
+        )
+
+
+def bound_key(found: Found, terms: Terms, before: Grant | None) -> Key | None:
+    """The key that tokens are to be bound to (DPoP): the one of before, or a new one; None: to none."""
+    if not terms.dpop and not found.bound:
+        return None
+    from ..jose import Key, new_key  # noqa: PLC0415  (joserfc, for those who bind their tokens)
+
+    if before is not None and before.dpop_key is not None:
+        return Key.from_jwk(before.dpop_key)
+    return new_key("ES256")
+
+
+def granted(asked: Asked, found: Found, terms: Terms, sender: Sender, scopes: tuple[str, ...], tokens: Tokens) -> Grant:
+    """The entry for what was granted."""
+    return Grant(
+        url=asked.url,
+        server=found.server,
+        resource=found.resource,
+        client=sender.client,
+        by=found.by,
+        account=terms.account,
+        requested=scopes,
+        tokens=tokens,
+        dpop_key=None if sender.dpop is None else sender.dpop.private_jwk(),
+    )
+
+
+def login(asked: Asked, terms: Terms) -> Flow[Grant]:
+    """A person logs in. Raises LoginNeeded, LoginFailed and other AuthErrors."""
+    found = yield from discover(asked.url, asked.challenge, terms.wanted)
+    check_migrated(asked, found, terms)
+    server = found.server
+    scopes = scopes_for(asked, found, terms, person=True)
+    key = bound_key(found, terms, asked.before)
+    if terms.device:
+        return (yield from _by_device(asked, found, terms, scopes, key))
+    check_pkce(server, terms.assume_pkce)
+    for again in (True, False):
+        client, redirect, fresh = yield from _client(asked, found.by, terms, server)
+        sender = Sender(client, server, by=found.by, dpop=key)
+        ours = request(server, client, redirect, resource=found.resource, scopes=scopes, assume_pkce=terms.assume_pkce)
+        query: str = yield Browse(url=ours.url, state=ours.state)
+        try:
+            code = code_of(ours, query)
+            tokens = yield from redeemed(sender, ours, code, found.resource, scopes, asked.clock)
+            return granted(asked, found, terms, sender, scopes, tokens)
+        except (OAuthError, LoginFailed) as error:
+            forgotten = error.error in _FORGOTTEN and client.how == "registered" and not fresh
+            if not (again and forgotten):
+                raise error if isinstance(error, LoginFailed) else LoginFailed(f"{server.issuer}: {error}") from error
+            yield Keep(server.issuer, None)
+            yield Say(f"{server.issuer} no longer knows this client ({error.error}): it is registered anew, once")
+    raise AssertionError("unreachable")
+
+
+def _client(asked: Asked, by: By, terms: Terms, server: AuthorizationServer) -> Flow[tuple[Registration, str, bool]]:
+    """The client's id, the redirect URI, and whether it was registered just now. The listener is bound first, for its
+    port belongs into the registration, and before the browser is sent anywhere."""
+    given = known(terms.client, server)
+    if given is not None:
+        uri: str = yield Listen(port=terms.redirect_port, exact=bool(terms.redirect_port))
+        return given, _at(uri, terms.redirect_host), False
+    stored: Registration | None = yield Recall(server.issuer)
+    if stored is not None and stored.expired(asked.clock()):
+        yield Say(f"the secret of this client at {server.issuer} has expired: it is registered anew")
+        stored = None
+    port = 0 if stored is None or stored.redirect_uri is None else urlsplit(stored.redirect_uri).port or 0
+    uri = yield Listen(port=terms.redirect_port or port, exact=bool(terms.redirect_port))
+    # servers differ in whether any port of loopback will do (RFC 8252 section 7.3): the one that was registered does
+    if stored is not None and stored.redirect_uri is not None and urlsplit(uri).port == port:
+        return stored, stored.redirect_uri, False
+    client = yield from register(terms.client, server, _at(uri, terms.redirect_host), by)
+    yield Keep(server.issuer, client)
+    return client, client.redirect_uri or uri, True
+
+
+def _at(uri: str, host: str) -> str:
+    """The redirect URI by the name that the server wants for loopback."""
+    return uri.replace("://127.0.0.1", f"://{host}", 1)
+
+
+def _by_device(asked: Asked, found: Found, terms: Terms, scopes: tuple[str, ...], key: Key | None) -> Flow[Grant]:
+    """RFC 8628: for machines without a browser."""
+    server = found.server
+    client = known(terms.client, server)
+    if client is None:
+        client = yield Recall(server.issuer)
+    if client is None:
+        wanted = Client(name=terms.client.name, grants=(DEVICE, "refresh_token"))
+        client = yield from register(wanted, server, "http://127.0.0.1/callback", found.by)
+        yield Keep(server.issuer, client)
+    sender = Sender(client, server, by=found.by, dpop=key)
+    tokens = yield from device(sender, found.resource, scopes, asked.clock)
+    return granted(asked, found, terms, sender, scopes, tokens)

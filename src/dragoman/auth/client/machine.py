@@ -1,0 +1,91 @@
+"""A program gets tokens for itself, or for a user whom an identity provider vouches for. Flows without I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ..metadata import AuthorizationServer
+from .discovery import discover, issuer_metadata, needed
+from .errors import AuthorizationFailed
+from .grants import client_credentials, id_jag, jwt_bearer
+from .login import Asked, Terms, bound_key, check_migrated, granted, scopes_for
+from .requests import Sender
+from .steps import Flow
+from .tokens import Grant, Registration
+
+if TYPE_CHECKING:
+    from ..jose import Key
+
+
+class Idp(Struct, frozen=True, kw_only=True):
+    """The identity provider of an enterprise. `token_endpoint`: None: as its metadata says."""
+
+    issuer: str
+    token_endpoint: str | None
+    client_id: str
+    client_secret: str | None
+
+    def __repr__(self) -> str:
+        return f"Idp({self.issuer!r})"
+
+
+def _registration(terms: Terms) -> Registration:
+    client = terms.client
+    if client.client_id is None:
+        raise AuthorizationFailed("there is no client id: give client_id=")
+    return Registration(client_id=client.client_id, client_secret=client.client_secret)
+
+
+def by_credentials(asked: Asked, terms: Terms, key: Key | None) -> Flow[Grant]:
+    """Client credentials, by secret or by key."""
+    found = yield from discover(asked.url, asked.challenge, terms.wanted)
+    check_migrated(asked, found, terms)
+    scopes = scopes_for(asked, found, terms, person=False)
+    bound = bound_key(found, terms, asked.before)
+    sender = Sender(_registration(terms), found.server, by=found.by, key=key, dpop=bound)
+    tokens = yield from client_credentials(sender, found.resource, scopes, asked.clock)
+    return granted(asked, found, terms, sender, scopes, tokens)
+
+
+def by_workload(asked: Asked, terms: Terms, assertion: str) -> Flow[Grant]:
+    """The token of a platform (Kubernetes, a CI) for one of the resource: RFC 7523."""
+    found = yield from discover(asked.url, asked.challenge, terms.wanted)
+    check_migrated(asked, found, terms)
+    scopes = scopes_for(asked, found, terms, person=False)
+    sender = Sender(_registration(terms), found.server, by=found.by, dpop=bound_key(found, terms, asked.before))
+    tokens = yield from jwt_bearer(sender, assertion, found.resource, scopes, asked.clock)
+    return granted(asked, found, terms, sender, scopes, tokens)
+
+
+def by_enterprise(asked: Asked, terms: Terms, idp: Idp, id_token: str) -> Flow[Grant]:
+    """Both legs of enterprise-managed authorization: the identity provider's grant, then the resource's token."""
+    found = yield from discover(asked.url, asked.challenge, terms.wanted)
+    check_migrated(asked, found, terms)
+    scopes = scopes_for(asked, found, terms, person=False)
+    at_idp: AuthorizationServer | None = AuthorizationServer(issuer=idp.issuer, token_endpoint=idp.token_endpoint)
+    if idp.token_endpoint is None:
+        at_idp = yield from issuer_metadata(idp.issuer, "operator")
+    if at_idp is None:
+        raise AuthorizationFailed(f"the identity provider {idp.issuer} has no metadata: give idp_token_endpoint=")
+    endpoint = needed(at_idp.token_endpoint, "token_endpoint", at_idp)
+    us = Registration(client_id=idp.client_id, client_secret=idp.client_secret, method=_method(idp))
+    first = Sender(us, at_idp, by="operator")
+    assertion = yield from id_jag(
+        first,
+        endpoint,
+        id_token,
+        audience=found.server.issuer,
+        resource=found.resource,
+        scopes=scopes,
+        clock=asked.clock,
+    )
+    sender = Sender(_registration(terms), found.server, by=found.by, dpop=bound_key(found, terms, asked.before))
+    tokens = yield from jwt_bearer(sender, assertion, found.resource, scopes, asked.clock)
+    return granted(asked, found, terms, sender, scopes, tokens)
+
+
+def _method(idp: Idp) -> str | None:
+    """The specification's example has id and secret in the form, where no metadata says otherwise."""
+    return "client_secret_post" if idp.token_endpoint is not None and idp.client_secret is not None else None

@@ -1,0 +1,35 @@
+"""One request to a server, to see what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from ..challenge import Challenge, parsed
+from ..fetch import Fetcher
+from .authorizer import chosen
+
+_PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+_ACCEPT = {"accept": "application/json, text/event-stream"}
+
+
+class Probed(Struct, frozen=True):
+    """What a server answered to a request."""
+
+    status: int
+    challenges: tuple[Challenge, ...]
+    field: str
+    """Its WWW-Authenticate, as it came."""
+
+    @property
+    def challenge(self) -> Challenge | None:
+        """The challenge that a client of OAuth answers."""
+        return chosen(list(self.challenges))
+
+
+async def probed(url: str, fetcher: Fetcher, headers: Mapping[str, str] | None = None) -> Probed:
+    """Ask a server, without a token or with these headers. Raises FetchRefused, FetchFailed."""
+    got = await fetcher.post_json(url, _PING, by="operator", headers=_ACCEPT | dict(headers or {}))
+    field = got.headers.get("www-authenticate", "")
+    return Probed(got.status, tuple(parsed(field)), field)

@@ -1,0 +1,104 @@
+"""How a client gets its id at an authorization server: given, by document, registered dynamically, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from ..errors import OAuthError
+from ..fetch import By, Fetched
+from ..metadata import AuthorizationServer
+from .errors import AuthorizationFailed, LoginNeeded
+from .requests import answer_of
+from .steps import Flow, Post, Say
+from .tokens import Registration
+
+
+class Client(Struct, frozen=True, kw_only=True):
+    """What the user said about this client."""
+
+    client_id: str | None = None
+    client_secret: str | None = None
+    metadata_url: str | None = None
+    """The URL of a client id metadata document that the user hosts."""
+    name: str = "dragoman"
+    grants: tuple[str, ...] = ("authorization_code", "refresh_token")
+
+    def __repr__(self) -> str:
+        return f"Client({self.client_id!r}, {self.metadata_url!r})"
+
+    @property
+    def hint(self) -> str:
+        """What tells entries of the store apart that were made by differently configured clients."""
+        return self.client_id or self.metadata_url or ""
+
+
+def known(client: Client, server: AuthorizationServer) -> Registration | None:
+    """The client's id at this server, where no one needs to be asked: "pre-registered ... if available", then "Client
+    ID Metadata Documents if the authorization server indicates" them."""
+    if client.client_id is not None:
+        return Registration(client_id=client.client_id, client_secret=client.client_secret)
+    if client.metadata_url is not None and server.client_id_metadata_document_supported:
+        return Registration(client_id=client.metadata_url, how="document")
+    return None
+
+
+def register(client: Client, server: AuthorizationServer, redirect_uri: str, by: By) -> Flow[Registration]:
+    """Register dynamically (RFC 7591). Raises LoginNeeded where the server registers no one, AuthorizationFailed with
+    what it says where it refuses."""
+    if server.registration_endpoint is None:
+        raise LoginNeeded(
+            f"{server.issuer} registers no clients by itself: register this one there by hand (redirect URI "
+            f"{redirect_uri}) and give its id, client_id=; or host a client metadata document, client_metadata_url="
+        )
+    redirects = [redirect_uri]
+    if urlsplit(redirect_uri).hostname == "127.0.0.1":
+        # the one adjustment that helps: servers that know loopback by its name alone
+        redirects.append(redirect_uri.replace("://127.0.0.1", "://localhost", 1))
+    for place, redirect in enumerate(redirects):
+        got: Fetched = yield Post(
+            url=server.registration_endpoint, content=_metadata(client, server, redirect), by=by, why="a registration"
+        )
+        try:
+            return _registered(answer_of(got, "the registration endpoint"), redirect)
+        except OAuthError as error:
+            last = place == len(redirects) - 1
+            if last or error.error not in ("invalid_redirect_uri", "invalid_client_metadata"):
+                raise AuthorizationFailed(f"{server.issuer} does not register this client: {error}") from error
+            yield Say(f"{server.issuer} refuses the redirect URI {redirect}: {redirects[place + 1]} is tried")
+    raise AssertionError("unreachable")
+
+
+def _metadata(client: Client, server: AuthorizationServer, redirect_uri: str) -> Mapping[str, Any]:
+    methods = server.token_endpoint_auth_methods_supported
+    # a program on somebody's machine keeps no secret from them: "none" unless the server will not have it
+    wanted = ("none", "client_secret_basic", "client_secret_post")
+    method = "none" if methods is None else next((one for one in wanted if one in methods), "none")
+    return {
+        "client_name": client.name,
+        "redirect_uris": [redirect_uri],
+        # "MCP clients that desire refresh tokens SHOULD include refresh_token in their grant_types"
+        "grant_types": list(client.grants),
+        "response_types": ["code"],
+        "token_endpoint_auth_method": method,
+        # "MCP clients MUST specify an appropriate application_type during Dynamic Client Registration"
+        "application_type": "native",
+    }
+
+
+def _registered(answer: Mapping[str, Any], redirect_uri: str) -> Registration:
+    client_id, secret = answer.get("client_id"), answer.get("client_secret")
+    method, expires = answer.get("token_endpoint_auth_method"), answer.get("client_secret_expires_at", 0)
+    if not isinstance(client_id, str) or not client_id:
+        raise AuthorizationFailed("the registration endpoint answers without a client_id")
+    return Registration(
+        client_id=client_id,
+        client_secret=secret if isinstance(secret, str) and secret else None,
+        method=method if isinstance(method, str) else None,
+        secret_expires_at=float(expires) if isinstance(expires, int | float) and not isinstance(expires, bool) else 0.0,
+        redirect_uri=redirect_uri,
+        how="registered",
+    )

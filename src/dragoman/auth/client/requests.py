@@ -1,0 +1,169 @@
+"""Requests to a token endpoint: who the client is (RFC 6749 section 2.3, RFC 7523 section 2.2), the proof that goes
+with them (RFC 9449 section 5), and what the answer is. Flows without I/O."""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
+
+from msgspec import Struct
+
+from ..errors import OAuthError
+from ..fetch import By, Fetched
+from ..metadata import AuthorizationServer
+from .errors import AuthorizationFailed
+from .steps import Flow, Post
+from .tokens import Registration
+
+if TYPE_CHECKING:
+    from ..jose import Key
+
+ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+ASSERTION_LIFE = 300
+"""Seconds for which an assertion of ours is good: clocks differ by minutes."""
+
+
+class Sender:
+    """How this client speaks to one authorization server: its name, its secret or key, its DPoP key and the server's
+    last nonce. `audience`: of assertions, the issuer."""
+
+    def __init__(
+        self,
+        client: Registration,
+        server: AuthorizationServer,
+        *,
+        by: By = "document",
+        key: Key | None = None,
+        dpop: Key | None = None,
+    ) -> None:
+        self.client = client
+        self.server = server
+        self.by = by
+        self.key = key
+        self.dpop = dpop
+        self.nonce: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Sender({self.client!r})"
+
+    def post(self, url: str, form: Mapping[str, str | None], now: float, why: str) -> Flow[Fetched]:
+        """POST a form as this client; once more with a nonce if the server wants one (RFC 9449 section 8)."""
+        for again in (True, False):
+            fields, headers = self._authenticated(now)
+            body = {name: value for name, value in form.items() if value is not None} | fields
+            if self.dpop is not None:
+                from ..dpop import proof  # noqa: PLC0415  (joserfc, for those who bind their tokens)
+
+                headers["DPoP"] = proof(self.dpop, "POST", url, nonce=self.nonce)
+            got: Fetched = yield Post(url=url, form=body, headers=headers, by=self.by, why=why)
+            nonce = got.headers.get("dpop-nonce")
+            if nonce:
+                self.nonce = nonce
+            if not (again and nonce and self.dpop and got.status in (400, 401) and _error(got) == "use_dpop_nonce"):
+                break
+        return got
+
+    def method(self) -> str:
+        """How it authenticates: as it was registered, if the server takes that; else the first that it takes."""
+        if self.key is not None:
+            return "private_key_jwt"
+        if self.client.client_secret is None:
+            return "none"
+        supported = self.server.token_endpoint_auth_methods_supported
+        # RFC 8414 section 2: "If omitted, the default is "client_secret_basic""
+        if supported is None:
+            return self.client.method or "client_secret_basic"
+        if self.client.method in supported and self.client.method is not None:
+            return self.client.method
+        for one in ("client_secret_basic", "client_secret_post", "none"):
+            if one in supported:
+                return one
+        raise AuthorizationFailed(
+            f"{self.server.issuer} authenticates clients by {', '.join(supported)} alone, none of which fits a secret"
+        )
+
+    def _authenticated(self, now: float) -> tuple[dict[str, str], dict[str, str]]:
+        """Fields and headers that say who the client is."""
+        client, method = self.client, self.method()
+        if method == "client_secret_basic":
+            # RFC 6749 section 2.3.1: both are encoded as forms are, then joined
+            pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret or '')}"
+            return {}, {"authorization": "Basic " + b64encode(pair.encode()).decode()}
+        if method == "client_secret_post":
+            return {"client_id": client.client_id, "client_secret": client.client_secret or ""}, {}
+        if method == "private_key_jwt" and self.key is not None:
+            return {"client_assertion_type": ASSERTION, "client_assertion": self._assertion(self.key, now)}, {}
+        return {"client_id": client.client_id}, {}
+
+    def _assertion(self, key: Key, now: float) -> str:
+        from ..jose import signed  # noqa: PLC0415  (joserfc, for those who sign)
+
+        # RFC 7523 section 3: iss and sub are the client's id, aud identifies the authorization server
+        claims = {
+            "iss": self.client.client_id,
+            "sub": self.client.client_id,
+            "aud": self.server.issuer,
+            "jti": os.urandom(16).hex(),
+            "iat": int(now),
+            "exp": int(now) + ASSERTION_LIFE,
+        }
+        return signed(claims, key, typ="JWT")
+
+
+def _error(got: Fetched) -> str | None:
+    answer = got.json
+    error = answer.get("error") if isinstance(answer, dict) else None
+    return error if isinstance(error, str) else None
+
+
+def answer_of(got: Fetched, what: str) -> dict[str, Any]:
+    """The JSON object of a success. Raises OAuthError for an error object, AuthorizationFailed for anything else."""
+    answer = got.json
+    if 200 <= got.status < 300 and isinstance(answer, dict) and "error" not in answer:
+        return answer
+    raise refusal(got, what)
+
+
+def refusal(got: Fetched, what: str) -> Exception:
+    """What an answer is that is no success."""
+    answer = got.json
+    error = _error(got)
+    if error is not None and isinstance(answer, dict):
+        described = answer.get("error_description")
+        return OAuthError(error, described if isinstance(described, str) else "", got.status)
+    return AuthorizationFailed(f"{what} answers HTTP {got.status}, which is no answer of OAuth")
+
+
+class RefreshOutcome(Struct, frozen=True):
+    """What the answer to a refresh means for the grant."""
+
+    kind: str
+    """"renewed"; "ended": the grant is over; "forgotten": the server no longer knows the client; "kept": it may work
+    later; "lost": the answer is missing, and the refresh token may have been spent."""
+    why: str = ""
+    retry_after: int = 0
+    """Seconds that the server asks to wait."""
+
+
+_PASSING = frozenset(("temporarily_unavailable", "server_error", "slow_down", "authorization_pending"))
+
+
+def outcome_of(got: Fetched) -> RefreshOutcome:
+    """The table of refreshes. Only an error object of OAuth with status 400 or 401 ends a grant: a firewall's 403, a
+    proxy's page, 404, 429 and 5xx say nothing about it."""
+    answer, error = got.json, _error(got)
+    wait = got.headers.get("retry-after", "")
+    pause = int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else 0
+    if 200 <= got.status < 300:
+        if isinstance(answer, dict) and isinstance(answer.get("access_token"), str):
+            return RefreshOutcome("renewed")
+        return RefreshOutcome("lost", f"HTTP {got.status} without a token")
+    shown = f"HTTP {got.status}" + (f", {error}" if error else "")
+    if got.status not in (400, 401) or error is None or error in _PASSING:
+        return RefreshOutcome("kept", shown, pause)
+    if error == "invalid_client":
+        return RefreshOutcome("forgotten", shown)
+    return RefreshOutcome("ended", shown)

@@ -1,0 +1,346 @@
+"""What a user gives as `auth=`: `Login`, `ClientCredentials`, `Enterprise`, `Workload`. Each says where its tokens come
+from and makes an `Authorizer` for a URL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from msgspec import UNSET, UnsetType
+
+from ...jsonrpc.errors import LocalError, needs
+from ...jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXT, TEXTS, TIME, Rule, check, one_of, whole
+from ..fetch import Fetcher
+from .authorizer import Authorizer
+from .discovery import Wanted
+from .driver import Driver, called
+from .login import Asked, Terms, login
+from .machine import Idp, by_credentials, by_enterprise, by_workload
+from .person import LOGIN_TIMEOUT, OnUrl, Person
+from .registration import Client
+from .steps import Flow
+from .store import Store
+from .store.memory import MemoryStore
+from .tokens import Grant
+
+if TYPE_CHECKING:
+    from ..jose import Key
+
+Resource: TypeAlias = "str | UnsetType | None"
+Text: TypeAlias = "str | Callable[[], str | Awaitable[str]]"
+
+_STORE: Final = Rule(lambda value: hasattr(value, "write") and hasattr(value, "locked"), "a store, as FileStore()")
+_COMMON: Final = {
+    "issuer": NAME | NONE,
+    "resource": TEXT | NONE | Rule(lambda value: value is UNSET, "left out"),
+    "scopes": TEXT | TEXTS | NONE,
+    "account": NAME,
+    "dpop": FLAG,
+    "store": _STORE | NONE,
+    "allow_private": TEXTS,
+    "environment_proxies": FLAG,
+}
+_LOGIN: Final = _COMMON | {
+    "client_id": NAME | NONE,
+    "client_secret": TEXT | NONE,
+    "client_metadata_url": NAME | NONE,
+    "client_name": NAME,
+    "redirect_port": whole(0),
+    "redirect_host": one_of("127.0.0.1", "localhost"),
+    "device": FLAG,
+    "pkce": one_of("required", "assume"),
+    "interactive": FLAG,
+    "on_url": CALLABLE | NONE,
+    "browser": FLAG,
+    "timeout": TIME,
+}
+
+
+class Login:
+    """`auth=Login()`: a person logs in, once; the tokens are kept and renewed.
+
+    `issuer`: the only authorization server to use. `resource`: the `resource` to ask for, where the server wants
+    another than its own metadata says; None: none (Entra refuses it). `scopes`: instead of those that the server asks
+    for. `client_id`, `client_secret`: of a client registered by hand. `client_metadata_url`: the client id metadata
+    document that you host. `redirect_port`, `redirect_host`: of the listener, where the registration wants them so.
+    `device`: by a code on another device. `pkce`: "assume" for servers that do S256 without saying so (Entra, Cognito).
+    `dpop`: bind tokens to a key. `account`: tells several logins at one server apart. `store`: by default files of this
+    user. `interactive`: False: no one is there, so LoginNeeded is raised. `on_url`: called with the URL instead of
+    opening a browser. `timeout`: seconds for the person. `allow_private`: hosts in private networks that documents may
+    name. `environment_proxies`: use HTTPS_PROXY.
+    """
+
+    def __init__(
+        self,
+        *,
+        issuer: str | None = None,
+        resource: Resource = UNSET,
+        scopes: str | Iterable[str] | None = None,
+        client_id: str | None = None,
+        client_secret: str | None = None,
+        client_metadata_url: str | None = None,
+        client_name: str = "dragoman",
+        redirect_port: int = 0,
+        redirect_host: Literal["127.0.0.1", "localhost"] = "127.0.0.1",
+        device: bool = False,
+        pkce: Literal["required", "assume"] = "required",
+        dpop: bool = False,
+        account: str = "default",
+        store: Store | None = None,
+        interactive: bool = True,
+        on_url: OnUrl | None = None,
+        browser: bool = True,
+        timeout: float = LOGIN_TIMEOUT,
+        allow_private: Collection[str] = (),
+        environment_proxies: bool = False,
+    ) -> None:
+        check("Login", _LOGIN, locals())
+        if client_metadata_url is not None and not client_metadata_url.startswith("https://"):
+            raise LocalError("Login: client_metadata_url is an https URL, for its text is the client's id")
+        self.store: Store = _files() if store is None else store
+        self.terms: Terms = Terms(
+            wanted=Wanted(issuer=issuer, resource=resource),
+            client=Client(
+                client_id=client_id, client_secret=client_secret, metadata_url=client_metadata_url, name=client_name
+            ),
+            scopes=_scopes(scopes),
+            account=account,
+            dpop=dpop,
+            redirect_port=redirect_port,
+            redirect_host=redirect_host,
+            assume_pkce=pkce == "assume",
+            device=device,
+        )
+        """What is wanted of the issuer, and as which client."""
+        self._interactive = interactive
+        self._person = partial(Person, on_url=on_url, browser=browser, timeout=timeout)
+        self._fetcher = partial(Fetcher, private_hosts=allow_private, environment_proxies=environment_proxies)
+
+    def __repr__(self) -> str:
+        return f"Login(account={self.terms.account!r})"
+
+    def authorizing(self, url: str, tls: Any = None) -> Authorizer:
+        """The authorization of requests to `url`; for `Options.auth`."""
+        person = self._person() if self._interactive else None
+        driver = Driver(url, self._fetcher(tls=tls), self.store, person)
+        return Authorizer(
+            url,
+            lambda asked: login(asked, self.terms),
+            driver,
+            self.store,
+            account=self.terms.account,
+            hint=self.terms.client.hint,
+        )
+
+
+class ClientCredentials:
+    """`auth=ClientCredentials(id, secret=...)` or `key=...`: a program with an account of its own.
+
+    `key`: a private key (PEM text, or a `Key`), for `private_key_jwt`; its public part is registered at the server.
+    `store`: by default this process's memory. The others: as of `Login`.
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        secret: str | None = None,
+        key: Key | str | bytes | None = None,
+        issuer: str | None = None,
+        resource: Resource = UNSET,
+        scopes: str | Iterable[str] | None = None,
+        dpop: bool = False,
+        account: str = "default",
+        store: Store | None = None,
+        allow_private: Collection[str] = (),
+        environment_proxies: bool = False,
+    ) -> None:
+        check("ClientCredentials", _COMMON, locals())
+        if (secret is None) == (key is None):
+            raise LocalError("ClientCredentials: either secret= or key=, and one of them")
+        self._machine = _Machine(
+            Terms(
+                wanted=Wanted(issuer=issuer, resource=resource),
+                client=Client(client_id=client_id, client_secret=secret),
+                scopes=_scopes(scopes),
+                account=account,
+                dpop=dpop,
+            ),
+            store,
+            partial(Fetcher, private_hosts=allow_private, environment_proxies=environment_proxies),
+        )
+        self._key = _key(key)
+
+    def __repr__(self) -> str:
+        return f"ClientCredentials({self._machine.terms.client.client_id!r})"
+
+    def authorizing(self, url: str, tls: Any = None) -> Authorizer:
+        """For `Options.auth`."""
+        terms, key = self._machine.terms, self._key
+        return self._machine.authorizer(url, tls, lambda asked: by_credentials(asked, terms, key), key)
+
+
+class Workload:
+    """`auth=Workload(file, client_id=...)`: the identity that a platform gives to a program, such as the service
+    account token of Kubernetes or of a CI, exchanged for a token of the resource (RFC 7523).
+
+    `source`: the path of the file, read anew each time because platforms rotate it, or a function that gives the JWT.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | Callable[[], str | Awaitable[str]],
+        *,
+        client_id: str,
+        issuer: str | None = None,
+        resource: Resource = UNSET,
+        scopes: str | Iterable[str] | None = None,
+        dpop: bool = False,
+        account: str = "default",
+        store: Store | None = None,
+        allow_private: Collection[str] = (),
+        environment_proxies: bool = False,
+    ) -> None:
+        check("Workload", _COMMON, locals())
+        self._machine = _Machine(
+            Terms(
+                wanted=Wanted(issuer=issuer, resource=resource),
+                client=Client(client_id=client_id),
+                scopes=_scopes(scopes),
+                account=account,
+                dpop=dpop,
+            ),
+            store,
+            partial(Fetcher, private_hosts=allow_private, environment_proxies=environment_proxies),
+        )
+        self._source = source
+
+    def __repr__(self) -> str:
+        return f"Workload({self._machine.terms.client.client_id!r})"
+
+    def authorizing(self, url: str, tls: Any = None) -> Authorizer:
+        """For `Options.auth`."""
+        source, terms = self._source, self._machine.terms
+        read = source if callable(source) else lambda: asyncio.to_thread(_content, Path(source))
+        return self._machine.authorizer(url, tls, lambda asked: by_workload(asked, terms, asked.text), None, read)
+
+
+class Enterprise:
+    """`auth=Enterprise(idp=..., ...)`: enterprise-managed authorization: the company's identity provider says who the
+    user is and what they may use, and no page is shown.
+
+    `idp`: its issuer. `id_token`: the user's ID token from it, or a function that gives it. `idp_client_id`,
+    `idp_client_secret`: this client there; `client_id`, `client_secret`: at the resource's authorization server.
+    `idp_token_endpoint`: None: as the provider's metadata says. The others: as of `Login`.
+    """
+
+    def __init__(
+        self,
+        *,
+        idp: str,
+        id_token: Text,
+        idp_client_id: str,
+        client_id: str,
+        idp_client_secret: str | None = None,
+        client_secret: str | None = None,
+        idp_token_endpoint: str | None = None,
+        issuer: str | None = None,
+        resource: Resource = UNSET,
+        scopes: str | Iterable[str] | None = None,
+        dpop: bool = False,
+        account: str = "default",
+        store: Store | None = None,
+        allow_private: Collection[str] = (),
+        environment_proxies: bool = False,
+    ) -> None:
+        check("Enterprise", _COMMON, locals())
+        self._machine = _Machine(
+            Terms(
+                wanted=Wanted(issuer=issuer, resource=resource),
+                client=Client(client_id=client_id, client_secret=client_secret),
+                scopes=_scopes(scopes),
+                account=account,
+                dpop=dpop,
+            ),
+            store,
+            partial(Fetcher, private_hosts=allow_private, environment_proxies=environment_proxies),
+        )
+        self._idp = Idp(
+            issuer=idp, token_endpoint=idp_token_endpoint, client_id=idp_client_id, client_secret=idp_client_secret
+        )
+        self._id_token = id_token
+
+    def __repr__(self) -> str:
+        return f"Enterprise({self._idp.issuer!r})"
+
+    def authorizing(self, url: str, tls: Any = None) -> Authorizer:
+        """For `Options.auth`."""
+        given, terms, idp = self._id_token, self._machine.terms, self._idp
+        read = given if callable(given) else lambda: given
+        return self._machine.authorizer(
+            url, tls, lambda asked: by_enterprise(asked, terms, idp, asked.text), None, read
+        )
+
+
+class _Machine:
+    """What the three ways of programs have in common."""
+
+    def __init__(self, terms: Terms, store: Store | None, fetcher: Callable[..., Fetcher]) -> None:
+        self.terms = terms
+        self.store: Store = MemoryStore() if store is None else store
+        self._fetcher = fetcher
+
+    def authorizer(
+        self,
+        url: str,
+        tls: Any,
+        obtain: Callable[[Asked], Flow[Grant]],
+        key: Key | None,
+        read: Callable[[], Any] | None = None,
+    ) -> Authorizer:
+        """`read`: gives the assertion for `Asked.text`, before each flow."""
+        return Authorizer(
+            url,
+            obtain,
+            Driver(url, self._fetcher(tls=tls), self.store, None),
+            self.store,
+            account=self.terms.account,
+            hint=self.terms.client.hint,
+            key=key,
+            read=None if read is None else partial(called, read),
+        )
+
+
+def _files() -> Store:
+    """The store of a user's logins. Raises LocalError, with the extra to install."""
+    try:
+        from .store.files import FileStore  # noqa: PLC0415  (cryptography, for those who log in)
+    except ImportError:
+        raise needs("A login that outlives its process", "cryptography", "auth") from None
+    return FileStore()
+
+
+def _scopes(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    return tuple(dict.fromkeys(given.split() if isinstance(given, str) else given))
+
+
+def _key(given: Key | str | bytes | None) -> Key | None:
+    if isinstance(given, str | bytes):
+        from ..jose import Key  # noqa: PLC0415  (joserfc, for those who sign)
+
+        return Key.from_pem(given)
+    return given
+
+
+def _content(path: Path) -> str:
+    """The JWT in a file. Raises LocalError."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LocalError(f"Workload: {path} cannot be read: {error}") from error

@@ -1,0 +1,25 @@
+"""Where a client keeps what it got from authorization servers: in memory, or in files that outlive it.
+
+An entry belongs to an issuer, a resource, a client and an account. It is replaced by compare and swap, so that of two
+processes that renewed one token the later never deletes what the earlier got; the one that renews it holds the entry's
+lock for the token request alone. Clients import this room; it imports nothing of theirs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....doors import door
+
+if TYPE_CHECKING:
+    from .contract import Key, Store, Stored, TokenStoreError
+    from .files import FileStore
+    from .memory import MemoryStore
+else:
+    __getattr__, __dir__ = door(
+        __name__,
+        {"contract": "Key Store Stored TokenStoreError", "files": "FileStore", "memory": "MemoryStore"},
+    )
+    del TYPE_CHECKING, annotations, door
+
+__all__ = ["FileStore", "Key", "MemoryStore", "Store", "Stored", "TokenStoreError"]

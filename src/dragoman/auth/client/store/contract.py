@@ -1,0 +1,75 @@
+"""The contract of stores of tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from msgspec import Struct
+
+from ...errors import AuthError
+
+LOCK_WAIT = 30.0
+"""Seconds that a lock of an entry is waited for. It spans one token request, whose own time-out is shorter."""
+
+ENTRY_SIZE = 1 << 20
+"""Bytes that an entry may have. A response of a token endpoint is bounded to less; larger is damage."""
+
+
+class TokenStoreError(AuthError):
+    """The store cannot be used now; the text says why and what would help. Nothing was lost by it."""
+
+
+class Key(Struct, frozen=True):
+    """Whose entry it is. `issuer` and `resource` are compared byte for byte, as the specification compares them."""
+
+    issuer: str
+    """The authorization server's issuer identifier."""
+    resource: str
+    """The resource identifier that the tokens are for."""
+    client: str = ""
+    """The client_id or the URL of the client's document where the user gave one; empty where it was registered."""
+    account: str = "default"
+    """The name that the user gave to one of several logins."""
+
+    @property
+    def text(self) -> str:
+        """The four in one text that no other four give: a JSON array."""
+        return json.dumps([self.issuer, self.resource, self.client, self.account], separators=(",", ":"))
+
+
+class Stored(Struct, frozen=True):
+    """An entry as it was read. `value`: what was written. `generation`: rises with every write of this key, also over
+    a removal."""
+
+    value: bytes
+    generation: int
+
+    def __repr__(self) -> str:
+        return f"Stored({len(self.value)} bytes, generation={self.generation})"
+
+
+class Store(Protocol):
+    """Keeps entries by their keys. Every method raises TokenStoreError where the store cannot be used."""
+
+    async def read(self, key: Key) -> Stored | None:
+        """The entry, or None."""
+
+    async def write(self, key: Key, value: bytes, after: int | None) -> bool:
+        """Replace the entry if its generation is still `after` (None: there is none). False: somebody else has written
+        meanwhile, and nothing was changed."""
+
+    async def remove(self, key: Key, after: int) -> bool:
+        """Remove the entry if its generation is still `after`. False: it is not, and nothing was changed."""
+
+    async def keys(self) -> Sequence[Key]:
+        """The keys of all entries that can be read."""
+
+    def locked(self, key: Key) -> AbstractAsyncContextManager[None]:
+        """Hold the entry's lock, against other tasks, threads and (in files) processes. Reading and writing do not need
+        it. Raises TokenStoreError after LOCK_WAIT seconds."""
+
+    async def protection(self) -> str:
+        """How entries are protected, in words for their owner."""

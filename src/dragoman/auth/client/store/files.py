@@ -1,0 +1,211 @@
+"""Entries in files of a folder that only their owner can open.
+
+One file an entry, written beside and renamed, so that a process that is killed leaves the old one. Locks are
+`flock`s, which end with their process. What cannot be read as an entry is told in the log and taken for none: a login
+replaces it. What cannot be opened because the keyring is locked is an error, for the entry is good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import stat
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from .contract import ENTRY_SIZE, LOCK_WAIT, Key, Stored, TokenStoreError
+from .locking import acquired
+from .sealing import KEYRING_WAIT, KeyringAway, Unreadable, is_sealed, keyring_key, name, opened, sealed, unavailable
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+FILE_SIZE = 2 * ENTRY_SIZE
+"""Bytes of a file that are read: an entry, its key and its line."""
+
+SHORT_WAIT = 30.0
+"""Seconds that the locks are waited for which are held to replace one file, or to make the keyring's key."""
+
+
+def default_folder() -> Path:
+    """`dragoman/tokens` in the folder for state of the user (XDG_STATE_HOME, else ~/.local/state). Raises
+    TokenStoreError where the user has no home."""
+    try:
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    except RuntimeError:
+        raise TokenStoreError("this user has no home folder: name one for tokens, FileStore(folder)") from None
+    return Path(base) / "dragoman" / "tokens"
+
+
+class FileStore:
+    """A `Store` in files (mode 0600) of a folder (mode 0700), shared by processes. `folder`: by default that of the
+    user's state. `keyring`: seal entries with a key in the operating system's keyring; without one (or with False) they
+    are plain, and `protection` says so. `lock_wait`: seconds. Raises TokenStoreError for a folder of another user."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str] | None = None, *, keyring: bool = True, lock_wait: float = LOCK_WAIT
+    ) -> None:
+        self.folder: Path = Path(folder) if folder is not None else default_folder()
+        self._keyring = keyring
+        self._lock_wait = lock_wait
+        self._secret: bytes | None = None
+        self._away: KeyringAway | None = None if keyring else KeyringAway("it is not to be used")
+
+    def __repr__(self) -> str:
+        return f"FileStore({str(self.folder)!r})"
+
+    async def read(self, key: Key) -> Stored | None:
+        """The entry, or None. Raises TokenStoreError if it is sealed and the keyring is away."""
+        content = await asyncio.to_thread(self._content, name(key))
+        found = await self._opened(content, name(key))
+        return None if found is None else found[1]
+
+    async def write(self, key: Key, value: bytes, after: int | None) -> bool:
+        """Replace the entry if its generation is still `after`. Raises TokenStoreError, and then the old one stays."""
+        if len(value) > ENTRY_SIZE:
+            raise TokenStoreError(f"an entry of {len(value)} bytes; at most {ENTRY_SIZE} are kept")
+        secret = await self._key()
+        async with self._held(f"{name(key)}.swap", SHORT_WAIT):
+            found = await self.read(key)
+            if (None if found is None else found.generation) != after:
+                return False
+            # the clock, so that it rises over a removal, too
+            content = sealed(key, value, max((after or 0) + 1, time.time_ns()), secret)
+            await asyncio.to_thread(self._replace, name(key), content)
+            return True
+
+    async def remove(self, key: Key, after: int) -> bool:
+        """Remove the entry if its generation is still `after`."""
+        async with self._held(f"{name(key)}.swap", SHORT_WAIT):
+            found = await self.read(key)
+            if found is None or found.generation != after:
+                return False
+            with _told("remove"):
+                os.unlink(self.folder / f"{name(key)}.token")
+            return True
+
+    async def keys(self) -> Sequence[Key]:
+        """The keys of all entries that can be read."""
+        with _told("list"):
+            files = sorted(self._ready().glob("*.token"))
+        found = [await self._opened(await asyncio.to_thread(self._content, one.stem), one.stem) for one in files]
+        return [one[0] for one in found if one is not None]
+
+    @asynccontextmanager
+    async def locked(self, key: Key) -> AsyncIterator[None]:
+        """Hold the entry's lock, against other processes, too. Raises TokenStoreError after `lock_wait` seconds."""
+        async with self._held(f"{name(key)}.lock", self._lock_wait):
+            yield
+
+    async def protection(self) -> str:
+        """How entries are protected."""
+        await self._key()
+        if self._secret is not None:
+            return f"in {self.folder}, sealed with a key of the operating system's keyring"
+        return f"in {self.folder}, in files that only you can read, not sealed: of the keyring, {self._away}"
+
+    # -- sealing ----------------------------------------------------------------------------------
+
+    async def _key(self) -> bytes | None:
+        """The key of AES-GCM, None without a keyring."""
+        if self._secret is None and self._away is None:
+            async with self._held("keyring.lock", SHORT_WAIT + KEYRING_WAIT):
+                try:
+                    self._secret = await keyring_key()
+                except KeyringAway as away:
+                    self._away = away
+        return self._secret
+
+    async def _opened(self, content: bytes | None, named: str) -> tuple[Key, Stored] | None:
+        if content is None:
+            return None
+        secret = await self._key() if is_sealed(content) else None
+        if secret is None and self._away is not None and is_sealed(content):
+            away, self._away = self._away, None if self._keyring else self._away  # asked again next time
+            raise unavailable(away)
+        try:
+            return opened(content, named, secret)
+        except Unreadable as why:
+            logger.warning("a stored token cannot be read and is taken for none (%s): %s", named[:12], why)
+            return None
+
+    # -- files ------------------------------------------------------------------------------------
+
+    def _ready(self) -> Path:
+        """The folder, made if need be, and no one else's."""
+        with _told("open"):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = os.stat(self.folder)
+            if found.st_uid != os.geteuid():
+                raise TokenStoreError(f"{self.folder} belongs to another user: name a folder of yours")
+            if stat.S_IMODE(found.st_mode) & 0o077:
+                os.chmod(self.folder, 0o700)
+        return self.folder
+
+    def _content(self, named: str) -> bytes | None:
+        with _told("read"):
+            try:
+                file = os.open(self._ready() / f"{named}.token", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return None
+            with open(file, "rb") as stream:
+                found = os.fstat(stream.fileno())
+                if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+                    raise TokenStoreError(
+                        f"{self.folder / named}.token could be read or changed by others: remove it and log in again"
+                    )
+                return stream.read(FILE_SIZE)
+
+    def _replace(self, named: str, content: bytes) -> None:
+        """Write beside and rename. The caller holds the lock of this name, so what is beside is no one's."""
+        beside = self.folder / f"{named}.new"
+        with _told("write"):
+            file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                with open(file, "wb") as stream:
+                    os.fchmod(stream.fileno(), 0o600)  # whatever the umask
+                    stream.write(content)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                os.replace(beside, self.folder / f"{named}.token")
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(beside)
+                raise
+            folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)  # the new name, too, is on the disk
+            finally:
+                os.close(folder)
+
+    @asynccontextmanager
+    async def _held(self, file: str, wait: float) -> AsyncIterator[None]:
+        with _told("lock"):
+            lock = os.open(self._ready() / file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+        def attempt() -> bool:
+            with _told("lock"):
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return False
+                return True
+
+        try:
+            await acquired(attempt, wait, f"the lock {self.folder / file}")
+            yield
+        finally:
+            os.close(lock)
+
+
+@contextlib.contextmanager
+def _told(doing: str) -> Iterator[None]:
+    """What the operating system refuses is a TokenStoreError."""
+    try:
+        yield
+    except OSError as error:
+        raise TokenStoreError(f"cannot {doing} stored tokens: {error.strerror or error} ({error.filename})") from error

@@ -1,0 +1,25 @@
+"""Waiting for a lock that other threads and processes hold, without blocking the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from .contract import TokenStoreError
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
+"""Seconds between two tries. What is held for a token request is tried for ten times a second."""
+
+
+async def acquired(attempt: Callable[[], bool], wait: float, what: str) -> None:
+    """Try until it succeeds. Raises TokenStoreError after `wait` seconds."""
+    pause = FIRST_PAUSE
+    try:
+        async with asyncio.timeout(wait):
+            while not attempt():
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+    except TimeoutError:
+        raise TokenStoreError(
+            f"{what} is held by another task or process for more than {wait:g} s; try again, or end that process"
+        ) from None

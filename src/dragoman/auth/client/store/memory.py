@@ -1,0 +1,67 @@
+"""Entries of this process alone, gone with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from .contract import ENTRY_SIZE, LOCK_WAIT, Key, Stored, TokenStoreError
+from .locking import acquired
+
+
+class MemoryStore:
+    """A `Store` in memory. Tasks, loops and threads may share it. `lock_wait`: seconds."""
+
+    def __init__(self, *, lock_wait: float = LOCK_WAIT) -> None:
+        self._entries: dict[Key, Stored] = {}
+        self._locks: dict[Key, threading.Lock] = {}
+        self._swap = threading.Lock()
+        self._generation = 0
+        self._lock_wait = lock_wait
+
+    def __repr__(self) -> str:
+        return f"MemoryStore({len(self._entries)} entries)"
+
+    async def read(self, key: Key) -> Stored | None:
+        """The entry, or None."""
+        return self._entries.get(key)
+
+    async def write(self, key: Key, value: bytes, after: int | None) -> bool:
+        """Replace the entry if its generation is still `after`. Raises TokenStoreError for one that is too large."""
+        if len(value) > ENTRY_SIZE:
+            raise TokenStoreError(f"an entry of {len(value)} bytes; at most {ENTRY_SIZE} are kept")
+        with self._swap:
+            found = self._entries.get(key)
+            if (None if found is None else found.generation) != after:
+                return False
+            self._generation += 1
+            self._entries[key] = Stored(value, self._generation)
+            return True
+
+    async def remove(self, key: Key, after: int) -> bool:
+        """Remove the entry if its generation is still `after`."""
+        with self._swap:
+            found = self._entries.get(key)
+            if found is None or found.generation != after:
+                return False
+            del self._entries[key]
+            return True
+
+    async def keys(self) -> Sequence[Key]:
+        """The keys of all entries."""
+        return tuple(self._entries)
+
+    @asynccontextmanager
+    async def locked(self, key: Key) -> AsyncIterator[None]:
+        """Hold the entry's lock. Raises TokenStoreError after `lock_wait` seconds."""
+        lock = self._locks.setdefault(key, threading.Lock())
+        await acquired(lambda: lock.acquire(blocking=False), self._lock_wait, "the lock of a token")
+        try:
+            yield
+        finally:
+            lock.release()
+
+    async def protection(self) -> str:
+        """How entries are protected."""
+        return "in memory, until this process ends"

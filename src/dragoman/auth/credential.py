@@ -1,0 +1,48 @@
+"""The token that a caller showed, kept where it cannot be shown by accident."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NoReturn, Protocol
+
+from ..jsonrpc.errors import LocalError
+
+
+class Exchanges(Protocol):
+    """Exchanges tokens for others (RFC 8693)."""
+
+    async def exchanged(
+        self, token: str, *, audience: str | None, resource: str | None, scopes: Iterable[str]
+    ) -> str: ...
+
+
+class TokenCredential:
+    """A `channel.Credential` that is a token."""
+
+    __slots__ = ("_exchange", "_token")
+
+    def __init__(self, token: str, exchange: Exchanges | None = None) -> None:
+        self._token = token
+        self._exchange = exchange
+
+    def __repr__(self) -> str:
+        return "<a token>"
+
+    def __reduce__(self) -> NoReturn:
+        raise LocalError("a credential is not pickled: it is a secret. identity.credential.reveal() has it")
+
+    def __copy__(self) -> TokenCredential:
+        return self
+
+    def __deepcopy__(self, _: Any) -> TokenCredential:
+        return self
+
+    def reveal(self) -> str:
+        """The token. It was issued for this server: to send it further on is forbidden (MCP, Token Passthrough)."""
+        return self._token
+
+    async def exchange(self, *, audience: str | None, resource: str | None, scopes: Iterable[str]) -> str:
+        """As `Identity.exchange`."""
+        if self._exchange is None:
+            raise LocalError("Identity.exchange needs a client at the issuer: Bearer(..., exchange=Exchange(id, ...))")
+        return await self._exchange.exchanged(self._token, audience=audience, resource=resource, scopes=scopes)

@@ -1,0 +1,156 @@
+"""Token exchange (RFC 8693): a token for a service further on, on behalf of our caller.
+
+The caller's token is for this server and goes nowhere else but to its own issuer, which gives another one for it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from typing import Any, Final, Literal
+from urllib.parse import quote_plus
+
+import msgspec
+from msgspec import Struct
+
+from ..jsonrpc.errors import LocalError
+from .errors import AuthError, IssuerAway, OAuthError
+from .jose import Key, encoded, signed
+from .keys import Answer, Fetches, IssuerKeys
+
+GRANT: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
+ON_BEHALF: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+ASSERTION_LIFE: Final = 60
+"""Seconds for which an assertion of ours is good: it is used at once."""
+KEPT: Final = 1_000
+"""Tokens that were got by exchange and are kept until shortly before they expire."""
+EARLY: Final = 30.0
+"""Seconds before its expiry at which a token is not used any more: a call with it takes time."""
+
+
+class Exchange(Struct, frozen=True, kw_only=True):
+    """This server as a client of the issuer: how it says who it is, with a secret or with a private key."""
+
+    client_id: str
+    """Our client's id at the issuer."""
+    secret: str | None = None
+    """Our client's secret, if it has one."""
+    key: Key | None = None
+    """For private_key_jwt (RFC 7523 section 2.2)."""
+    method: Literal["basic", "post"] = "basic"
+    """Where a secret goes: into the `Authorization` header, or into the form."""
+
+    def __post_init__(self) -> None:
+        if (self.secret is None) == (self.key is None):
+            raise LocalError("Exchange: a client has secret= or key=, one of them")
+
+    def __repr__(self) -> str:
+        return f"Exchange(client_id={self.client_id!r})"
+
+
+def authentication(client: Exchange, audience: str, now: float) -> tuple[dict[str, str], dict[str, str]]:
+    """What authenticates a client: members of the form, and headers. `audience`: the issuer (RFC 7523 section 3: "the
+    authorization server ... as an intended audience")."""
+    if client.key is not None:
+        claims = {"iss": client.client_id, "sub": client.client_id, "aud": audience, "jti": encoded(os.urandom(16))}
+        assertion = signed(claims | {"iat": int(now), "exp": int(now) + ASSERTION_LIFE}, client.key)
+        return {"client_id": client.client_id, "client_assertion_type": ASSERTION, "client_assertion": assertion}, {}
+    secret = client.secret or ""
+    if client.method == "post":
+        return {"client_id": client.client_id, "client_secret": secret}, {}
+    # RFC 6749 section 2.3.1: both are form-encoded before they are joined
+    pair = f"{quote_plus(client.client_id)}:{quote_plus(secret)}"
+    return {}, {"authorization": "Basic " + b64encode(pair.encode()).decode()}
+
+
+def answered(answer: Answer, limit: int) -> dict[str, Any]:
+    """The JSON object of an answer. Raises OAuthError for an error object with status 400, 401 or 403 (RFC 6749 section
+    5.2), IssuerAway for whatever is no answer to the question."""
+    found: Any = None
+    if len(answer.body) <= limit:
+        try:
+            found = msgspec.json.decode(answer.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+    if answer.status == 200 and isinstance(found, dict):
+        return found
+    if answer.status in (400, 401, 403) and isinstance(found, dict) and isinstance(found.get("error"), str):
+        raise OAuthError(found["error"], str(found.get("error_description", "")), answer.status)
+    raise IssuerAway(f"The issuer answered with status {answer.status}")
+
+
+class Exchanger:
+    """Exchanges the tokens of one issuer."""
+
+    __slots__ = ("_client", "_fetcher", "_kept", "_keys", "_now")
+
+    def __init__(
+        self,
+        client: Exchange,
+        keys: IssuerKeys,
+        fetcher: Callable[[], Fetches],
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._client, self._keys, self._fetcher, self._now = client, keys, fetcher, now
+        self._kept: dict[tuple[bytes, str, str, str], tuple[float, str]] = {}
+
+    async def exchanged(self, token: str, *, audience: str | None, resource: str | None, scopes: Iterable[str]) -> str:
+        """As `Identity.exchange`. A token that it got is given again until shortly before it expires."""
+        if isinstance(scopes, str):
+            raise LocalError("Identity.exchange: scopes is a list of texts, not one text")
+        scope = " ".join(scopes)
+        if not (audience or resource or scope):
+            raise LocalError("Identity.exchange: say for whom: audience=, resource= or scopes=")
+        place = (sha256(token.encode()).digest(), audience or "", resource or "", scope)
+        kept = self._kept.get(place)
+        if kept is not None and self._now() < kept[0]:
+            return kept[1]
+        found = await self._asked(self._form(token, audience, resource, scope))
+        access, kind, lasts = found.get("access_token"), found.get("token_type"), found.get("expires_in")
+        if not isinstance(access, str) or not access or not isinstance(kind, str):
+            raise OAuthError("invalid_response", "The issuer's answer has no access_token and token_type", 200)
+        if kind.lower() != "bearer":
+            raise OAuthError("invalid_response", "The issuer gave a token that is no bearer token", 200)
+        if isinstance(lasts, int | float) and lasts > EARLY:
+            while len(self._kept) >= KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[place] = (self._now() + min(float(lasts), 3600.0) - EARLY, access)
+        return access
+
+    def _form(self, token: str, audience: str | None, resource: str | None, scope: str) -> dict[str, str]:
+        if self._keys.issuer.exchange == "on_behalf_of":
+            form = {"grant_type": ON_BEHALF, "assertion": token, "requested_token_use": "on_behalf_of", "scope": scope}
+            if not scope:
+                raise LocalError("Identity.exchange: Entra wants scopes=, such as ['api://.../.default']")
+            return form
+        # RFC 8693 section 2.1
+        form = {
+            "grant_type": GRANT,
+            "subject_token": token,
+            "subject_token_type": ACCESS_TOKEN,
+            "requested_token_type": ACCESS_TOKEN,
+        }
+        wanted = {"audience": audience, "resource": resource, "scope": scope}
+        return form | {name: value for name, value in wanted.items() if value}
+
+    async def _asked(self, form: Mapping[str, str]) -> dict[str, Any]:
+        issuer = self._keys.issuer
+        url, by = issuer.token_endpoint, "operator"
+        if url is None:
+            url, by = (await self._keys.metadata()).token_endpoint, "document"
+        if url is None:
+            raise LocalError(f"Identity.exchange: the metadata of {issuer.issuer} name no token_endpoint")
+        more, headers = authentication(self._client, issuer.issuer, self._now())
+        try:
+            answer = await self._fetcher().post_form(
+                url, {**form, **more}, by=by, origin=issuer.issuer, headers=headers
+            )
+        except (AuthError, OSError) as error:
+            raise IssuerAway("The issuer does not answer") from error
+        return answered(answer, self._keys.limits.answer)

@@ -1,0 +1,331 @@
+"""Fetches what an authorization flow needs, from hosts that it may be fetched from, and no more of it than is sane.
+
+Rules:
+
+- https alone; plain http on loopback, where the operator wrote the URL, or the resource itself is on loopback.
+- A host that the operator or user wrote may be private (a company's issuer). A host that a *document* named may not,
+  unless the document came from that very origin, or the host is in `private_hosts`. Link-local addresses (a cloud's
+  metadata), multicast and unspecified ones never.
+- Addresses are checked after the name was resolved, *all* of them, and the connection goes to an address that was
+  checked, so that a second answer of the DNS changes nothing. Each hop of a redirect is checked anew, as a document's.
+- Size, time and redirects are bounded. No cookies, no credentials of the environment; its proxies by choice alone,
+  since behind a proxy the address cannot be checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+from urllib.parse import urlencode, urljoin, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from ..channel import Broken, Options
+from ..jsonrpc.errors import BadAnswer, LocalError
+from ..net.scheme import lacking
+from ..net.urls import Url, masked, parse, printable
+from .errors import AuthError
+from .metadata import origin_of
+
+try:
+    from ..transports.http.client.pool import Pool
+except ModuleNotFoundError as missing:
+    raise lacking("http", missing) from missing
+
+LIMIT = 256 * 1024
+"""Bytes of an answer: a JWKS of a hundred keys has 100 KB."""
+TIMEOUT = 10.0
+"""Seconds for one answer with all its hops: a person may be waiting for it."""
+REDIRECTS = 3
+"""Hops that are followed: to the host with www and to https, and one more."""
+ADDRESSES = 8
+"""Addresses of one name that are tried."""
+
+By = Literal["operator", "document"]
+
+
+class FetchRefused(AuthError):
+    """The rules forbid to fetch from there. Nothing was sent."""
+
+
+class FetchFailed(AuthError):
+    """There was no whole answer: no connection, none in time, too large."""
+
+    def __init__(self, text: str, *, sent: bool = False) -> None:
+        super().__init__(text)
+        self.sent = sent
+        """Whether the request may have been received, and done."""
+
+
+class Fetched(Struct, frozen=True):
+    """An answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes
+    url: str = ""
+    """The URL that answered, after redirects."""
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON, None if it is not JSON."""
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+
+
+class Fetcher:
+    """Fetches documents and posts forms by the rules above.
+
+    `private_hosts`: host names that may have private addresses, no matter who names them. `trusted_hosts`: if not
+    empty, a document may name these hosts alone. `environment_proxies`: use HTTPS_PROXY and its like. `tls`: an
+    `ssl.SSLContext`; None: the system's. `timeout`: seconds; `limit`: bytes of a body.
+    """
+
+    def __init__(
+        self,
+        *,
+        private_hosts: Collection[str] = (),
+        trusted_hosts: Collection[str] = (),
+        environment_proxies: bool = False,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = TIMEOUT,
+        limit: int = LIMIT,
+    ) -> None:
+        self._private = frozenset(host.lower() for host in private_hosts)
+        self._trusted = frozenset(host.lower() for host in trusted_hosts)
+        self._proxies = environment_proxies
+        self._tls = tls
+        self._timeout = timeout
+        self._limit = limit
+
+    async def get(
+        self,
+        url: str,
+        *,
+        by: By = "document",
+        origin: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        redirects: int = REDIRECTS,
+        limit: int | None = None,
+    ) -> Fetched:
+        """GET `url`. `by`: who wrote it; `origin`: the URL of the document that named it, or of the resource for whose
+        sake it is asked. Raises FetchRefused, FetchFailed."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                for _ in range(redirects + 1):
+                    got = await self._ask("GET", url, by, origin, {"accept": "application/json", **(headers or {})})
+                    target = got.headers.get("location")
+                    if got.status not in (301, 302, 303, 307, 308) or not target or not redirects:
+                        return got
+                    url, by, headers = _redirected(url, target), "document", None
+        except TimeoutError:
+            raise FetchFailed(f"{_shown(url)} did not answer within {self._timeout:g} s", sent=True) from None
+        raise FetchFailed(f"{_shown(url)}: more than {redirects} redirects")
+
+    async def post_form(
+        self,
+        url: str,
+        form: Mapping[str, str],
+        *,
+        by: By = "document",
+        origin: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Fetched:
+        """POST a form to `url`; redirects are not followed. Raises FetchRefused, FetchFailed."""
+        kind = {"content-type": "application/x-www-form-urlencoded"}
+        return await self._post(url, urlencode(form).encode(), by, origin, kind | dict(headers or {}))
+
+    async def post_json(
+        self,
+        url: str,
+        content: Any,
+        *,
+        by: By = "document",
+        origin: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Fetched:
+        """POST `content` as JSON to `url`; redirects are not followed. Raises FetchRefused, FetchFailed."""
+        kind = {"content-type": "application/json"}
+        return await self._post(url, msgspec.json.encode(content), by, origin, kind | dict(headers or {}))
+
+    async def _post(self, url: str, body: bytes, by: By, origin: str | None, headers: dict[str, str]) -> Fetched:
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._ask("POST", url, by, origin, {"accept": "application/json", **headers}, body)
+        except TimeoutError:
+            raise FetchFailed(f"{_shown(url)} did not answer within {self._timeout:g} s", sent=True) from None
+
+    # -- one request
+
+    async def _ask(
+        self, method: str, url: str, by: By, origin: str | None, headers: dict[str, str], body: bytes | None = None
+    ) -> Fetched:
+        place = self._checked(url, by, origin)
+        addresses = await _resolved(place)
+        for address in addresses:
+            self._check_address(place, address, by, origin)
+        if self._proxies and (through := _proxy_of(place)):
+            return await asyncio.to_thread(_through, through, method, url, headers, body, self._timeout, self._limit)
+        why: Exception = FetchFailed(f"{place}: its name has no address")
+        for address in addresses[:ADDRESSES]:
+            try:
+                return await self._sent(place, address, method, url, headers, body)
+            except Broken as error:
+                if error.__cause__ is None:  # it was connected: the request may have run
+                    raise FetchFailed(f"{_shown(url)}: {error}", sent=True) from error
+                why = error
+        raise FetchFailed(f"{_shown(url)}: {why}") from why
+
+    async def _sent(
+        self, place: Url, address: str, method: str, url: str, headers: dict[str, str], body: bytes | None
+    ) -> Fetched:
+        pool = Pool(place, Options(client_tls=self._tls), "application/json", address=address)
+        try:
+            reply = await pool.ask(method, body, headers)
+            return Fetched(reply.status, dict(reply.headers), await reply.body(self._limit), url)
+        except BadAnswer as error:
+            raise FetchFailed(f"{_shown(url)}: {error}", sent=True) from error
+        finally:
+            await pool.close()
+
+    # -- the rules
+
+    def _checked(self, url: str, by: By, origin: str | None) -> Url:
+        """The URL, if its text is allowed. Raises FetchRefused."""
+        try:
+            place = parse(url)
+        except (LocalError, ValueError) as error:
+            raise FetchRefused(f"{_shown(url)} is not fetched: {error}") from None
+        if place.scheme not in ("https", "http") or not place.host:
+            raise FetchRefused(f"{_shown(url)} is not fetched: only https URLs are")
+        if place.user is not None:
+            raise FetchRefused(f"{_shown(url)} is not fetched: it has a user or password in it")
+        if by == "document" and self._trusted and place.host.lower() not in self._trusted:
+            raise FetchRefused(f"{_shown(url)} is not fetched: {place.host} is not among the trusted hosts")
+        # "All authorization server endpoints MUST be served over HTTPS"
+        if place.scheme == "http" and not is_loopback(place.host):
+            raise FetchRefused(f"{_shown(url)} is not fetched: plain http is for loopback alone; write https")
+        return place
+
+    def _check_address(self, place: Url, address: str, by: By, origin: str | None) -> None:
+        """Raises FetchRefused for an address that may not be connected to."""
+        kind = kind_of(address)
+        shown = f"{place} is not fetched: its address {address} is {kind}"
+        if kind == "forbidden":
+            raise FetchRefused(shown)
+        if place.scheme == "http" and kind != "loopback":
+            raise FetchRefused(f"{shown}, and plain http is for loopback alone")
+        if kind == "public" or by == "operator" or place.host.lower() in self._private:
+            return
+        if origin is not None:
+            if origin_of(origin) == f"{place.scheme}://{_netloc(place)}":
+                return
+            if kind == "loopback" and is_loopback(urlsplit(origin).hostname or ""):
+                return
+        raise FetchRefused(
+            f"{shown}, and a document named it, not you. If you trust it, put {place.host!r} in allow_private="
+        )
+
+
+def _redirected(url: str, target: str) -> str:
+    """Where a redirect leads. Raises FetchRefused for what is no URL."""
+    try:
+        return urljoin(url, target)
+    except ValueError:
+        raise FetchRefused(f"{_shown(url)} redirects to what is no URL") from None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host as written is loopback: 127.0.0.0/8, ::1, localhost (RFC 6761 section 6.3)."""
+    host = host.lower().rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def kind_of(address: str) -> Literal["public", "private", "loopback", "forbidden"]:
+    """What kind of IP address it is; an IPv4 address inside an IPv6 one (mapped, NAT64, 6to4, Teredo) counts as what it
+    leads to. "forbidden": link-local, multicast, unspecified, reserved; nothing of ours is there."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address) and (inner := _inside(ip)) is not None:
+        ip = inner
+    if ip.is_loopback:
+        return "loopback"
+    reserved = ip.is_reserved and not isinstance(ip, ipaddress.IPv6Address)
+    if ip.is_link_local or ip.is_multicast or ip.is_unspecified or reserved or ip in _ZERO:
+        return "forbidden"
+    return "public" if ip.is_global else "private"
+
+
+_ZERO = ipaddress.ip_network("0.0.0.0/8")
+_NAT64 = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("64:ff9b:1::/48"))
+
+
+def _inside(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    if any(ip in net for net in _NAT64) or (int(ip) >> 32 == 0 and int(ip) > 1):  # the last: "IPv4-compatible"
+        return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+    teredo = ip.teredo
+    return ip.ipv4_mapped or ip.sixtofour or (teredo[1] if teredo is not None else None)
+
+
+async def _resolved(place: Url) -> list[str]:
+    """The addresses of a host. Raises FetchFailed."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise FetchFailed(f"{place}: no address of {printable(place.host)}: {error}") from error
+    return list(dict.fromkeys(str(info[4][0]) for info in found))
+
+
+def _netloc(place: Url) -> str:
+    host = f"[{place.host}]" if ":" in place.host else place.host.lower()
+    return host if place.port == {"https": 443, "http": 80}[place.scheme] else f"{host}:{place.port}"
+
+
+def _shown(url: str) -> str:
+    """A URL for an error: without its query, which may hold what is secret."""
+    return masked(url.partition("#")[0])
+
+
+# -- by way of a proxy
+
+
+def _proxy_of(place: Url) -> str | None:
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415  (10 ms, for those who chose proxies)
+
+    return None if proxy_bypass(place.host) else getproxies().get(place.scheme)
+
+
+def _through(
+    proxy: str, method: str, url: str, headers: dict[str, str], body: bytes | None, timeout: float, limit: int
+) -> Fetched:
+    from urllib import error, request  # noqa: PLC0415  (10 ms, for those who chose proxies)
+
+    class Stay(request.HTTPRedirectHandler):
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
+    opener = request.build_opener(request.ProxyHandler({urlsplit(url).scheme: proxy}), Stay)
+    try:
+        with opener.open(request.Request(url, body, headers, method=method), timeout=timeout) as reply:
+            status, got, content = reply.status, reply.headers, reply.read(limit + 1)
+    except error.HTTPError as refused:
+        with refused:
+            status, got, content = refused.code, refused.headers, refused.read(limit + 1)
+    except OSError as gone:
+        raise FetchFailed(f"{_shown(url)} by way of the proxy: {gone}", sent=True) from gone
+    if len(content) > limit:
+        raise FetchFailed(f"{_shown(url)}: more than {limit} bytes", sent=True)
+    return Fetched(status, {name.lower(): value for name, value in got.items()}, content, url)

@@ -1,0 +1,356 @@
+"""The guard of a resource server: turns verifiers of tokens into a `channel.Guard` that every wire can ask.
+
+It reads what a caller shows (the `Authorization` field of HTTP, of a WebSocket's handshake, of a broker's delivery; a
+TLS client certificate; the process at a Unix socket), asks the verifiers, and says no as RFC 6750 section 3 has it. It
+fails closed: what it does not understand is a no.
+
+Rules:
+
+- Two `Authorization` fields, or two `DPoP` fields, are 400, whatever is in them: somebody in front may have looked at
+  the other one. A token in the query is 400 as well, and its query is written down nowhere.
+- What is not in the grammar is 400; no token, a bad or an expired one 401; one without the scopes that every call
+  needs 403; an issuer that is away 503 with `Retry-After`, never 401, which would open every user's browser.
+- Every 401 and 403 has a challenge that names the protected resource metadata (MCP, basic/authorization).
+- Each decision is an event of the log "dragoman.audit", without the token.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, runtime_checkable
+
+import msgspec
+
+from ..access import LocalUser, known, local_user
+from ..channel import Admitted, Caller, Denied, Document, Handshake, Identity
+from ..jsonrpc.errors import LocalError, Refusal
+from ..net.scheme import SCHEMES
+from .auditing import Audit, Decision
+from .challenge import Challenge
+from .errors import IssuerAway, TokenRefused
+from .limits import DEFAULTS, AuthLimits
+from .metadata import resource_locations
+
+_CREDENTIALS: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?: +(.*))?", re.DOTALL)
+_TOKEN68: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
+_TOKEN_IN_QUERY: Final = re.compile(r"(?:^|[?&;])access_token(?:=|&|;|$)", re.IGNORECASE)
+_HTTP: Final = frozenset({"http", "https", "ws", "wss"})
+_LOCAL: Final = frozenset({"stdio", "memory"})
+_AROUND: Final = 1024
+"""Bytes beside a token: the name of its field, its scheme, and some more, so that a token that is a little too long is
+refused in its own words."""
+_NOT_OF_A_RESOURCE: Final = frozenset({"offline_access"})
+"""Scopes that a challenge does not name: "Servers SHOULD NOT include `offline_access`" (2026-07-28, Refresh Tokens)."""
+
+
+class Verifier(Protocol):
+    """Finds out whose a token is."""
+
+    async def verify(self, token: str, handshake: Handshake) -> Identity | None:
+        """The identity; None: this verifier does not know the token. Raises TokenRefused and IssuerAway."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A verifier that knows some tokens without waiting."""
+
+    def known(self, token: bytes) -> Identity | None:
+        """The identity of a token that was verified before, is valid still, and depends on nothing else of the
+        request; None: ask `verify`."""
+
+
+@runtime_checkable
+class Issued(Protocol):
+    """A verifier of tokens that issuers issue for one resource."""
+
+    @property
+    def resource(self) -> str:
+        """The URL of the protected resource, which its metadata are about."""
+
+    @property
+    def issuers(self) -> Sequence[str]:
+        """The issuers of its tokens."""
+
+
+@runtime_checkable
+class Bound(Protocol):
+    """A verifier with a rule for DPoP (RFC 9449)."""
+
+    @property
+    def dpop(self) -> str:
+        """ "off", "accepted" or "required"."""
+
+
+@runtime_checkable
+class OfCertificates(Protocol):
+    """A verifier that looks at TLS client certificates; it is asked with an empty token too."""
+
+    certificates: bool
+    """True."""
+
+
+class TokenGuard:
+    """The guard of verifiers. `auth=Bearer(...)` makes one; made by hand it takes more options.
+
+    `verifiers` are asked in order; the first one that knows a token says whose it is. `scopes`: those that every call
+    needs. `users`: which users of this machine may call on Unix sockets beside the one that serves, by their uid, with
+    their scopes. `name` and `documentation` (a URL) stand in the metadata for people. `audit(decision)` is called with
+    each decision, beside the log. Raises LocalError for what is no verifier.
+    """
+
+    def __init__(
+        self,
+        *verifiers: Verifier,
+        scopes: str | Collection[str] = (),
+        users: Mapping[int, Collection[str]] | None = None,
+        name: str = "",
+        documentation: str = "",
+        audit: Callable[[Decision], object] | None = None,
+        limits: AuthLimits = DEFAULTS,
+    ) -> None:
+        for one in verifiers:
+            if not callable(getattr(one, "verify", None)):
+                raise LocalError(f"auth= takes a verifier such as Bearer(issuer, resource=...), and not {_shown(one)}")
+        if not verifiers:
+            raise LocalError("a TokenGuard has a verifier: TokenGuard(Bearer(issuer, resource=...))")
+        self._verifiers = verifiers
+        self.scopes: frozenset[str] = frozenset(scopes.split() if isinstance(scopes, str) else scopes)
+        self._users = {} if users is None else {uid: frozenset(those) for uid, those in users.items()}
+        self._audit = Audit(audit)
+        self._limits = limits
+        self._name, self._documentation = name, documentation
+        issued = [one for one in verifiers if isinstance(one, Issued)]
+        self.resource: str = next((one.resource for one in issued if one.resource), "")
+        self._issuers = tuple(dict.fromkeys(issuer for one in issued for issuer in one.issuers))
+        self._dpop = _dpop(verifiers)
+        self._certificates = any(isinstance(one, OfCertificates) and one.certificates for one in verifiers)
+        self._metadata = resource_locations(self.resource)[0] if self.resource and self._issuers else ""
+        self._demanded: list[Callable[[], frozenset[str]]] = []
+        quick = len(verifiers) == 1 and isinstance(verifiers[0], Remembers) and not self._certificates
+        self._known = verifiers[0].known if quick and isinstance(verifiers[0], Remembers) else None
+        self._nobody = self._denied(401, "", "This server is for callers that say who they are: show a token")
+
+    # -- who is calling
+
+    async def __call__(self, handshake: Handshake) -> Admitted | Denied:
+        verdict = await self._decided(handshake)
+        self._audit.door(verdict, handshake)
+        return verdict
+
+    def at_once(self, credentials: bytes) -> Admitted | Denied | None:
+        """As `access.Protection`: the decision about a token that was verified before, or about no token."""
+        known = self._known
+        if known is None or self._audit.wanted:
+            return None
+        if not credentials:
+            return self._nobody
+        if credentials[:7].lower() != b"bearer ":
+            return None
+        identity = known(credentials[7:])
+        if identity is None or (self.scopes and not self.scopes <= identity.scopes):
+            return None
+        return Admitted(identity=identity, expires=identity.expires_at)
+
+    async def _decided(self, handshake: Handshake) -> Admitted | Denied:
+        if handshake.scheme == "unix":
+            return self._user(handshake)
+        shown = [value for name, value in handshake.headers if name == b"authorization"]
+        proofs = sum(name == b"dpop" for name, _ in handshake.headers)
+        if len(shown) > 1 or proofs > 1:
+            which = "Authorization" if len(shown) > 1 else "DPoP"
+            return self._denied(400, "invalid_request", f"There are {max(len(shown), proofs)} {which} header fields")
+        # "Access tokens MUST NOT be included in the URI query string" (MCP, Token Requirements)
+        if _TOKEN_IN_QUERY.search(handshake.url.partition("?")[2]):
+            return self._denied(400, "invalid_request", "A token stands in the Authorization header, never in the URL")
+        if not shown:
+            if self._certificates and handshake.certificate is not None:
+                return await self._verified("", handshake)
+            return self._nobody
+        return await self._presented(shown[0], handshake)
+
+    async def _presented(self, field: bytes, handshake: Handshake) -> Admitted | Denied:
+        """The decision about an `Authorization` field."""
+        found = _CREDENTIALS.fullmatch(field)
+        if found is None:
+            return self._denied(400, "invalid_request", "The Authorization header is not `Bearer` and a token")
+        scheme, token = found[1].lower(), found[2] or b""
+        if scheme not in (b"bearer", b"dpop"):
+            return self._denied(401, "", "This server takes tokens: Authorization: Bearer ...")
+        if len(token) > self._limits.token:  # before anything of it is decoded
+            words = f"The token has {len(token)} bytes, and {self._limits.token} are allowed"
+            return self._denied(401, "invalid_token", words)
+        if _TOKEN68.fullmatch(token) is None:
+            return self._denied(400, "invalid_request", "The Authorization header is not `Bearer` and one token")
+        return await self._verified(token.decode("ascii"), handshake)
+
+    async def _verified(self, token: str, handshake: Handshake) -> Admitted | Denied:
+        refused: TokenRefused | None = None
+        away: IssuerAway | None = None
+        for verifier in self._verifiers:
+            if not token and not (isinstance(verifier, OfCertificates) and verifier.certificates):
+                continue
+            try:
+                identity = await verifier.verify(token, handshake)
+            except TokenRefused as why:
+                refused = refused or why
+            except IssuerAway as why:
+                away = away or why
+            else:
+                if identity is not None:
+                    return self._admitted(identity)
+        if away is not None:
+            lines = (("Retry-After", str(away.retry_after)),)
+            return Denied(
+                reason=f"No one can say now whose the token is: {away.description}", status=503, headers=lines
+            )
+        if refused is None:
+            return self._denied(401, "invalid_token", "This server does not know the token")
+        status = {"invalid_request": 400, "insufficient_scope": 403}.get(refused.error, 401)
+        return self._denied(status, refused.error, refused.description, refused.headers, scheme=refused.scheme)
+
+    def _admitted(self, identity: Identity) -> Admitted | Denied:
+        if not self.scopes <= identity.scopes and not isinstance(identity, LocalUser):
+            needed = " ".join(sorted(self.scopes))
+            return self._denied(403, "insufficient_scope", f"Every call here needs the scopes {needed}")
+        return Admitted(identity=identity, expires=identity.expires_at)
+
+    def _user(self, handshake: Handshake) -> Admitted | Denied:
+        """The decision about a process of this machine, by what the kernel says of it."""
+        process = handshake.credentials
+        if process is None:
+            return Denied(reason="The system does not say whose process calls")
+        if hasattr(os, "geteuid") and process.uid == os.geteuid():
+            return self._admitted(local_user())
+        scopes = self._users.get(process.uid)
+        if scopes is None:
+            return Denied(reason=f"The user {process.uid} may not call here", status=403)
+        return self._admitted(Identity(subject=f"uid:{process.uid}", issuer="local:", scopes=scopes))
+
+    # -- no, and what would be right
+
+    def _denied(
+        self,
+        status: int,
+        error: str,
+        words: str,
+        headers: Iterable[tuple[str, str]] = (),
+        scheme: str = "",
+    ) -> Denied:
+        """A no with its challenges. `scheme`: of that to which the error belongs; "": of all."""
+        challenges = self._challenges(error, words if error else "", self.scopes, scheme)
+        lines = [*(("WWW-Authenticate", one) for one in challenges), *headers]
+        return Denied(reason=words, status=status, headers=lines)
+
+    def _challenges(self, error: str, words: str, scopes: Iterable[str], scheme: str = "") -> list[str]:
+        found = []
+        named = " ".join(sorted(set(scopes) - _NOT_OF_A_RESOURCE))
+        for own in ("Bearer", "DPoP"):
+            if self._dpop == ("required" if own == "Bearer" else "off"):
+                continue
+            params: dict[str, str] = {}
+            if error and scheme in ("", own):
+                # RFC 6750 section 3.1: without authentication information there is no error code
+                params |= {"error": error, "error_description": _descriptive(words)}
+            if own == "DPoP":
+                params["algs"] = "ES256 EdDSA RS256"
+            if named:
+                params["scope"] = named
+            if self._metadata:
+                params["resource_metadata"] = self._metadata
+            found.append(Challenge(own, params).text())
+        return found
+
+    def challenged(self, refusal: Refusal, caller: Caller, *, granted: bool = False) -> Refusal:
+        """As `access.Protection`."""
+        scopes = frozenset(refusal.data.get("scopes", ()))
+        self._audit.call(refusal, caller)
+        if not scopes:  # a new login would not help, so there is nothing to show
+            return refusal
+        if granted and caller.identity is not None:
+            # to 2025-11-25 clients ask for what the challenge names, and for nothing else, so it names "any
+            # previously granted scopes that are relevant" too (Scope Challenge Handling)
+            scopes |= caller.identity.scopes & (self.scopes | self.demanded())
+        challenge = self._challenges("insufficient_scope", refusal.reason, scopes)[0]
+        return msgspec.structs.replace(refusal, challenge=challenge)
+
+    @property
+    def room(self) -> int:
+        """As `access.Protection`."""
+        return self._limits.token + _AROUND
+
+    def too_long(self) -> tuple[str, str]:
+        """As `access.Protection`."""
+        return ("WWW-Authenticate", self._challenges("invalid_request", "The header is too long", self.scopes)[0])
+
+    # -- what is published
+
+    def demanded(self) -> frozenset[str]:
+        """The scopes that the methods behind it demand."""
+        return frozenset().union(*(one() for one in self._demanded))
+
+    def demands(self, scopes: Callable[[], frozenset[str]]) -> None:
+        """A served object stands behind it, whose methods demand these."""
+        self._demanded.append(scopes)
+
+    def documents(self) -> Mapping[str, Document]:
+        """As `access.Protection`: protected resource metadata (RFC 9728), with the path of the resource inserted, and
+        at the root. From configuration, never from `Host`."""
+        if not self._metadata:
+            return {}
+        document = Document("application/json", self._document)
+        places = [place.partition("://")[2] for place in resource_locations(self.resource)]
+        return {"/" + place.partition("/")[2]: document for place in places}
+
+    def _document(self) -> bytes:
+        scopes = sorted((self.scopes or self.demanded()) - _NOT_OF_A_RESOURCE)
+        found: dict[str, Any] = {"resource": self.resource, "authorization_servers": list(self._issuers)}
+        # "the minimal set of scopes necessary for basic functionality" (2026-07-28): those of every call; where there
+        # are none, all, since a client that asks for none gets a token that can do nothing here
+        found |= {"scopes_supported": scopes} if scopes else {}
+        found["bearer_methods_supported"] = ["header"]
+        found |= {"resource_name": self._name} if self._name else {}
+        found |= {"resource_documentation": self._documentation} if self._documentation else {}
+        if self._dpop != "off":
+            found["dpop_signing_alg_values_supported"] = ["ES256", "EdDSA", "RS256"]
+            found["dpop_bound_access_tokens_required"] = self._dpop == "required"
+        return msgspec.json.encode(found)
+
+    def known(self, caller: Caller) -> Caller:
+        """As `access.Protection`."""
+        return known(caller)
+
+    def lacks(self, scheme: str) -> str:
+        """As `access.Protection`."""
+        if scheme in _HTTP or scheme in _LOCAL:
+            return ""
+        if scheme == "unix":
+            return "" if hasattr(os, "geteuid") else "this system does not say whose process calls on a Unix socket"
+        if scheme == "tls":
+            return "" if self._certificates else "a token has no place there; callers show certificates: MutualTls(...)"
+        row = SCHEMES.get(scheme)
+        if row is not None and row.unguarded:
+            return row.unguarded
+        return "" if row is not None and row.place != "host" else "nothing on it says who is calling"
+
+
+def protection_of(auth: Any) -> TokenGuard:
+    """The guard of what was given as `auth=`: a verifier, several, or the guard itself. Raises LocalError."""
+    if isinstance(auth, TokenGuard):
+        return auth
+    return TokenGuard(*auth) if isinstance(auth, list | tuple) else TokenGuard(auth)
+
+
+def _dpop(verifiers: Iterable[Verifier]) -> str:
+    kinds = [one.dpop if isinstance(one, Bound) else "off" for one in verifiers]
+    return "required" if all(kind == "required" for kind in kinds) else max(kinds, key=("off", "accepted").index)
+
+
+def _descriptive(words: str) -> str:
+    """RFC 6750 section 3: characters that an error_description may have."""
+    return "".join(one if 0x20 <= ord(one) < 0x7F and one not in '"\\' else "?" for one in words)
+
+
+def _shown(value: object) -> str:
+    return f"{value!r:.60}" if isinstance(value, str) else type(value).__name__

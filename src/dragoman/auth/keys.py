@@ -1,0 +1,266 @@
+"""The keys of an issuer: found by its metadata, fetched once for all who wait, renewed ahead of time in the background.
+
+- A token with a `kid` that is not known asks for the keys anew, for an issuer may change them at any time. If that did
+  not help, no one asks again for `COOLDOWN` seconds: tokens with invented names cost one fetch each time it is over.
+- While the issuer is away its last keys serve, but no longer than `LIFE` seconds after they came: a key that it has
+  withdrawn in the meantime must end some day. Then, and where there were none, no one can say whether a token is good:
+  IssuerAway, which is 503 and not 401.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from typing import Any, Final, Protocol, TypeVar
+
+from .errors import AuthError, IssuerAway, UnknownKey
+from .jose import Key, KeySet
+from .limits import DEFAULTS, AuthLimits
+from .metadata import AuthorizationServer, decoded, server_locations
+from .tokens import Issuer
+
+log: logging.Logger = logging.getLogger("dragoman.auth")
+
+FRESH: Final = 900.0
+"""Seconds after which keys are fetched anew where the issuer does not say."""
+FRESHEST: Final = (60.0, 3600.0)
+"""The bounds of what the issuer may say (`Cache-Control: max-age`): one that says a year would never withdraw a key."""
+LIFE: Final = 4 * 3600.0
+"""Seconds for which keys serve while the issuer is away: an outage of a morning, and no whole day for a stolen key."""
+COOLDOWN: Final = 10.0
+"""Seconds for which no unknown `kid` asks for the keys, after one did in vain."""
+PATIENCE: Final = 30.0
+"""The longest pause, in seconds, between two tries while the issuer is away."""
+METADATA_LIFE: Final = 24 * 3600.0
+"""Seconds for which an issuer's metadata are kept."""
+
+_MAX_AGE: Final = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,9})", re.IGNORECASE)
+
+
+class Answer(Protocol):
+    """What a fetch gave."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+class Fetches(Protocol):
+    """Fetches a document, by the rules of `auth.fetch`. Raises AuthError or OSError where there is none."""
+
+    async def get(self, url: str, *, by: Any = ..., origin: str | None = ..., headers: Any = ...) -> Answer: ...
+    async def post_form(
+        self, url: str, form: Any, *, by: Any = ..., origin: str | None = ..., headers: Any = ...
+    ) -> Answer: ...
+    async def post_json(
+        self, url: str, content: Any, *, by: Any = ..., origin: str | None = ..., headers: Any = ...
+    ) -> Answer: ...
+
+
+R = TypeVar("R")
+
+
+class SingleFlight:
+    """Runs one function at a time, for all who wait for its result. Who waits may be cancelled; it goes on."""
+
+    __slots__ = ("_run", "_task")
+
+    def __init__(self, run: Callable[[], Any]) -> None:
+        self._run = run
+        self._task: asyncio.Task[Any] | None = None
+
+    def begin(self) -> tuple[asyncio.Task[Any], bool]:
+        """The task that runs, and whether it was begun by this call."""
+        task = self._task
+        if task is not None and not task.done() and task.get_loop() is asyncio.get_running_loop():
+            return task, False
+        # in a context of its own: it belongs to no single request
+        task = self._task = asyncio.get_running_loop().create_task(self._run(), context=Context())
+        task.add_done_callback(_looked_at)
+        return task, True
+
+    async def join(self) -> Any:
+        """Its result, begun here if it does not run; raises what it raised."""
+        return await asyncio.shield(self.begin()[0])
+
+
+def _looked_at(task: asyncio.Task[Any]) -> None:
+    """What no one waited for was logged where it happened."""
+    if not task.cancelled():
+        task.exception()
+
+
+class IssuerKeys:
+    """The keys and the metadata of one issuer.
+
+    `changed` is called when a key that was there is gone. `clock`: seconds, monotonic.
+    """
+
+    __slots__ = (
+        "_away_until",
+        "_changed",
+        "_clock",
+        "_cooldown_until",
+        "_failures",
+        "_fetched",
+        "_fetcher",
+        "_flight",
+        "_fresh",
+        "_keys",
+        "_metadata",
+        "_metadata_at",
+        "issuer",
+        "limits",
+    )
+
+    def __init__(
+        self,
+        issuer: Issuer,
+        fetcher: Callable[[], Fetches],
+        *,
+        changed: Callable[[], object] = lambda: None,
+        limits: AuthLimits = DEFAULTS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.issuer: Issuer = issuer
+        self._fetcher, self._changed, self.limits, self._clock = fetcher, changed, limits, clock
+        self._keys: KeySet | None = None
+        self._metadata: AuthorizationServer | None = None
+        self._fetched = self._metadata_at = self._away_until = self._cooldown_until = float("-inf")
+        self._fresh = FRESH
+        self._failures = 0
+        self._flight = SingleFlight(self._fetch)
+
+    async def find(self, header: Mapping[str, Any]) -> tuple[Key, ...]:
+        """The keys that may have signed a token with this header, as `KeySet.find`. Raises IssuerAway."""
+        keys = await self._current()
+        try:
+            return keys.find(header, self.limits)
+        except UnknownKey:
+            if self._clock() < self._cooldown_until:
+                raise
+        return await self.renewed(header)
+
+    async def renewed(self, header: Mapping[str, Any]) -> tuple[Key, ...]:
+        """As `find`, by keys that are fetched anew; UnknownKey where that was tried in vain within `COOLDOWN`. Also for
+        a token without `kid` that none of its issuer's keys has signed: it may be of a new one."""
+        for _ in range(2):
+            if self._clock() < self._cooldown_until:
+                break
+            ours = await self._renew()
+            try:
+                return self._held().find(header, self.limits)
+            except UnknownKey:
+                if ours:
+                    self.in_vain()
+                # what ran already may have been asked before the key was published: then once more
+        raise UnknownKey("The token is signed by a key that its issuer does not publish")
+
+    def in_vain(self) -> None:
+        """The keys were fetched for a token, and its key is not among them."""
+        self._cooldown_until = self._clock() + COOLDOWN
+
+    def _held(self) -> KeySet:
+        assert self._keys is not None, "it was fetched"
+        return self._keys
+
+    async def _current(self) -> KeySet:
+        age = self._clock() - self._fetched
+        if self._keys is not None:
+            if age < self._fresh:
+                return self._keys
+            if age < min(2 * self._fresh, LIFE):
+                if self._clock() >= self._away_until:
+                    self._flight.begin()
+                return self._keys
+            if age < LIFE:  # no one asked for long: the keys are renewed before they serve, if the issuer is there
+                try:
+                    await self._renew()
+                except IssuerAway:
+                    pass
+                return self._keys
+        await self._renew()
+        return self._held()
+
+    async def _renew(self) -> bool:
+        """Fetch the keys; whether that was begun here. Raises IssuerAway."""
+        left = self._away_until - self._clock()
+        if left > 0:
+            raise IssuerAway("The issuer of the token does not answer", int(left) + 1)
+        task, ours = self._flight.begin()
+        await asyncio.shield(task)
+        return ours
+
+    async def _fetch(self) -> None:
+        try:
+            url = self.issuer.jwks_uri
+            by = "operator" if url is not None else "document"
+            if url is None:
+                url = (await self._found()).jwks_uri
+            if url is None:
+                raise AuthError("its metadata name no jwks_uri")
+            answer = await self._fetcher().get(url, by=by, origin=self.issuer.issuer)
+            if answer.status != 200:
+                raise AuthError(f"its keys answer with status {answer.status}")
+            keys = KeySet.from_json(answer.body, limits=self.limits)
+        except (AuthError, OSError) as error:
+            raise self._failed(error) from error
+        self._failures, self._fetched = 0, self._clock()
+        self._fresh = fresh(answer.headers)
+        before, self._keys = self._keys, keys
+        for line in keys.skipped:
+            log.debug("a key of %s is left out: %s", self.issuer.issuer, line)
+        if before is not None and not keys.keeps(before):
+            self._changed()
+
+    def _failed(self, error: Exception) -> IssuerAway:
+        """Count a failure and say how long to wait."""
+        self._failures += 1
+        self._metadata = None  # it may be they that are out of date
+        pause = min(PATIENCE, 2.0 ** min(self._failures - 1, 10))
+        self._away_until = self._clock() + pause
+        log.warning("the keys of %s cannot be fetched: %s", self.issuer.issuer, error)
+        return IssuerAway("The issuer of the token does not answer", int(pause))
+
+    async def metadata(self) -> AuthorizationServer:
+        """The metadata of the issuer. Raises IssuerAway."""
+        try:
+            return await self._found()
+        except (AuthError, OSError) as error:
+            log.warning("the metadata of %s cannot be fetched: %s", self.issuer.issuer, error)
+            raise IssuerAway("The issuer of the token does not answer") from error
+
+    async def _found(self) -> AuthorizationServer:
+        if self._metadata is not None and self._clock() < self._metadata_at + METADATA_LIFE:
+            return self._metadata
+        issuer, why = self.issuer, "its metadata are at none of the well-known places"
+        # MCP, authorization server metadata discovery: RFC 8414 first, OpenID Connect after it
+        for place in [issuer.metadata_uri] if issuer.metadata_uri else server_locations(issuer.issuer):
+            try:
+                answer = await self._fetcher().get(place, by="operator", origin=issuer.issuer)
+                if answer.status != 200:
+                    continue
+                found = decoded(answer.body, AuthorizationServer, place)
+            except (AuthError, OSError) as error:
+                why = str(error)
+                continue
+            # RFC 8414 section 3.3: "If these values are not identical, the data contained in the response MUST NOT be
+            # used."
+            if found.issuer not in issuer.aliases | {issuer.issuer}:
+                raise AuthError(f"its metadata are those of another issuer, {found.issuer!r}")
+            self._metadata, self._metadata_at = found, self._clock()
+            return found
+        raise AuthError(why)
+
+
+def fresh(headers: Mapping[str, str]) -> float:
+    """Seconds for which keys are fresh, by `Cache-Control`, within `FRESHEST`."""
+    found = _MAX_AGE.search(headers.get("cache-control", ""))
+    return FRESH if found is None else min(max(float(found[1]), FRESHEST[0]), FRESHEST[1])

@@ -1,0 +1,155 @@
+"""The two metadata documents of OAuth: of an authorization server (RFC 8414, OpenID Connect Discovery) and of a
+protected resource (RFC 9728): where they are, what they say, and the checks before either is used. Pure.
+
+URLs stay the strings that they were, because issuers and resources are compared byte for byte.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+from urllib.parse import SplitResult, urlunsplit
+
+import msgspec
+from msgspec import Struct
+
+from .errors import AuthError
+from .urls import split
+
+_SERVER = "oauth-authorization-server"
+_OPENID = "openid-configuration"
+_RESOURCE = "oauth-protected-resource"
+
+
+class MetadataRefused(AuthError):
+    """A metadata document that must not be used. The message says which check it failed."""
+
+
+class AuthorizationServer(Struct, frozen=True, kw_only=True):
+    """Metadata of an authorization server (RFC 8414 section 2), of the fields that are used here."""
+
+    issuer: str
+    authorization_endpoint: str | None = None
+    token_endpoint: str | None = None
+    registration_endpoint: str | None = None
+    revocation_endpoint: str | None = None
+    introspection_endpoint: str | None = None
+    device_authorization_endpoint: str | None = None
+    """RFC 8628 section 4."""
+    jwks_uri: str | None = None
+    userinfo_endpoint: str | None = None
+    scopes_supported: tuple[str, ...] | None = None
+    response_types_supported: tuple[str, ...] | None = None
+    grant_types_supported: tuple[str, ...] | None = None
+    token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
+    token_endpoint_auth_signing_alg_values_supported: tuple[str, ...] | None = None
+    code_challenge_methods_supported: tuple[str, ...] | None = None
+    authorization_response_iss_parameter_supported: bool | None = None
+    """RFC 9207 section 3."""
+    client_id_metadata_document_supported: bool | None = None
+    dpop_signing_alg_values_supported: tuple[str, ...] | None = None
+    """RFC 9449 section 5.1."""
+    authorization_grant_profiles_supported: tuple[str, ...] | None = None
+    id_token_signing_alg_values_supported: tuple[str, ...] | None = None
+
+
+class ProtectedResource(Struct, frozen=True, kw_only=True):
+    """Metadata of a protected resource (RFC 9728 section 2), of the fields that are used here."""
+
+    resource: str
+    authorization_servers: tuple[str, ...] | None = None
+    jwks_uri: str | None = None
+    scopes_supported: tuple[str, ...] | None = None
+    bearer_methods_supported: tuple[str, ...] | None = None
+    resource_name: str | None = None
+    resource_documentation: str | None = None
+    dpop_signing_alg_values_supported: tuple[str, ...] | None = None
+    dpop_bound_access_tokens_required: bool | None = None
+
+
+_Document = TypeVar("_Document", AuthorizationServer, ProtectedResource)
+
+
+def decoded(body: bytes, kind: type[_Document], where: str) -> _Document:
+    """The document in `body`, which came from `where`. Raises MetadataRefused for what is not one."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MetadataRefused(f"{where} is not the metadata that it should be: {error}") from None
+
+
+def _parts(url: str) -> SplitResult:
+    parts = split(url)
+    if parts is None:
+        raise MetadataRefused(f"{url[:80]!r} is no URL")
+    return parts
+
+
+def server_locations(issuer: str) -> list[str]:
+    """Where the metadata of this issuer may be, in the order in which to ask. Raises MetadataRefused for an issuer
+    that cannot be one: "a URL that uses the "https" scheme and has no query or fragment components" (RFC 8414 section
+    2; whether http will do on loopback is decided where it is fetched)."""
+    parts = split(issuer)
+    if (
+        parts is None
+        or parts.scheme not in ("https", "http")
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or parts.username
+    ):
+        raise MetadataRefused("an issuer is an https URL with a host and without query, fragment or user")
+    # "any terminating "/" MUST be removed before inserting "/.well-known/"" (RFC 8414 section 3.1)
+    path = parts.path.rstrip("/")
+    places = [f"/.well-known/{_SERVER}{path}", f"/.well-known/{_OPENID}{path}"]
+    if path:
+        places.append(f"{path}/.well-known/{_OPENID}")
+    return [urlunsplit((parts.scheme, parts.netloc, place, "", "")) for place in places]
+
+
+def resource_locations(url: str) -> list[str]:
+    """Where the metadata of the resource at `url` may be: with its path inserted, then at the root (RFC 9728 section
+    3.1). Raises MetadataRefused for what is no URL."""
+    parts = _parts(url)
+    path = parts.path.rstrip("/") if parts.path == "/" else parts.path
+    places = [f"/.well-known/{_RESOURCE}{path}", f"/.well-known/{_RESOURCE}"]
+    return [urlunsplit((parts.scheme, parts.netloc, place, "", "")) for place in dict.fromkeys(places)]
+
+
+def canonical(url: str) -> str:
+    """The canonical URI of a resource (RFC 8707 section 2): scheme and host in lower case, no fragment, no user, no
+    "/" as the whole path. Raises MetadataRefused for what is no URL."""
+    parts = _parts(url)
+    netloc = parts.netloc.rpartition("@")[2].lower()
+    default = {"https": ":443", "http": ":80"}.get(parts.scheme.lower(), "")
+    if default and netloc.endswith(default):
+        netloc = netloc.removesuffix(default)
+    return urlunsplit((parts.scheme.lower(), netloc, "" if parts.path == "/" else parts.path, parts.query, ""))
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of a URL. Raises MetadataRefused for what is no URL."""
+    parts = _parts(canonical(url))
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def check_issuer(document: AuthorizationServer, issuer: str) -> None:
+    """ "The "issuer" value returned MUST be identical to the authorization server's issuer identifier value into which
+    the well-known URI string was inserted" (RFC 8414 section 3.3). Raises MetadataRefused."""
+    if document.issuer != issuer:
+        raise MetadataRefused(
+            f"the metadata of the issuer {issuer!r} names another issuer, {document.issuer!r}: it is not used. If you "
+            f"trust it, pin what it says: issuer={document.issuer!r}"
+        )
+
+
+def check_resource(document: ProtectedResource, url: str) -> None:
+    """ "The "resource" value returned MUST be identical to the protected resource's resource identifier value" (RFC
+    9728 section 3.3): the URL that is called, or its origin, where one document stands for the whole host. Raises
+    MetadataRefused."""
+    named = canonical(document.resource)
+    ours = canonical(url)
+    if named not in (ours, ours.partition("?")[0], origin_of(url)):
+        raise MetadataRefused(
+            f"the metadata of the protected resource is for {document.resource!r}, and {url!r} is called: a token for "
+            "the one must not be sent to the other. If you trust it, say so with resource="
+        )

@@ -1,0 +1,103 @@
+"""Issuers of opaque access tokens: GitHub and Google. Each has a check that says to which client a token was issued."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from ...jsonrpc.errors import LocalError
+from ..keys import Answer, Fetches
+from ..limits import DEFAULTS, AuthLimits
+from ..verifiers.opaque import OpaqueTokens, TokenCheck
+
+GITHUB: Final = "https://github.com/login/oauth"
+GITHUB_API: Final = "https://api.github.com"
+GOOGLE: Final = "https://accounts.google.com"
+GOOGLE_CHECK: Final = "https://oauth2.googleapis.com/tokeninfo"
+
+
+def github(
+    client_id: str,
+    client_secret: str,
+    *,
+    resource: str,
+    implies: Mapping[str, Iterable[str]] | None = None,
+    cache_seconds: float = 300.0,
+    api: str = GITHUB_API,
+    fetcher: Fetches | None = None,
+    limits: AuthLimits = DEFAULTS,
+) -> OpaqueTokens:
+    """Tokens of GitHub that were issued to our OAuth app or GitHub App (`gho_`, `ghu_`).
+
+    GitHub is asked with our client's id and secret whether it issued the token to us; `GET /user`, which answers for
+    any token of anybody, is not asked. `subject` is the user's number, which stays when the name changes; the name is
+    `claims["login"]`. `api`: that of an enterprise server.
+    """
+    if not client_id or not client_secret:
+        raise LocalError("github: the client's id and secret are those of your app, and neither is empty")
+    secret = "Basic " + b64encode(f"{client_id}:{client_secret}".encode()).decode()
+    url = f"{api.rstrip('/')}/applications/{client_id}/token"
+    headers = {"authorization": secret, "accept": "application/vnd.github+json", "x-github-api-version": "2022-11-28"}
+
+    async def ask(fetch: Fetches, token: str) -> Answer:
+        return await fetch.post_json(url, {"access_token": token}, by="operator", origin=api, headers=headers)
+
+    row = TokenCheck(issuer=GITHUB, clients=frozenset({client_id}), ask=ask, read=_of_github)
+    return OpaqueTokens(
+        row, resource=resource, implies=implies, cache_seconds=cache_seconds, fetcher=fetcher, limits=limits
+    )
+
+
+def _of_github(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer to `POST /applications/{client_id}/token` as claims; it repeats the token, which is left out."""
+    user, app, expires = answer["user"], answer["app"], answer.get("expires_at")
+    if type(user["id"]) is not int:
+        raise TypeError("a user's id is a number")
+    scopes = answer.get("scopes") or []
+    claims = {"sub": str(user["id"]), "client_id": app["client_id"], "scope": scopes, "login": user["login"]}
+    if expires is not None:
+        claims["exp"] = datetime.fromisoformat(expires).timestamp()
+    return claims
+
+
+def google(
+    *client_ids: str,
+    resource: str,
+    implies: Mapping[str, Iterable[str]] | None = None,
+    cache_seconds: float = 300.0,
+    fetcher: Fetches | None = None,
+    limits: AuthLimits = DEFAULTS,
+) -> OpaqueTokens:
+    """Access tokens of Google (`ya29.`) that were issued to one of our clients.
+
+    Google's `tokeninfo` says to which client; `userinfo`, which answers for any token of anybody, is not asked. Scopes
+    are URLs; "openid", "email" and "profile" come back as `https://www.googleapis.com/auth/userinfo.email` and the
+    like.
+    """
+    if not client_ids or not all(client_ids):
+        raise LocalError("google: name your OAuth clients, such as '1234-abc.apps.googleusercontent.com'")
+
+    async def ask(fetch: Fetches, token: str) -> Answer:
+        # the token goes into the header: a URL stands in logs
+        return await fetch.post_form(
+            GOOGLE_CHECK, {}, by="operator", origin=GOOGLE, headers={"authorization": f"Bearer {token}"}
+        )
+
+    row = TokenCheck(issuer=GOOGLE, clients=frozenset(client_ids), ask=ask, read=_of_google)
+    return OpaqueTokens(
+        row, resource=resource, implies=implies, cache_seconds=cache_seconds, fetcher=fetcher, limits=limits
+    )
+
+
+def _of_google(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer of `tokeninfo` as claims: all of its values are texts. `aud` is the client that the token was issued
+    to."""
+    claims = {name: answer[name] for name in ("email", "email_verified", "hd", "access_type") if name in answer}
+    return claims | {
+        "sub": answer["sub"],
+        "client_id": answer["aud"],
+        "scope": answer.get("scope", ""),
+        "exp": int(answer["exp"]),
+    }

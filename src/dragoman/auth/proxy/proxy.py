@@ -1,0 +1,248 @@
+"""The proxy: an authorization server of our own before an issuer at which clients cannot register.
+
+It is for production: its tokens are short-lived and for one resource, the upstream's are kept encrypted and never
+leave, its key and store come from configuration, and it refuses to serve from several processes without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ...channel import Identity
+from ...jsonrpc.errors import LocalError
+from ...jsonrpc.limits import SERVER
+from ...store.contract import Engine
+from ...store.memory import MemoryStore
+from ...store.opening import open_store
+from ..errors import AuthError, IssuerAway, OAuthError
+from ..fetch import Fetched, Fetcher
+from ..keys import Fetches
+from ..server.engine import AuthorizationEngine
+from ..server.fetching import fetched_for
+from ..server.messages import Request, refused
+from ..server.model import Client, Lives, Settings
+from ..server.records import OWNERS, TOTAL
+from ..server.server import HttpFace
+from .consent import Admit, UpstreamLogin
+from .secrets import AesSealer, checked, derived, signing_key
+from .upstream import Tokens, Upstream, UpstreamClient, upstream_of
+
+log: logging.Logger = logging.getLogger("dragoman.auth.proxy")
+
+SOON = 60.0
+"""Seconds before its end in which an upstream's token is renewed."""
+RENEWING = 15.0
+"""Seconds for which one replica renews alone."""
+_LOCKS = 10_000
+
+
+class Proxy(HttpFace):
+    """Lets clients log in here that cannot register at the real issuer. As a value of `Bearer`, and served beside what
+    it protects:
+
+        proxy = Proxy("https://notes.example", client_id=..., client_secret=..., key=..., store="sqlite:grants.db")
+        server = Server("notes", auth=Bearer("https://accounts.google.com", resource=..., proxy=proxy))
+        await serve({"/mcp": server, "/login": proxy}, urls=...)
+
+    Its endpoints are at `url`, its redirect URI at the upstream is `url` + "/callback". `client_id` and
+    `client_secret`: this server's at the upstream. `upstream`: an `Upstream` such as GITHUB, where the issuer of
+    `Bearer` has no metadata. `scopes`: those of this server that clients may get, no others; which of them a user
+    may have is for `admit` to say: it gets what the upstream says of a user, returns whether the user may come in,
+    or the scopes at most; None: all who can log in there, with all of `scopes`. `upstream_scopes`: asked for at the
+    upstream. `key`: 32 secret bytes or more, or several, the present one first. `store`: "sqlite:PATH", "bus",
+    "memory:" or an engine. Without `key` and `store` all logins end with the process, and several processes are
+    refused. `clients`: those known besides the ones that register or have a document. `http`: what asks the
+    upstream, a `Fetcher`. `clock`: Unix time in seconds. Raises LocalError for what cannot be right.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        client_id: str,
+        client_secret: str,
+        upstream: Upstream | None = None,
+        scopes: Iterable[str] = (),
+        upstream_scopes: Iterable[str] = (),
+        admit: Admit | None = None,
+        key: bytes | Sequence[bytes] | None = None,
+        store: str | Engine | None = None,
+        clients: Iterable[Client] = (),
+        registration: bool = True,
+        documents: bool = True,
+        lives: Lives | None = None,
+        http: Fetches | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if not client_id or not client_secret:
+            raise LocalError("Proxy: client_id and client_secret are this server's at the issuer behind it")
+        self._given = key is not None and store is not None
+        secrets = (os.urandom(32),) if key is None else checked(key)
+        self._store = store
+        self._http = http
+        self._told, self._asks = upstream, tuple(upstream_scopes)
+        self._bus: Any = None
+        self._started = 0
+        self._locks: dict[str, asyncio.Lock] = {}
+        redirect_uri = f"{url}/callback"
+        self._client = UpstreamClient(
+            upstream or Upstream(issuer=url), client_id, client_secret, lambda: redirect_uri, self._asker, clock
+        )
+        approver = UpstreamLogin(self._client, admit)
+        settings = Settings(
+            issuer=url, scopes=tuple(scopes), registration=registration, documents=documents, keeps=False
+        )
+        engine = AuthorizationEngine(
+            msgspec.structs.replace(settings, lives=lives or Lives()),
+            approver,
+            clients=clients,
+            keys=[signing_key(one) for one in secrets],
+            store=MemoryStore(OWNERS, TOTAL, clock) if store is None or isinstance(store, str) else store,
+            secret=[derived(one, "signer") for one in secrets],
+            sealer=AesSealer(secrets),
+            fetch=fetched_for(url),
+            renew=self._renew,
+            clock=clock,
+        )
+        super().__init__("login", engine)
+        approver.serve(engine)
+
+    def __repr__(self) -> str:
+        return f"<Proxy {self.engine.settings.issuer} before {self._client.upstream.issuer}>"
+
+    def _asker(self) -> Fetches:
+        if self._http is None:
+            self._http = Fetcher()
+        return self._http
+
+    # -- for `Bearer`
+
+    def before(self, issuer: Any, resource: str) -> tuple[str, OwnDocuments]:
+        """Stand before this issuer, for this resource: the issuer of our tokens, and what fetches its keys. Raises
+        LocalError for a second resource, and for what is no issuer."""
+        settings = self.engine.settings
+        if settings.resources and settings.resources != (resource,):
+            raise LocalError(f"Proxy: it stands before {settings.resources[0]} already; make another one")
+        told = self._told or upstream_of(issuer)
+        self._client.upstream = msgspec.structs.replace(told, scopes=self._asks) if self._asks else told
+        self.engine.settings = msgspec.structs.replace(settings, resources=(resource,))
+        return settings.issuer, OwnDocuments(self.engine)
+
+    async def upstream_token(self, identity: Identity) -> str:
+        """The upstream's access token of a caller, for calls further on. Raises LocalError for an identity of another
+        issuer, AuthError where the login has ended, IssuerAway where it cannot be renewed now."""
+        if identity.issuer != self.engine.settings.issuer:
+            raise LocalError("Proxy.upstream_token: this caller logged in elsewhere")
+        family = str(identity.claims.get("jti", "")).partition(".")[0]
+        try:
+            return (await self._current(family)).access_token
+        except OAuthError as error:
+            if error.status == 503:
+                raise IssuerAway(error.description, 5) from None
+            raise AuthError(error.description) from None
+
+    # -- the tokens of the upstream
+
+    async def _renew(self, family: str) -> None:
+        """Before a grant of ours is refreshed: it ends where the upstream's has ended."""
+        tokens = await self._current(family)
+        await self.engine.records.put("upstream", family, tokens, self.engine.settings.lives.refresh)
+
+    async def _current(self, family: str) -> Tokens:
+        """The upstream's tokens of a grant, renewed if they end soon. Raises OAuthError."""
+        while len(self._locks) >= _LOCKS:
+            del self._locks[next(iter(self._locks))]
+        async with self._locks.setdefault(family, asyncio.Lock()):
+            records = self.engine.records
+            tokens = await records.get("upstream", family, Tokens)
+            if tokens is None:
+                raise refused("invalid_grant", "The login has ended")
+            ends = tokens.expires_at
+            if ends is None or ends > records.clock() + SOON or not tokens.refresh_token:
+                return tokens
+            # its refresh token may be good once: of several replicas one uses it
+            if not await records.first("renewing", family, RENEWING):
+                return tokens
+            return await self._renewed(family, tokens)
+
+    async def _renewed(self, family: str, tokens: Tokens) -> Tokens:
+        records = self.engine.records
+        try:
+            made = await self._client.renewed(tokens)
+            await records.put("upstream", family, made, self.engine.settings.lives.refresh)
+            return made
+        except OAuthError as error:
+            if error.error != "invalid_grant":
+                raise refused("temporarily_unavailable", "The issuer behind this server refuses", 503) from None
+            await self.engine.families.end(family)
+            raise refused("invalid_grant", "The login at the issuer has ended") from None
+        except (AuthError, OSError) as error:
+            log.warning("the upstream of %s is away: %s", self.engine.settings.issuer, error)
+            raise refused("temporarily_unavailable", "The issuer behind this server is away", 503) from None
+        finally:
+            await records.take("renewing", family, bool)
+
+    # -- its life
+
+    async def join(self, bus: Any) -> None:
+        """Share with other processes. Raises LocalError without `key` and a store that they share."""
+        if not self._given or self._store == "memory:":
+            raise LocalError(
+                "Proxy: several processes serve it, so it needs key= and a store= that they share, "
+                "such as sqlite:PATH or bus"
+            )
+        self._bus = bus
+
+    async def start(self) -> None:
+        """Open the store. Raises LocalError where no `Bearer` has this proxy."""
+        if not self.engine.settings.resources:
+            raise LocalError("Proxy: nothing is behind it; give it to Bearer(issuer, resource=..., proxy=proxy)")
+        self._started += 1
+        if self._started > 1:
+            return
+        if not self._given:
+            log.warning("%s: without key= and store= all logins end with this process", self.engine.settings.issuer)
+        if isinstance(self._store, str):
+            limits = SERVER.but(store_owners=OWNERS * 10, store_total=TOTAL * 4)
+            self.engine.records.engine = open_store(self._store, limits, self._bus)
+
+    async def stop(self) -> None:
+        """Close the store, if it was opened here."""
+        self._started = max(0, self._started - 1)
+        if not self._started and isinstance(self._store, str):
+            await self.engine.records.engine.close()
+
+
+class OwnDocuments:
+    """Metadata and keys of the proxy's own issuer, without a request over a wire."""
+
+    def __init__(self, engine: AuthorizationEngine) -> None:
+        self._engine = engine
+
+    async def get(self, url: str, *, by: Any = None, origin: str | None = None, headers: Any = None) -> Fetched:
+        """The document at a URL of ours; 404 for any other."""
+        parts = urlsplit(url)
+        if f"{parts.scheme}://{parts.netloc}" != "/".join(self._engine.settings.issuer.split("/")[:3]):
+            return Fetched(404, {}, b"")
+        made = await self._engine.answer(Request(method="GET", path=parts.path))
+        return Fetched(made.status, {name.lower(): value for name, value in made.headers}, made.body, url)
+
+    async def post_form(
+        self, url: str, form: Any, *, by: Any = None, origin: str | None = None, headers: Any = None
+    ) -> Fetched:
+        """Raises AuthError: nothing is asked of our own issuer."""
+        raise AuthError("the tokens of a Proxy are not exchanged: it has upstream_token")
+
+    async def post_json(
+        self, url: str, content: Any, *, by: Any = None, origin: str | None = None, headers: Any = None
+    ) -> Fetched:
+        """As `post_form`."""
+        return await self.post_form(url, content)

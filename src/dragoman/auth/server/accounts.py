@@ -1,0 +1,88 @@
+"""Who decides on a consent page: users for trying, who log in on the page itself or agree without a page."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from .messages import Parameters, Response
+from .model import Approved, Client, Pending, User
+from .pages import field, warning
+
+TRIES = 5
+"""Wrong passwords for one user within `PAUSE`."""
+PAUSE = 60.0
+_NAMES = 1_000
+_LENGTH = 200
+
+
+class Approver(Protocol):
+    """Finds out who answers a consent page."""
+
+    def fields(self) -> str:
+        """HTML for the page's form."""
+
+    def targets(self) -> tuple[str, ...]:
+        """CSP sources to which an answer leads besides the client."""
+
+    def automatic(self) -> Approved | None:
+        """The user who agrees without a page; None: there is a page."""
+
+    async def approve(self, pending: Pending, client: Client, form: Parameters) -> Approved | Response | str:
+        """What an answer "allow" leads to: a user, another step elsewhere, or a sentence about what was wrong."""
+
+
+class LocalUsers:
+    """Users for trying. `automatic`: the name of the one who agrees to everything at once."""
+
+    def __init__(
+        self, users: Sequence[User], automatic: str | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._users = {one.name: one for one in users}
+        self._automatic = automatic
+        self._clock = clock
+        self._wrong: dict[str, tuple[int, float]] = {}
+
+    def find(self, name: str) -> User | None:
+        """The user of this name."""
+        return self._users.get(name)
+
+    def fields(self) -> str:
+        """Name and, where a user has one, password."""
+        first = next(iter(self._users.values()), None)
+        names = ", ".join(each.name for each in self._users.values() if not each.password)
+        told = warning(f"Users for trying, without a password: {names}") if names else ""
+        fields = field("User", "user", first.name if first is not None and names else "", autocomplete="username")
+        if any(each.password for each in self._users.values()):
+            made = field("Password", "password", kind="password", autocomplete="current-password")
+            fields += made.replace(" required", "") if names else made
+        return told + fields
+
+    def targets(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def automatic(self) -> Approved | None:
+        """The user who agrees to everything."""
+        user = None if self._automatic is None else self._users.get(self._automatic)
+        return None if user is None else Approved(user.name, user.claims)
+
+    async def approve(self, pending: Pending, client: Client, form: Parameters) -> Approved | Response | str:
+        """Name and password."""
+        name, password = form.get("user")[:_LENGTH], form.get("password")[:_LENGTH]
+        count, until = self._wrong.get(name, (0, 0.0))
+        now = self._clock()
+        if until <= now:
+            count = 0
+        if count >= TRIES:
+            return f"Too many wrong passwords; try again in {PAUSE:.0f} seconds"
+        user = self._users.get(name)
+        right = hmac.compare_digest((user.password if user else "").encode(), password.encode("utf-8", "replace"))
+        if user is None or not right:
+            while len(self._wrong) >= _NAMES:
+                del self._wrong[next(iter(self._wrong))]
+            self._wrong[name] = count + 1, now + PAUSE
+            return "The user or the password is wrong"
+        return Approved(user.name, user.claims)

@@ -1,0 +1,286 @@
+"""The authorization endpoint and the consent page (RFC 6749, 4.1; RFC 7636; RFC 8707; RFC 9207; RFC 9700).
+
+Nothing is kept for a page that is shown: what was asked for travels in the page, signed and bound to a cookie of the
+browser that got it. An error goes to the client's redirect URI only after the client and the URI are known to be good;
+before that it is a page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Callable, Mapping
+
+from msgspec import structs
+
+from ..errors import OAuthError
+from ..jose import encoded
+from .accounts import Approver
+from .clients import Clients
+from .families import Families
+from .messages import Parameters, Request, Response, of_form, of_query, redirect, refused
+from .model import AUTHORIZATION_CODE, Approved, Client, Code, Device, Pending, Settings
+from .pages import error_page, form, hidden, page, plain, rows, warning, wrong
+from .records import Records
+from .redirects import host_of, is_loopback, matches, source_of
+from .scopes import resources_of, scopes_of
+from .seals import Signer
+
+CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
+"""RFC 7636, 4.2: SHA-256 in base64url without padding."""
+STATE = 2_000
+"""Characters of `state` and `nonce`."""
+USE = "consent"
+
+
+class Authorization:
+    """Asks users whether a client may act for them."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        clients: Clients,
+        records: Records,
+        signer: Signer,
+        approver: Approver,
+        at: Callable[[str], str],
+    ) -> None:
+        self._settings, self._clients, self._records = settings, clients, records
+        self._signer, self._approver, self._at = signer, approver, at
+
+    async def begin(self, request: Request) -> Response:
+        """GET of the authorization endpoint."""
+        try:
+            asked = of_query(request.query)
+            client, uri = await self._client(asked)
+        except OAuthError as error:
+            # RFC 6749, 4.1.2.1: "the authorization server SHOULD inform the resource owner of the error and MUST NOT
+            # automatically redirect the user-agent to the invalid redirection URI"
+            return error_page(error.description)
+        try:
+            pending = self._pending(asked, client, uri)
+            if (approved := self._approver.automatic()) is not None:
+                return await self.finished(pending, client, approved)
+            if asked.get("prompt") == "none":
+                raise refused("login_required", "There is no login without a page here")
+        except OAuthError as error:
+            return self._to_client(uri, asked.get("state") or None, error)
+        return self.ask(pending, client)
+
+    async def _client(self, asked: Parameters) -> tuple[Client, str]:
+        client = await self._clients.find(asked.need("client_id"))
+        if client is None:
+            raise refused("invalid_client", "There is no such client")
+        uri = asked.get("redirect_uri")
+        if not uri and len(client.redirect_uris) == 1 and not is_loopback(client.redirect_uris[0]):
+            uri = client.redirect_uris[0]
+        elif not uri:
+            raise refused("invalid_request", "The parameter redirect_uri is missing")
+        if not matches(uri, client.redirect_uris):
+            raise refused("invalid_request", "The redirect_uri is none of this client's")
+        return client, uri
+
+    def _pending(self, asked: Parameters, client: Client, uri: str) -> Pending:
+        """What is asked for. Raises OAuthError, which goes to the client."""
+        for name in ("request", "request_uri"):
+            if asked.get(name):
+                raise refused(f"{name}_not_supported", f"The parameter {name} is not supported")
+        if asked.need("response_type") != "code":
+            raise refused("unsupported_response_type", "response_type is code")
+        if asked.get("response_mode") not in ("", "query"):
+            raise refused("invalid_request", "response_mode is query")
+        if AUTHORIZATION_CODE not in client.grants:
+            raise refused("unauthorized_client", "This client has not the grant authorization_code")
+        # RFC 9700, 2.1.1: public clients MUST use PKCE; here all do. OAuth 2.1, 7.6: never "plain", which is what RFC
+        # 7636, 4.3 means by no method.
+        if asked.get("code_challenge_method") != "S256":
+            raise refused("invalid_request", "code_challenge_method is S256")
+        if not CHALLENGE.fullmatch(asked.need("code_challenge")):
+            raise refused("invalid_request", "code_challenge is 43 characters of base64url")
+        if len(asked.get("state")) > STATE or len(asked.get("nonce")) > STATE:
+            raise refused("invalid_request", f"state and nonce have at most {STATE} characters")
+        jkt = asked.get("dpop_jkt")
+        if jkt and not CHALLENGE.fullmatch(jkt):
+            raise refused("invalid_request", "dpop_jkt is a JWK thumbprint")
+        settings = self._settings()
+        return Pending(
+            id=encoded(os.urandom(16)),
+            client=client.id,
+            until=self._records.clock() + settings.lives.consent,
+            cookie="",
+            scopes=scopes_of(asked.scopes(), client, settings),
+            resources=resources_of(asked, client, settings),
+            redirect_uri=uri,
+            sent_uri=bool(asked.get("redirect_uri")),
+            state=asked.get("state") or None,
+            challenge=asked.get("code_challenge"),
+            jkt=jkt,
+            nonce=asked.get("nonce"),
+        )
+
+    def ask(self, pending: Pending, client: Client, fault: str = "", cookie: str = "") -> Response:
+        """The consent page. `cookie`: the one that the browser has already."""
+        given = cookie or encoded(os.urandom(24))
+        pending = structs.replace(pending, cookie=_hash(given))
+        settings = self._settings()
+        shown = [
+            ("Client", client.title),
+            ("Its id", client.id),
+            ("Access", ", ".join(pending.scopes) or "no scope in particular"),
+            ("To", ", ".join(pending.resources) or "what it asks for"),
+        ]
+        caution = ""
+        if pending.device:
+            shown.append(("Code on the device", pending.device))
+            # RFC 8628, 5.4: the user is told what a stranger's device would get
+            caution = "Go on only if you started this on a device of yours and it shows this very code."
+        else:
+            shown.append(("The answer goes to", host_of(pending.redirect_uri)))
+            if is_loopback(pending.redirect_uri):
+                # MCP authorization, Localhost Redirect URI Risks
+                caution = (
+                    "The answer goes to a program on this computer. Any program here could call itself "
+                    f"{client.title}: allow this only if you have just started the login yourself."
+                )
+        inside = hidden("pending", self._signer.sign(USE, pending)) + self._approver.fields()
+        body = (
+            warning(settings.notice)
+            + wrong(fault)
+            + rows(shown)
+            + warning(caution)
+            + form(self._at("/consent"), inside, ("allow", "Allow"), ("deny", "Deny"))
+        )
+        life = int(max(1.0, pending.until - self._records.clock()))
+        return page(
+            f"{client.title} asks for access",
+            body,
+            targets=(source_of(pending.redirect_uri), *self._approver.targets()),
+            cookie="" if cookie else self._cookie(pending.id, given, life),
+        )
+
+    async def consent(self, request: Request) -> Response:
+        """POST of the consent page."""
+        try:
+            asked = of_form(request)
+        except OAuthError as error:
+            return error_page(error.description)
+        if not self.from_here(request):
+            return error_page("This form was sent by another site", status=403)
+        pending = self._signer.read(USE, asked.get("pending"), Pending)
+        if pending is None or pending.until <= self._records.clock():
+            return error_page("This page is too old; start again where you came from")
+        # the form is the one of the browser that got the page: an attacker's page can send a form, not the cookie
+        cookie = cookies(request.headers).get(self._name(pending.id), "")
+        if not cookie or not hmac.compare_digest(_hash(cookie), pending.cookie):
+            return error_page("This browser was not asked; start again where you came from", status=403)
+        client = await self._clients.find(pending.client)
+        if client is None:
+            return error_page("The client is gone")
+        if asked.get("answer") not in ("allow", "deny"):
+            return self.ask(pending, client, "Allow or deny", cookie)
+        decided: Approved | Response | str | None = None
+        if asked.get("answer") == "allow":
+            decided = await self._approver.approve(pending, client, asked)
+        if isinstance(decided, str):
+            return self.ask(pending, client, decided, cookie)
+        if not await self._records.first("consent", pending.id, self._settings().lives.consent):
+            return error_page("This page was answered already")
+        if isinstance(decided, Response):
+            return decided
+        return await self.finished(pending, client, decided)
+
+    def from_here(self, request: Request) -> bool:
+        """Whether a form was sent by a page of ours, as far as the browser says."""
+        site = request.headers.get("sec-fetch-site", "same-origin")
+        origin = request.headers.get("origin")
+        ours = "/".join(self._settings().issuer.split("/")[:3]).lower()
+        return site in ("same-origin", "none") and (origin is None or origin.lower() == ours)
+
+    async def finished(self, pending: Pending, client: Client, approved: Approved | None) -> Response:
+        """What the user's decision leads to; None: denied."""
+        if pending.device:
+            return await self._device_done(pending, approved)
+        if approved is None:
+            return self._to_client(pending.redirect_uri, pending.state, refused("access_denied", "The user said no"))
+        code = encoded(os.urandom(32))
+        made = Code(
+            client=client.id,
+            subject=approved.subject,
+            claims=dict(approved.claims),
+            auth_time=int(self._records.clock()),
+            family=approved.family or Families.new_id(),
+            redirect_uri=pending.redirect_uri,
+            sent_uri=pending.sent_uri,
+            challenge=pending.challenge,
+            scopes=pending.scopes,
+            resources=pending.resources,
+            jkt=pending.jkt,
+            nonce=pending.nonce,
+        )
+        settings = self._settings()
+        await self._records.put("code", code, made, settings.lives.code)
+        await self._clients.keep(client)
+        # RFC 9207, 2: "the authorization server MUST include ... iss", in error responses too
+        answer = {"code": code, "state": pending.state, "iss": settings.issuer}
+        return redirect(pending.redirect_uri, answer, self._forget(pending))
+
+    async def _device_done(self, pending: Pending, approved: Approved | None) -> Response:
+        def edit(found: Device | None) -> tuple[Device | None, bool]:
+            if found is None or found.state != "pending":
+                return found, False
+            if approved is None:
+                return structs.replace(found, state="denied"), True
+            now, claims = int(self._records.clock()), dict(approved.claims)
+            return structs.replace(
+                found, state="approved", subject=approved.subject, claims=claims, auth_time=now
+            ), True
+
+        device = await self._records.get("user code", pending.device, str)
+        done = device is not None and await self._records.change("device", device, Device, edit)
+        if not done:
+            return error_page("The code has expired or was answered already")
+        await self._records.take("user code", pending.device, str)
+        if approved is None:
+            return plain("Denied", "The device gets no access. You can close this page.")
+        return plain("Done", "The device goes on by itself. You can close this page.")
+
+    def failed(self, pending: Pending, error: OAuthError) -> Response:
+        """What a login that failed leads to."""
+        if pending.device:
+            return error_page(error.description)
+        return self._to_client(pending.redirect_uri, pending.state, error)
+
+    def _to_client(self, uri: str, state: str | None, error: OAuthError) -> Response:
+        answer = {
+            "error": error.error,
+            "error_description": error.description,
+            "state": state,
+            "iss": self._settings().issuer,
+        }
+        return redirect(uri, answer)
+
+    def _name(self, id: str) -> str:
+        """The cookie of a page. `__Host-`: for this host alone, over TLS alone (RFC 6265bis, 4.1.3.2)."""
+        return f"{'' if self._settings().loopback else '__Host-'}dragoman-{id[:12]}"
+
+    def _cookie(self, id: str, value: str, life: int) -> str:
+        secure = "" if self._settings().loopback else "; Secure"
+        return f"{self._name(id)}={value}; Path=/; Max-Age={life}; HttpOnly; SameSite=Strict{secure}"
+
+    def _forget(self, pending: Pending) -> tuple[tuple[str, str], ...]:
+        return (("Set-Cookie", self._cookie(pending.id, "", 0)),) if pending.cookie else ()
+
+
+def cookies(headers: Mapping[str, str]) -> dict[str, str]:
+    """The cookies of a request; of two with one name the first."""
+    found: dict[str, str] = {}
+    for part in headers.get("cookie", "").split(";"):
+        name, _, value = part.strip().partition("=")
+        found.setdefault(name, value)
+    return found
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

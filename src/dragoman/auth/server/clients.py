@@ -1,0 +1,270 @@
+"""The clients of an authorization server, and how they prove who they are.
+
+A client is configured, or registered (RFC 7591), or named by the URL of its metadata document.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote_plus
+
+import msgspec
+from msgspec import structs
+
+from ...jsonrpc.errors import LocalError
+from ..errors import AuthError, OAuthError
+from ..jose import KeySet, encoded
+from ..keys import Answer
+from .assertions import Assertions
+from .documents import DOCUMENT, is_url, of_document, of_registration, url_fault
+from .messages import Parameters, Request, Response, bad, json, refused
+from .model import JWT_CLIENT, Client, Settings
+from .records import Records
+from .redirects import fault
+from .seals import Signer
+
+KEYS = 256 * 1024
+"""Bytes of the keys or metadata of an issuer that the operator trusts."""
+DOCUMENTS = 1_000
+"""Documents of clients that are kept at once."""
+UNUSED_LIFE = 86_400.0
+"""Seconds after which a registration is forgotten with which no user ever logged in: anybody can make one."""
+REGISTRATION_LIFE = 90 * 86_400.0
+"""Seconds after which a registration that was not used is forgotten; each use keeps it as long again."""
+ID_LENGTH = 4_096
+"""Characters of an id that is a registration: it stands in URLs."""
+_PACKED, _SECRET = "client", "client secret"
+LONGEST_DOCUMENT_LIFE = 86_400.0
+
+
+Fetch = Callable[[str, int, bool], Awaitable[Answer]]
+"""GETs a URL, of at most so many bytes, without following redirects. The flag: the operator named it, or an issuer that
+the operator trusts; else a stranger did. Raises AuthError."""
+
+
+def secret_hash(secret: str) -> str:
+    """A secret of 128 bits or more needs no slow hash."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class Clients:
+    """Finds clients and authenticates them."""
+
+    def __init__(
+        self,
+        clients: Iterable[Client],
+        settings: Callable[[], Settings],
+        records: Records,
+        signer: Signer,
+        fetch: Fetch | None,
+    ) -> None:
+        self._signer = signer
+        self._fixed = {one.id: one for one in clients}
+        for one in self._fixed.values():
+            _check(one)
+        self._settings, self._records, self._fetch = settings, records, fetch
+        self._documents: dict[str, tuple[Client, float]] = {}
+        self._assertions = Assertions(settings, records, self.fetched_keys)
+
+    def add(self, client: Client) -> None:
+        """Know a client from now on. Raises LocalError for one with a redirect URI that cannot be used."""
+        _check(client)
+        self._fixed[client.id] = client
+
+    async def find(self, id: str) -> Client | None:
+        """The client with this id; None if there is none. Raises OAuthError for a document that cannot be used."""
+        if (found := self._fixed.get(id)) is not None:
+            return found
+        if is_url(id):
+            return await self._described(id) if self._settings().documents else None
+        if self._settings().keeps:
+            return await self._records.get("client", id, Client)
+        return self._unpacked(id)
+
+    def _unpacked(self, id: str) -> Client | None:
+        """The client whose id is its registration."""
+        found = self._signer.read(_PACKED, id, Client) if len(id) <= ID_LENGTH else None
+        if found is None:
+            return None
+        secret = self._signer.mark(_SECRET, id) if found.method.startswith("client_secret") else ""
+        return structs.replace(found, id=id, secret_hash=secret_hash(secret) if secret else "")
+
+    def _packed(self, client: Client) -> tuple[Client, str]:
+        """The client with its registration as id, and its secret, which is not kept."""
+        id = self._signer.sign(_PACKED, structs.replace(client, id=encoded(os.urandom(6))))
+        if len(id) > ID_LENGTH:
+            raise refused("invalid_client_metadata", "The metadata are too long: leave redirect URIs or keys out")
+        secret = self._signer.mark(_SECRET, id) if client.method.startswith("client_secret") else ""
+        return structs.replace(client, id=id), secret
+
+    async def _described(self, url: str) -> Client:
+        settings, now = self._settings(), self._records.clock()
+        known = self._documents.get(url)
+        if known is not None and known[1] > now:
+            return known[0]
+        if wrong := url_fault(url, loopback=settings.loopback):
+            raise refused("invalid_client", f"The client_id {wrong}")
+        fetched = await self._got(url, "The client's metadata document")
+        client = of_document(url, fetched.body)
+        # only what was right is cached: "An authorization server MUST NOT cache error responses"
+        while len(self._documents) >= DOCUMENTS:
+            del self._documents[next(iter(self._documents))]
+        self._documents[url] = client, now + _life(fetched.headers, settings.lives.document)
+        return client
+
+    async def _got(self, url: str, what: str, trusted: bool = False) -> Answer:
+        if self._fetch is None:
+            raise refused("invalid_client", f"{what} is not fetched here: there is no fetcher")
+        try:
+            fetched = await self._fetch(url, DOCUMENT if not trusted else KEYS, trusted)
+        except OAuthError:
+            raise
+        except AuthError as error:
+            raise refused("invalid_client", f"{what} cannot be fetched: {error}") from None
+        # "The authorization server MUST NOT automatically follow HTTP redirects"; 200 is the only status that counts
+        if fetched.status != 200:
+            raise refused("invalid_client", f"{what} is answered with status {fetched.status}, not 200")
+        return fetched
+
+    async def fetched_keys(self, url: str, trusted: bool = False) -> Mapping[str, Any]:
+        """The JWK Set at a URL, or the metadata that names one. Raises OAuthError."""
+        try:
+            return msgspec.json.decode((await self._got(url, "The key set", trusted)).body, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise refused("invalid_client", "The key set is no JSON object") from None
+
+    async def register(self, request: Request) -> Response:
+        """Dynamic registration (RFC 7591, 3). Raises OAuthError."""
+        if not self._settings().registration:
+            raise refused("access_denied", "Clients do not register themselves here", 403)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise refused("invalid_client_metadata", "The body is application/json")
+        if len(request.body) > DOCUMENT:
+            raise refused("invalid_client_metadata", f"The body has more than {DOCUMENT} bytes", 413)
+        now = int(self._records.clock())
+        client, secret = of_registration(encoded(os.urandom(16)), request.body), ""
+        if not self._settings().keeps:
+            return json(_registered(*self._packed(client), now), 201)
+        if client.method.startswith("client_secret"):
+            secret = encoded(os.urandom(32))
+            client = structs.replace(client, secret_hash=secret_hash(secret))
+        await self._records.put("client", client.id, client, UNUSED_LIFE)
+        return json(_registered(client, secret, now), 201)
+
+    async def authenticated(self, request: Request, form: Parameters, *, endpoint: str) -> Client:
+        """The client that sends this request (RFC 6749, 2.3; RFC 7523, 2.2). Raises OAuthError."""
+        basic = _basic(request)
+        assertion, secret = form.get("client_assertion"), form.get("client_secret")
+        # RFC 6749, 2.3: "The client MUST NOT use more than one authentication method in each request."
+        if (basic is not None) + bool(assertion) + bool(secret) > 1:
+            bad("More than one way of client authentication")
+        if basic is not None:
+            id, secret, used = basic[0], basic[1], "client_secret_basic"
+            if form.get("client_id") not in ("", id):
+                raise _unknown(request, "client_id differs from the Authorization header")
+        elif assertion:
+            if form.get("client_assertion_type") != JWT_CLIENT:
+                bad(f"client_assertion_type is {JWT_CLIENT}")
+            id, used = form.get("client_id") or self._assertions.subject(assertion), "private_key_jwt"
+        else:
+            id, used = form.need("client_id"), "client_secret_post" if secret else "none"
+        client = await self._found(request, id)
+        if used == "private_key_jwt" and client.method == used:
+            await self._assertions.authenticate(client, assertion, endpoint)
+        elif client.method != used and not (client.secret_hash and used.startswith("client_secret")):
+            # a secret proves the same in the header and in the body: RFC 6749, 2.3.1 has clients choose
+            raise _unknown(request, "The client does not authenticate in this way")
+        elif used != "none" and not hmac.compare_digest(secret_hash(secret), client.secret_hash or "-"):
+            raise _unknown(request, "The client's secret is wrong")
+        return client
+
+    async def _found(self, request: Request, id: str) -> Client:
+        try:
+            client = await self.find(id)
+        except OAuthError as error:
+            raise _unknown(request, error.description) from None
+        if client is None:
+            raise _unknown(request, "There is no such client")
+        return client
+
+    async def keep(self, client: Client) -> None:
+        """A registration that is used lives on."""
+        if self._settings().keeps and client.id not in self._fixed and not client.document:
+            await self._records.put("client", client.id, client, REGISTRATION_LIFE)
+
+
+_CHALLENGE = (("WWW-Authenticate", 'Basic realm="token"'),)
+
+
+def _unknown(request: Request, why: str) -> OAuthError:
+    """`invalid_client`. RFC 6749, 5.2: if the client used the Authorization header, "the authorization server MUST
+    respond with an HTTP 401 (Unauthorized) status code and include the "WWW-Authenticate" response header field
+    matching the authentication scheme used by the client"."""
+    return refused("invalid_client", why, 401, _CHALLENGE if "authorization" in request.headers else ())
+
+
+def _basic(request: Request) -> tuple[str, str] | None:
+    """Id and secret of HTTP Basic; None without the header (RFC 6749, 2.3.1: both are form-encoded)."""
+    value = request.headers.get("authorization")
+    if value is None:
+        return None
+    scheme, _, text = value.partition(" ")
+    if scheme.lower() != "basic":
+        raise _unknown(request, "The Authorization header is not Basic")
+    try:
+        whole = base64.b64decode(text.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        raise _unknown(request, "The Authorization header is not Base64") from None
+    id, colon, secret = whole.partition(":")
+    if not colon or not id:
+        raise _unknown(request, "The Authorization header has no id and secret")
+    return unquote_plus(id), unquote_plus(secret)
+
+
+def _life(headers: Mapping[str, str], standard: float) -> float:
+    """Seconds for which a document may be kept, from its Cache-Control."""
+    said = [part.strip().lower() for part in headers.get("cache-control", "").split(",")]
+    if "no-store" in said or "no-cache" in said:
+        return 0.0
+    age = next((part[8:] for part in said if part.startswith("max-age=")), "")
+    return min(float(age), LONGEST_DOCUMENT_LIFE) if age.isdigit() and len(age) < 12 else standard
+
+
+def _check(client: Client) -> None:
+    for uri in client.redirect_uris:
+        if wrong := fault(uri):
+            raise LocalError(f"client {client.id!r}: the redirect URI {uri!r} {wrong}")
+    if client.method.startswith("client_secret") and not client.secret_hash:
+        raise LocalError(f"client {client.id!r}: {client.method} needs a secret")
+    if client.method == "private_key_jwt":
+        if (client.keys is None) == (not client.keys_url):
+            raise LocalError(f"client {client.id!r}: private_key_jwt needs keys or keys_url, and not both")
+        if client.keys is not None:
+            KeySet.from_json(client.keys)
+
+
+def _registered(client: Client, secret: str, now: int) -> dict[str, Any]:
+    """RFC 7591, 3.2.1."""
+    found: dict[str, Any] = {
+        "client_id": client.id,
+        "client_id_issued_at": now,
+        "redirect_uris": client.redirect_uris,
+        "grant_types": client.grants,
+        "response_types": ["code"],
+        "token_endpoint_auth_method": client.method,
+    }
+    if client.name:
+        found["client_name"] = client.name
+    if client.dpop:
+        found["dpop_bound_access_tokens"] = True
+    if secret:
+        # "client_secret_expires_at REQUIRED if "client_secret" is issued"; 0: never
+        found |= {"client_secret": secret, "client_secret_expires_at": 0}
+    return found

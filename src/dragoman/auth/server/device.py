@@ -1,0 +1,160 @@
+"""Logins on devices without a browser (RFC 8628): the endpoint for the device, and the page for its user."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Callable
+
+from msgspec import structs
+
+from ..errors import OAuthError
+from ..jose import encoded
+from .authorize import Authorization
+from .clients import Clients
+from .messages import Parameters, Request, Response, json, of_form, of_query, refused
+from .model import DEVICE_CODE, Client, Device, Pending, Settings
+from .pages import error_page, field, form, page, wrong
+from .records import Records
+from .scopes import resources_of, scopes_of
+
+LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
+"""RFC 8628, 6.1: no vowels, so no words; 8 of 20 letters are 34 bits."""
+GUESSES = 30
+"""Wrong user codes a minute, of all users together (RFC 8628, 5.1: "the authorization server SHOULD rate-limit")."""
+_SLOWER = 5.0
+
+
+class Devices:
+    """Keeps the requests of devices."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        clients: Clients,
+        records: Records,
+        authorization: Authorization,
+        at: Callable[[str], str],
+    ) -> None:
+        self._settings, self._clients, self._records = settings, clients, records
+        self._authorization, self._at = authorization, at
+        self._guesses = (0.0, 0)
+
+    async def begin(self, request: Request) -> Response:
+        """POST of the device authorization endpoint. Raises OAuthError."""
+        asked = of_form(request)
+        client = await self._clients.authenticated(request, asked, endpoint=self._at("/token"))
+        if DEVICE_CODE not in client.grants:
+            raise refused("unauthorized_client", "This client has not the grant device_code")
+        settings = self._settings()
+        lives, secret, code = settings.lives, encoded(os.urandom(32)), _user_code()
+        device = Device(
+            client=client.id,
+            scopes=scopes_of(asked.scopes(), client, settings),
+            resources=resources_of(asked, client, settings),
+            interval=lives.interval,
+        )
+        key = _hash(secret)
+        await self._records.put("device", key, device, lives.device)
+        await self._records.put("user code", code, key, lives.device)
+        page_url = self._at("/device")
+        return json(
+            {
+                "device_code": secret,
+                "user_code": code,
+                "verification_uri": page_url,
+                "verification_uri_complete": f"{page_url}?user_code={code}",
+                "expires_in": int(lives.device),
+                "interval": int(lives.interval) or 1,
+            }
+        )
+
+    async def show(self, request: Request) -> Response:
+        """GET of the page: a field for the code."""
+        try:
+            given = of_query(request.query).get("user_code")
+        except OAuthError as error:
+            return error_page(error.description)
+        return self._page(given[:20])
+
+    def _page(self, given: str = "", fault: str = "") -> Response:
+        inside = field("The code that the device shows", "user_code", given)
+        body = wrong(fault) + form(self._at("/device"), inside, ("next", "Next"))
+        return page("Connect a device", body)
+
+    async def chosen(self, request: Request) -> Response:
+        """POST of the page: the consent page for this code."""
+        try:
+            asked = of_form(request)
+        except OAuthError as error:
+            return error_page(error.description)
+        if not self._authorization.from_here(request):
+            return error_page("This form was sent by another site", status=403)
+        now = self._records.clock()
+        since, count = self._guesses if now < self._guesses[0] + 60.0 else (now, 0)
+        if count >= GUESSES:
+            return error_page("Too many wrong codes; try again in a minute", status=429)
+        code = _normal(asked.get("user_code"))
+        key = await self._records.get("user code", code, str)
+        device = None if key is None else await self._records.get("device", key, Device)
+        client = None if device is None else await self._clients.find(device.client)
+        if device is None or client is None or device.state != "pending":
+            self._guesses = since, count + 1
+            return self._page("", "There is no such code, or it has expired")
+        pending = Pending(
+            id=encoded(os.urandom(16)),
+            client=client.id,
+            until=now + self._settings().lives.consent,
+            cookie="",
+            scopes=device.scopes,
+            resources=device.resources,
+            device=code,
+        )
+        return self._authorization.ask(pending, client)
+
+    async def polled(self, asked: Parameters, client: Client) -> Device:
+        """The device's poll at the token endpoint. Returns the request once, approved. Raises OAuthError (RFC 8628,
+        3.5)."""
+        now = self._records.clock()
+
+        def edit(found: Device | None) -> tuple[Device | None, Device | str]:
+            if found is None or found.client != client.id:
+                return found, "expired_token" if found is None else "invalid_grant"
+            if found.state == "denied":
+                return None, "access_denied"
+            if found.state == "approved":
+                return None, found
+            if now < found.polled + found.interval:
+                # "the interval MUST be increased by 5 seconds for this and all subsequent requests"
+                return structs.replace(found, polled=now, interval=found.interval + _SLOWER), "slow_down"
+            return structs.replace(found, polled=now), "authorization_pending"
+
+        found = await self._records.change("device", _hash(asked.need("device_code")), Device, edit)
+        if isinstance(found, str):
+            raise refused(found, _WORDS[found])
+        return found
+
+
+_WORDS = {
+    "expired_token": "The device code has expired, or there is none",
+    "invalid_grant": "The device code was issued to another client",
+    "access_denied": "The user said no",
+    "slow_down": "Polled too soon: wait five seconds longer between two polls",
+    "authorization_pending": "The user has not answered yet",
+}
+
+
+def _user_code() -> str:
+    text = "".join(secrets.choice(LETTERS) for _ in range(8))
+    return f"{text[:4]}-{text[4:]}"
+
+
+def _normal(text: str) -> str:
+    """A code as it was issued. RFC 8628, 6.1: case and punctuation that a user adds do not matter."""
+    letters = "".join(each for each in text.upper() if each in LETTERS)
+    return f"{letters[:4]}-{letters[4:]}" if len(letters) == 8 else ""
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

@@ -1,0 +1,158 @@
+"""The engine of an authorization server: a request in, its answer out, without a socket or a clock of its own."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from urllib.parse import urlsplit
+
+from msgspec import structs
+
+from ...jsonrpc.errors import LocalError
+from ...store.contract import Engine as StoreEngine
+from ...store.contract import StoreFull, StoreLost
+from ...store.memory import MemoryStore
+from ..dpop import Nonces, ProofChecker
+from ..errors import OAuthError
+from ..jose import Key
+from ..urls import split
+from .accounts import Approver
+from .authorize import Authorization
+from .clients import Clients, Fetch
+from .device import Devices
+from .families import Families
+from .grants import Grants, Renew
+from .inspection import Inspection
+from .messages import NO_STORE, Request, Response, failure, json, refused
+from .metadata import document, places
+from .minting import Mint, SigningKeys
+from .model import ALGORITHMS, Client, Settings
+from .pages import error_page
+from .records import OWNERS, TOTAL, Records, Sealer
+from .redirects import LOOPBACK
+from .seals import Signer
+
+log: logging.Logger = logging.getLogger("dragoman.auth.server")
+
+_Answer = Callable[[Request], Awaitable[Response]]
+PUBLIC = (("Cache-Control", "public, max-age=300"),)
+"""Metadata and keys: a change is seen after five minutes."""
+
+
+def check_issuer(issuer: str) -> None:
+    """Raises LocalError for an issuer that is none (RFC 8414, 2: https, no query, no fragment), or that is plain HTTP
+    off loopback."""
+    parts = split(issuer)
+    if (
+        parts is None
+        or parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or "?" in issuer
+        or "#" in issuer
+        or "@" in parts.netloc
+    ):
+        raise LocalError(f"the issuer {issuer!r} is no URL such as https://as.example, without query and fragment")
+    if issuer.endswith("/"):
+        raise LocalError(f"the issuer {issuer!r} ends in a slash, which clients lose: write {issuer.rstrip('/')!r}")
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        raise LocalError(f"the issuer {issuer!r} is plain HTTP off loopback: tokens need https, http is for 127.0.0.1")
+
+
+class AuthorizationEngine:
+    """Answers the requests to all endpoints of one issuer.
+
+    `store`: keeps grants, codes and registrations; None: this process. `secret`: 32 bytes or more that sign what is
+    given out; None: new ones, which end everything with the process. `keys`: private keys for tokens, the first one
+    signs. `sealer`: encrypts what is kept. `renew`: see `grants.Renew`. `fetch`: gets clients' documents and key sets;
+    None: none are fetched. `clock`: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        approver: Approver,
+        *,
+        clients: Iterable[Client] = (),
+        keys: Sequence[Key] = (),
+        store: StoreEngine | None = None,
+        secret: bytes | Sequence[bytes] | None = None,
+        sealer: Sealer | None = None,
+        fetch: Fetch | None = None,
+        renew: Renew | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        check_issuer(settings.issuer)
+        self.settings: Settings = settings
+        self.clock = clock
+        self.keys: SigningKeys = SigningKeys(keys)
+        self.signer: Signer = Signer(secret)
+        kept = MemoryStore(OWNERS, TOTAL, clock) if store is None else store
+        self.records: Records = Records(kept, clock=clock, sealer=sealer)
+        self.mint: Mint = Mint(self.keys, lambda: self.settings.issuer, clock)
+        self.families: Families = Families(self.records, self.signer)
+        self.clients: Clients = Clients(clients, lambda: self.settings, self.records, self.signer, fetch)
+        self.authorization: Authorization = Authorization(
+            lambda: self.settings, self.clients, self.records, self.signer, approver, self.at
+        )
+        devices = Devices(lambda: self.settings, self.clients, self.records, self.authorization, self.at)
+        nonces = Nonces(self.signer.derived("nonces"), now=clock) if settings.dpop_nonce else None
+        proofs = ProofChecker(nonces=nonces, algorithms=ALGORITHMS, now=clock)
+        parts = (lambda: self.settings, self.clients, self.records, self.families, devices, self.mint, proofs)
+        grants = Grants(*parts, lambda: self.at("/token"), renew)
+        inspection = Inspection(self.clients, self.records, self.families, self.mint, lambda: self.at("/token"))
+        self.endpoints: dict[str, dict[str, _Answer]] = {
+            "/authorize": {"GET": self.authorization.begin},
+            "/consent": {"POST": self.authorization.consent},
+            "/token": {"POST": grants.token},
+            "/revoke": {"POST": inspection.revoke},
+            "/introspect": {"POST": inspection.introspect},
+            "/device_authorization": {"POST": devices.begin},
+            "/device": {"GET": devices.show, "POST": devices.chosen},
+            "/register": {"POST": self.clients.register},
+            "/jwks.json": {"GET": self._keys},
+        }
+
+    def at(self, path: str) -> str:
+        """The URL of an endpoint."""
+        return self.settings.issuer + path
+
+    def moved(self, issuer: str) -> None:
+        """Be another issuer from now on: where the port is known only once something listens. Raises LocalError."""
+        check_issuer(issuer)
+        self.settings = structs.replace(self.settings, issuer=issuer)
+
+    def paths(self) -> Mapping[str, Mapping[str, _Answer]]:
+        """What answers, by path and method."""
+        below = urlsplit(self.settings.issuer).path
+        found: dict[str, Mapping[str, _Answer]] = {below + path: one for path, one in self.endpoints.items()}
+        return found | {path: {"GET": self._metadata} for path in places(self.settings.issuer)}
+
+    async def answer(self, request: Request) -> Response:
+        """Answer one request. Raises nothing."""
+        methods = self.paths().get(request.path)
+        if methods is None:
+            return json({"error": "not_found"}, 404)
+        found = methods.get("GET" if request.method == "HEAD" else request.method)
+        if found is None:
+            return json({"error": "invalid_request"}, 405, (("Allow", ", ".join(methods)), *NO_STORE))
+        try:
+            return await found(request)
+        except OAuthError as error:
+            return failure(error)
+        except (StoreFull, StoreLost) as error:
+            log.warning("%s cannot keep anything: %s", self.settings.issuer, error)
+            busy = refused(
+                "temporarily_unavailable", "Nothing can be kept now; try again", 503, (("Retry-After", "5"),)
+            )
+            is_page = request.path.endswith(("/authorize", "/consent", "/device"))
+            return error_page(busy.description, status=503) if is_page else failure(busy)
+        except Exception:
+            log.exception("%s: %s failed", self.settings.issuer, request.path)
+            return failure(refused("server_error", "This server failed", 500))
+
+    async def _metadata(self, request: Request) -> Response:
+        return json(document(self.settings, self.at, self.keys.algorithms), 200, PUBLIC)
+
+    async def _keys(self, request: Request) -> Response:
+        return json(self.keys.public, 200, PUBLIC)

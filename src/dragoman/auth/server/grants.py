@@ -1,0 +1,355 @@
+"""The token endpoint (RFC 6749, 3.2): which grant a request uses, and the answer with its tokens."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from ..dpop import ProofChecker
+from ..errors import IssuerAway, TokenRefused
+from ..pkce import VERIFIER, s256
+from .assertions import Assertions
+from .clients import Clients
+from .device import Devices
+from .families import Families
+from .messages import NO_STORE, Parameters, Request, Response, bad, of_form, refused
+from .minting import ACCESS, ID, Mint
+from .model import (
+    AUTHORIZATION_CODE,
+    CLIENT_CREDENTIALS,
+    DEVICE_CODE,
+    GRANTS,
+    JWT_BEARER,
+    REFRESH_TOKEN,
+    TOKEN_EXCHANGE,
+    Client,
+    Code,
+    Device,
+    Family,
+    Settings,
+)
+from .records import Records
+from .scopes import audience_of, is_resource, resources_of, scopes_of
+
+TOKEN = "urn:ietf:params:oauth:token-type:"
+_USED = 600.0
+"""Seconds for which a used code is known as such."""
+
+
+Renew = Callable[[str], Awaitable[None]]
+"""Called with the id of a grant before it is refreshed; raises OAuthError where it is not to be."""
+
+
+class Asked(Struct, frozen=True):
+    """One request for tokens: its parameters, its client, the key of its DPoP proof (empty without one)."""
+
+    form: Parameters
+    client: Client
+    jkt: str
+
+
+class Grants:
+    """Answers the token endpoint. `url`: the endpoint's own, which DPoP proofs name."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        clients: Clients,
+        records: Records,
+        families: Families,
+        devices: Devices,
+        mint: Mint,
+        proofs: ProofChecker,
+        url: Callable[[], str],
+        renew: Renew | None = None,
+    ) -> None:
+        self._renew = renew
+        self._settings, self._clients, self._records = settings, clients, records
+        self._families, self._devices, self._mint = families, devices, mint
+        self._proofs, self._url = proofs, url
+        self._assertions = Assertions(settings, records, clients.fetched_keys)
+        self._ways: Mapping[str, Callable[[Asked], Awaitable[dict[str, Any]]]] = {
+            AUTHORIZATION_CODE: self._code,
+            REFRESH_TOKEN: self._refresh,
+            CLIENT_CREDENTIALS: self._credentials,
+            DEVICE_CODE: self._device,
+            JWT_BEARER: self._assertion,
+            TOKEN_EXCHANGE: self._exchange,
+        }
+
+    async def token(self, request: Request) -> Response:
+        """POST of the token endpoint. Raises OAuthError."""
+        form = of_form(request)
+        grant = form.need("grant_type")
+        if grant not in GRANTS:
+            raise refused("unsupported_grant_type", "There is no such grant here")
+        if grant == JWT_BEARER and not _credentials_in(request, form):
+            client = await self._workload(form)
+        else:
+            client = await self._clients.authenticated(request, form, endpoint=self._url())
+        if grant not in client.grants:
+            raise refused("unauthorized_client", "This client has not this grant")
+        jkt = self._proven(request)
+        if client.dpop and not jkt:
+            raise refused("invalid_dpop_proof", "This client takes bound tokens alone: a DPoP proof is missing")
+        body = await self._ways[grant](Asked(form, client, jkt))
+        lines: tuple[tuple[str, str], ...] = (("Content-Type", "application/json"), *NO_STORE)
+        if jkt and self._proofs.nonces is not None:
+            lines = (*lines, ("DPoP-Nonce", self._proofs.nonces.current()))  # RFC 9449, 8.2
+        return Response(headers=lines, body=msgspec.json.encode(body))
+
+    def _proven(self, request: Request) -> str:
+        """The thumbprint of the key of the request's DPoP proof; empty without a proof."""
+        proof = request.headers.get("dpop")
+        if proof is None:
+            return ""
+        if "," in proof:
+            # RFC 9449, 4.3: "There is not more than one DPoP HTTP request header field."
+            raise refused("invalid_dpop_proof", "More than one DPoP header")
+        try:
+            return self._proofs.check(proof, "POST", self._url())
+        except TokenRefused as error:
+            raise refused(error.error, error.description, 400, tuple(error.headers)) from None
+        except IssuerAway as error:
+            lines = (("Retry-After", str(error.retry_after)),)
+            raise refused("temporarily_unavailable", error.description, 503, lines) from None
+
+    # -- grants of users
+
+    async def _code(self, asked: Asked) -> dict[str, Any]:
+        """RFC 6749, 4.1.3, and RFC 7636, 4.6."""
+        text, verifier = asked.form.need("code"), asked.form.need("code_verifier")
+        found = await self._records.get("code", text, Code)
+        if found is None:
+            raise refused("invalid_grant", "The code has expired, or was not issued here")
+        if found.client != asked.client.id:
+            raise refused("invalid_grant", "The code was issued to another client")
+
+        def edit(code: Code | None) -> tuple[Code | None, bool]:
+            return (code, False) if code is None or code.used else (structs.replace(code, used=True), True)
+
+        if not await self._records.change("code", text, Code, edit, _USED):
+            # RFC 6749, 4.1.2: "If an authorization code is used more than once, the authorization server MUST deny the
+            # request and SHOULD revoke (when possible) all tokens previously issued based on that authorization code."
+            await self._families.end(found.family)
+            raise refused("invalid_grant", "The code was used before; what it gave is revoked")
+        uri = asked.form.get("redirect_uri")
+        # OAuth 2.1 needs no redirect_uri here, RFC 6749 one where the authorization request had it: compared if sent
+        if uri and uri != found.redirect_uri:
+            raise refused("invalid_grant", "redirect_uri is not the one of the authorization request")
+        if not VERIFIER.fullmatch(verifier) or not hmac.compare_digest(s256(verifier), found.challenge):
+            raise refused("invalid_grant", "The code_verifier does not fit the code_challenge")
+        if found.jkt and found.jkt != asked.jkt:
+            raise refused("invalid_dpop_proof", "The code is bound to another key (dpop_jkt)")
+        resources = resources_of(asked.form, asked.client, self._settings(), found.resources)
+        body = await self._begun(asked, found.family, _agreed(found), resources)
+        if "openid" in found.scopes:
+            body["id_token"] = self._mint.identity(
+                subject=found.subject,
+                client=found.client,
+                nonce=found.nonce,
+                auth_time=found.auth_time,
+                life=self._settings().lives.access,
+            )
+        return body
+
+    async def _device(self, asked: Asked) -> dict[str, Any]:
+        """RFC 8628, 3.4."""
+        found = await self._devices.polled(asked.form, asked.client)
+        return await self._begun(asked, self._families.new_id(), _agreed(found), found.resources)
+
+    async def _begun(self, asked: Asked, id: str, grant: Family, resources: Sequence[str]) -> dict[str, Any]:
+        """The first tokens of a grant."""
+        lives = self._settings().lives
+        refreshes = REFRESH_TOKEN in asked.client.grants
+        # RFC 9449, 5: "Refresh tokens issued to confidential clients ... are not bound to the DPoP proof public key"
+        if asked.client.public:
+            grant = structs.replace(grant, jkt=asked.jkt)
+        await self._families.begin(id, grant, lives.refresh if refreshes else lives.access)
+        await self._clients.keep(asked.client)
+        token = self._families.token(id, 0) if refreshes else ""
+        return self._answer(asked, id, grant, resources, grant.scopes, token)
+
+    async def _refresh(self, asked: Asked) -> dict[str, Any]:
+        """RFC 6749, 6."""
+        settings = self._settings()
+
+        def answer(token: str, grant: Family) -> str:
+            scopes = scopes_of(asked.form.scopes(), asked.client, settings, grant.scopes)
+            resources = resources_of(asked.form, asked.client, settings, grant.resources)
+            id = token.partition(".")[0]
+            return msgspec.json.encode(self._answer(asked, id, grant, resources, scopes, token)).decode()
+
+        named = self._families.read(asked.form.need("refresh_token"))
+        if named is not None and self._renew is not None:
+            family = await self._families.get(named[0])
+            if family is not None and family.client == asked.client.id:
+                await self._renew(named[0])
+        wanted = [asked.form.scopes(), asked.form.many.get("resource", ()), asked.jkt]
+        lives = settings.lives
+        text = await self._families.refreshed(
+            asked.form.need("refresh_token"),
+            asked.client,
+            asked.jkt,
+            msgspec.json.encode(wanted).decode(),
+            answer,
+            life=lives.refresh,
+            grace=lives.grace,
+        )
+        await self._clients.keep(asked.client)
+        found: dict[str, Any] = msgspec.json.decode(text)
+        return found
+
+    def _answer(
+        self, asked: Asked, id: str, grant: Family, resources: Sequence[str], scopes: Sequence[str], refresh: str
+    ) -> dict[str, Any]:
+        body = self._access(
+            asked, grant.subject, resources, scopes, family=id, claims={"auth_time": grant.auth_time} | grant.claims
+        )
+        return body | {"refresh_token": refresh} if refresh else body
+
+    def _access(
+        self,
+        asked: Asked,
+        subject: str,
+        resources: Sequence[str],
+        scopes: Sequence[str],
+        *,
+        family: str = "",
+        claims: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """RFC 6749, 5.1."""
+        settings = self._settings()
+        token = self._mint.access(
+            subject=subject,
+            client=asked.client.id,
+            audience=audience_of(resources, settings),
+            scopes=scopes,
+            life=settings.lives.access,
+            family=family,
+            jkt=asked.jkt,
+            claims=claims,
+        )
+        return {
+            "access_token": token,
+            "token_type": "DPoP" if asked.jkt else "Bearer",
+            "expires_in": int(settings.lives.access),
+            "scope": " ".join(scopes),
+        }
+
+    # -- grants of programs
+
+    async def _credentials(self, asked: Asked) -> dict[str, Any]:
+        """RFC 6749, 4.4: "The client credentials grant type MUST only be used by confidential clients." """
+        if asked.client.public:
+            raise refused("unauthorized_client", "client_credentials is for clients that authenticate")
+        settings = self._settings()
+        scopes = scopes_of(asked.form.scopes(), asked.client, settings)
+        resources = resources_of(asked.form, asked.client, settings)
+        # RFC 9068, 2.2: the client is the subject; RFC 6749, 4.4.3: no refresh token
+        return self._access(asked, asked.client.id, resources, scopes)
+
+    async def _workload(self, form: Parameters) -> Client:
+        """The client that an assertion of a platform stands for; the assertion authenticates it."""
+        trusted, token = await self._assertions.granted(form.need("assertion"), None, self._url())
+        id = trusted.clients.get(token.claims["sub"])
+        client = None if id is None else await self._clients.find(id)
+        if client is None or form.get("client_id") not in ("", client.id):
+            raise refused("invalid_grant", "The assertion's sub is no client here")
+        return client
+
+    async def _assertion(self, asked: Asked) -> dict[str, Any]:
+        """RFC 7523, 2.1: an ID-JAG of a trusted issuer, or a workload's token."""
+        settings = self._settings()
+        trusted, token = await self._assertions.granted(asked.form.need("assertion"), asked.client, self._url())
+        claims = token.claims
+        if trusted.kind == "workload":
+            if trusted.clients.get(claims["sub"]) != asked.client.id:
+                raise refused("invalid_grant", "The assertion's sub is not this client")
+            scopes = scopes_of(asked.form.scopes(), asked.client, settings)
+            return self._access(asked, asked.client.id, resources_of(asked.form, asked.client, settings), scopes)
+        said = claims.get("scope", "")
+        held = tuple(said.split()) if isinstance(said, str) else ()
+        # ID-JAG: the scopes are the intersection of what the assertion has and what is asked for
+        wanted = [each for each in asked.form.scopes() or held if not held or each in held]
+        scopes = tuple(each for each in wanted if asked.client.scopes is None or each in asked.client.scopes)
+        target = claims.get("resource")
+        within = (target,) if isinstance(target, str) and is_resource(target) else None
+        if target is not None and (within is None or (settings.resources and target not in settings.resources)):
+            raise refused("invalid_target", "No tokens are issued for the assertion's resource")
+        resources = resources_of(asked.form, asked.client, settings, within)
+        return self._access(asked, claims["sub"], resources, scopes_of(scopes, asked.client, settings))
+
+    async def _exchange(self, asked: Asked) -> dict[str, Any]:
+        """RFC 8693, 2: a token of ours for another audience, on behalf of its subject; or an ID-JAG."""
+        form, settings = asked.form, self._settings()
+        if asked.client.public:
+            raise refused("unauthorized_client", "token exchange is for clients that authenticate")
+        if form.get("actor_token"):
+            bad("actor_token is not supported: the client is the actor")
+        kind, wanted = form.need("subject_token_type"), form.get("requested_token_type") or TOKEN + "access_token"
+        types = {TOKEN + "access_token": ACCESS, TOKEN + "jwt": ACCESS, TOKEN + "id_token": ID}
+        if kind not in types or wanted not in (TOKEN + "access_token", TOKEN + "jwt", TOKEN + "id-jag"):
+            bad("This subject_token_type or requested_token_type is not supported")
+        found = self._mint.read(form.need("subject_token"), (types[kind],))
+        if found is None or not await self._families.alive(found.claims.get("jti", "-")):
+            # 2.2.2: "if either the subject_token or actor_token are invalid for any reason ... invalid_request"
+            bad("The subject_token is not one of ours, or is not valid any more")
+        claims = found.claims
+        held = tuple(str(claims.get("scope", "")).split())
+        if wanted == TOKEN + "id-jag":
+            return self._asserted(asked, claims)
+        if kind == TOKEN + "id_token" and claims.get("aud") != asked.client.id:
+            bad("The subject_token was issued to another client")
+        if claims.get("cnf") and claims["cnf"].get("jkt") != asked.jkt:
+            bad("The subject_token is bound to another key")
+        scopes = scopes_of(form.scopes(), asked.client, settings, held if kind != TOKEN + "id_token" else None)
+        named = form.many.get("resource", ()) or form.many.get("audience", ())
+        resources = resources_of(Parameters(form.one, {"resource": tuple(named)}), asked.client, settings)
+        # 4.1: the client acts for the subject, and says so; earlier actors are nested
+        actor: dict[str, Any] = {"sub": asked.client.id}
+        if isinstance(claims.get("act"), dict):
+            actor["act"] = claims["act"]
+        family = str(claims.get("jti", "")).rpartition(".")[0]
+        body = self._access(asked, claims["sub"], resources, scopes, family=family, claims={"act": actor})
+        return body | {"issued_token_type": TOKEN + "access_token"}
+
+    def _asserted(self, asked: Asked, claims: Mapping[str, Any]) -> dict[str, Any]:
+        """An ID-JAG for another authorization server, as an identity provider of a company issues it."""
+        audiences, targets = asked.form.many.get("audience", ()), asked.form.many.get("resource", ())
+        if len(audiences) != 1 or len(targets) > 1:
+            bad("An ID-JAG is for one audience, and for one resource at most")
+        if claims.get("aud") != asked.client.id:
+            bad("The subject_token is the ID token that this client got")
+        life = min(self._settings().lives.access, 300.0)
+        token = self._mint.authorization(
+            subject=claims["sub"],
+            client=asked.client.id,
+            audience=audiences[0],
+            resource=targets[0] if targets else "",
+            scopes=asked.form.scopes(),
+            life=life,
+        )
+        body = {"access_token": token, "issued_token_type": TOKEN + "id-jag", "token_type": "N_A"}
+        return body | {"expires_in": int(life), "scope": " ".join(asked.form.scopes())}
+
+
+def _agreed(found: Code | Device) -> Family:
+    """The grant to which a user agreed in a browser, for a code or for a device."""
+    return Family(
+        client=found.client,
+        subject=found.subject,
+        scopes=found.scopes,
+        resources=found.resources,
+        auth_time=found.auth_time,
+        claims=found.claims,
+    )
+
+
+def _credentials_in(request: Request, form: Parameters) -> bool:
+    """Whether the request has something to authenticate a client with."""
+    return "authorization" in request.headers or bool(form.get("client_secret") or form.get("client_assertion"))

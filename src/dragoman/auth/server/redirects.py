@@ -1,0 +1,83 @@
+"""Redirect URIs: which ones a client may have, and when one that is asked for is one of them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from urllib.parse import SplitResult
+
+from ..urls import split
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+LENGTH = 2_000
+_PRINTABLE = re.compile(r"[\x21-\x7e]+")
+_PRIVATE = re.compile(r"[a-z][a-z0-9+-]*(\.[a-z0-9+-]+)+")
+"""RFC 8252, 7.1: a scheme of an app's own is a reversed domain name, so it has a dot; `javascript` and `data` have
+none."""
+
+
+def _split(uri: str) -> SplitResult | None:
+    """Its parts; None for what is no URI, has a fragment or user information."""
+    if len(uri) > LENGTH or not _PRINTABLE.fullmatch(uri) or "#" in uri or "\\" in uri:
+        return None  # RFC 6749, 3.1.2: "The endpoint URI MUST NOT include a fragment component."
+    parts = split(uri)
+    return None if parts is None or "@" in parts.netloc else parts
+
+
+def fault(uri: str) -> str:
+    """What is wrong with a redirect URI that a client wants to have; empty if nothing is."""
+    parts = _split(uri)
+    if parts is None:
+        return "is no absolute URI without fragment and user information"
+    if parts.scheme == "https":
+        return "" if parts.hostname else "has no host"
+    if parts.scheme == "http":
+        # MCP authorization, Communication Security: redirect URIs are localhost or HTTPS
+        return "" if parts.hostname in LOOPBACK else "is http, which only loopback may be"
+    return "" if _PRIVATE.fullmatch(parts.scheme) else "has a scheme that is neither https nor an app's own"
+
+
+def is_loopback(uri: str) -> bool:
+    """Whether a redirect goes to this machine."""
+    parts = _split(uri)
+    return parts is not None and parts.scheme == "http" and parts.hostname in LOOPBACK
+
+
+def matches(uri: str, registered: Iterable[str]) -> bool:
+    """Whether a redirect URI is one of these.
+
+    OAuth 2.1, 7.5.3 and RFC 9700, 2.1: compared as plain text. RFC 8252, 7.3: "The authorization server MUST allow any
+    port to be specified at the time of the request for loopback IP redirect URIs"; `localhost` is treated alike,
+    because clients in use register it.
+    """
+    parts = _split(uri)
+    if parts is None or fault(uri):
+        return False
+    for one in registered:
+        if uri == one:
+            return True
+        if is_loopback(uri) and is_loopback(one) and _portless(uri) == _portless(one):
+            return True
+    return False
+
+
+def _portless(uri: str) -> tuple[str, str]:
+    """A loopback URI as host and the rest behind the port, each as it was written."""
+    rest = uri.removeprefix("http://")
+    at = next((place for place, each in enumerate(rest) if each in "/?"), len(rest))
+    place, after = rest[:at], rest[at:]
+    return re.sub(r":[0-9]*$", "", place), after
+
+
+def host_of(uri: str) -> str:
+    """What a page shows of a redirect URI: its host and port, or the scheme of an app."""
+    parts = _split(uri)
+    return "" if parts is None else parts.netloc or f"the app {parts.scheme}:"
+
+
+def source_of(uri: str) -> str:
+    """Its CSP source, for `form-action`: browsers hold a form's redirects to it, too."""
+    parts = _split(uri)
+    if parts is None:
+        return ""
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else f"{parts.scheme}:"

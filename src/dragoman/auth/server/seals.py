@@ -1,0 +1,59 @@
+"""Values that a browser or a client carries for the server, signed so that only the server makes them. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from ..jose import decoded, encoded
+
+T = TypeVar("T")
+SECRET = 32
+"""Bytes of a server's secret, at least."""
+
+
+class Signer:
+    """Signs with a secret: HMAC-SHA-256, with a name for what it is, so that no value passes for one of another use.
+
+    `secret`: 32 bytes or more; several: the first one signs, all are good; None: new ones, for this process.
+    """
+
+    __slots__ = ("_secrets",)
+
+    def __init__(self, secret: bytes | Sequence[bytes] | None = None) -> None:
+        given = (secret,) if isinstance(secret, bytes) else tuple(secret or ())
+        self._secrets = given or (os.urandom(SECRET),)
+
+    def mark(self, use: str, text: str) -> str:
+        """The signature of a text."""
+        return _mark(self._secrets[0], use, text)
+
+    def marked(self, use: str, text: str, mark: str) -> bool:
+        """Whether this is its signature."""
+        given = mark.encode("utf-8", "replace")
+        return any(hmac.compare_digest(_mark(one, use, text).encode(), given) for one in self._secrets)
+
+    def sign(self, use: str, value: object) -> str:
+        """A value as signed text."""
+        text = encoded(msgspec.json.encode(value))
+        return f"{text}.{self.mark(use, text)}"
+
+    def read(self, use: str, text: str, type: type[T]) -> T | None:
+        """The value; None for text that was not signed here for this use."""
+        value, _, mark = text.partition(".")
+        if not text.isascii() or not self.marked(use, value, mark):
+            return None
+        return msgspec.json.decode(decoded(value.encode()), type=type)
+
+    def derived(self, use: str) -> bytes:
+        """32 bytes for another use."""
+        return hmac.digest(self._secrets[0], f"derived:{use}".encode(), hashlib.sha256)
+
+
+def _mark(secret: bytes, use: str, text: str) -> str:
+    return encoded(hmac.digest(secret, f"{use}:{text}".encode(), hashlib.sha256))

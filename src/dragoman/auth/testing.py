@@ -1,0 +1,150 @@
+"""For tests of servers and clients: an authorization server in this process, at an address of its own.
+
+    with LocalIssuer(resources=["http://127.0.0.1:8000/mcp"]) as issuer:
+        token = issuer.token("alice", scopes="notes:read")
+
+It runs on a thread of its own, so it works in plain tests and in coroutines alike. Its clock is the test's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from types import TracebackType
+from typing import Any
+
+from ..doors import listed
+from ..jsonrpc.errors import LocalError
+from .jose import ASYMMETRIC, taken_apart
+from .server.clients import secret_hash
+from .server.model import Client
+from .server.server import AuthorizationServer
+
+__all__ = ["IssuerClock", "LocalIssuer"]
+__dir__: Callable[[], list[str]] = listed(__name__)
+
+_START = 30.0
+"""Seconds for the server to start or stop; it takes milliseconds."""
+
+
+class IssuerClock:
+    """Unix time, which a test moves: codes, refresh tokens and devices' codes expire by it. Access tokens carry it, so
+    a resource server with a clock of its own sees a token from the past after a negative `advance`."""
+
+    def __init__(self) -> None:
+        self._moved = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self._moved
+
+    def advance(self, seconds: float) -> None:
+        """Move it."""
+        self._moved += seconds
+
+
+class LocalIssuer:
+    """An `AuthorizationServer` on loopback for a `with` block. `url` is its issuer. `options`: those of
+    `AuthorizationServer`, of which `registration` is on and `automatic` is "alice", so that a login needs no browser;
+    automatic=None shows the pages. `path`: of the issuer, as "/tenant".
+
+    Raises LocalError where it cannot start.
+    """
+
+    def __init__(self, *, path: str = "", **options: Any) -> None:
+        self.clock: IssuerClock = IssuerClock()
+        """Its time, which a test can advance."""
+        given: dict[str, Any] = {"registration": True, "automatic": "alice", "clock": self.clock} | options
+        self._path = path
+        self.server: AuthorizationServer = AuthorizationServer(f"http://127.0.0.1:1{path}", **given)
+        """The authorization server that runs."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._end: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """The issuer."""
+        return self.server.engine.settings.issuer
+
+    def __enter__(self) -> LocalIssuer:
+        started = threading.Event()
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                asyncio.run(self._serve(started))
+            except BaseException as error:
+                failed.append(error)
+            finally:
+                started.set()
+
+        self._thread = threading.Thread(target=run, name="dragoman-issuer", daemon=True)
+        self._thread.start()
+        if not started.wait(_START) or failed:
+            raise LocalError(f"the authorization server does not start: {failed[0] if failed else 'no answer'}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._loop is not None and self._end is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join(_START)
+
+    async def _serve(self, started: threading.Event) -> None:
+        # by its name, as every door: serving stands above authorization
+        serve = import_module("dragoman.serving").serve
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        async with serve(self.server, urls="http://127.0.0.1:0", origins="*", cors=("*",)) as serving:
+            self.server.engine.moved(serving.urls[0].rstrip("/") + self._path)
+            started.set()
+            await self._end.wait()
+
+    # -- what tests do with it
+
+    def token(
+        self,
+        subject: str = "alice",
+        *,
+        scopes: Iterable[str] | str = (),
+        resource: str | Sequence[str] = (),
+        client: str = "test",
+        life: float | None = None,
+        claims: dict[str, Any] | None = None,
+    ) -> str:
+        """An access token without a login; the arguments of `AuthorizationServer.token`."""
+        return self.server.token(subject, scopes=scopes, resource=resource, client=client, life=life, claims=claims)
+
+    def expired(self, subject: str = "alice", **options: Any) -> str:
+        """The same, expired an hour ago."""
+        return self.token(subject, **{"life": -3_600.0} | options)
+
+    @staticmethod
+    def claims(token: str) -> dict[str, Any]:
+        """What a token says, without a look at its signature."""
+        return taken_apart(token, ASYMMETRIC).claims()
+
+    def client(self, id: str, secret: str = "", **fields: Any) -> Client:
+        """Make a client known; with a secret it authenticates by HTTP Basic, unless `fields` say otherwise. `fields`:
+        those of `Client`."""
+        own: dict[str, Any] = {"method": "client_secret_basic", "secret_hash": secret_hash(secret)} if secret else {}
+        made = Client(id=id, **own | fields)
+        self.server.engine.clients.add(made)
+        return made
+
+    def rotate_keys(self) -> None:
+        """Sign with a new key from now on; tokens of the last ones stay good."""
+        self.server.engine.keys.rotate()
+
+    def revoke_all(self, refresh_token: str) -> None:
+        """End the grant of a refresh token, as if its user had taken it back."""
+        engine = self.server.engine
+        named = engine.families.read(refresh_token)
+        if named is None:
+            raise LocalError("this refresh token was not issued here")
+        if self._loop is None:
+            raise LocalError("LocalIssuer: the server does not run; use it in a with block")
+        asyncio.run_coroutine_threadsafe(engine.families.end(named[0]), self._loop).result(_START)

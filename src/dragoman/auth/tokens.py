@@ -1,0 +1,298 @@
+"""The rules of a token's claims: whose it is, for whom, and for how long (RFC 7519, RFC 9068). Pure.
+
+An issuer is a row of data (`Issuer`): what real issuers do differently is a field of it, and never a rule left out.
+Whatever a claim is not, the token is refused: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ..channel import Credential, Identity
+from ..jsonrpc.errors import LocalError
+from .errors import NotYet, TokenRefused
+from .jose import ASYMMETRIC, Token
+
+LEEWAY: Final = 30.0
+"""Seconds by which clocks may differ. RFC 7519 section 4.1.4: "Implementers MAY provide for some small leeway, usually
+no more than a few minutes"."""
+LATEST: Final = 253_402_300_799.0
+"""The last second of the year 9999: a time after it is none."""
+_TEXT: Final = 1_024
+"""Characters of a subject or a client."""
+_SCOPES: Final = 512
+"""Sets of scopes that are kept, so that tokens with the same scopes share one."""
+
+ACCESS: Final = frozenset({"at+jwt"})
+"""RFC 9068 section 2.1: "The value of "typ" used with JWT access tokens SHOULD be "at+jwt"."""
+UNTYPED: Final = frozenset({"at+jwt", "jwt", ""})
+"""What issuers write that were there before RFC 9068."""
+_NEVER: Final = frozenset(
+    {"dpop+jwt", "oauth-id-jag+jwt", "logout+jwt", "secevent+jwt", "token-introspection+jwt", "oauth-authz-req+jwt"}
+)
+
+Path = str | tuple[str, ...]
+"""The name of a claim, or the names on the way to it in nested objects."""
+
+
+class Issuer(Struct, frozen=True, kw_only=True):
+    """One issuer of tokens, and how it writes them. The presets make these; the defaults are RFC 9068's."""
+
+    issuer: str
+    """What `iss` must be, byte for byte."""
+    aliases: frozenset[str] = frozenset()
+    """Other values of `iss` that are the same issuer."""
+    jwks_uri: str | None = None
+    """Where its keys are; None: its metadata say so (RFC 8414, OpenID Connect Discovery)."""
+    metadata_uri: str | None = None
+    """Where its metadata are; None: at the well-known places."""
+    token_endpoint: str | None = None
+    """Where tokens are exchanged; None: its metadata say so."""
+    algorithms: frozenset[str] = ASYMMETRIC
+    """The algorithms that it signs with."""
+    types: frozenset[str] = ACCESS
+    """The `typ` values that its access tokens have, in lower case; "" for none. A token that is not "at+jwt" must look
+    like an access token in what it claims, too."""
+    audience: frozenset[str] = frozenset()
+    """What its tokens have as audience; empty: the resource, or what `Bearer(audience=)` says."""
+    audience_claim: str = "aud"
+    """The claim that says for whom a token is."""
+    subject: tuple[Path, ...] = ("sub",)
+    """The claims that may name the user; the first that is there does."""
+    client: tuple[Path, ...] = ("client_id", "azp")
+    """The claims that may name the client."""
+    scopes: tuple[Path, ...] = ("scope", "scp")
+    """The claims with scopes: texts with spaces between them, or lists."""
+    roles: tuple[Path, ...] = ("roles",)
+    """The claims with roles: lists, or a text for one."""
+    evidence: tuple[str, ...] = ("scope", "scp", "roles", "client_id", "azp")
+    """What an access token claims and an ID token does not: a token that is not "at+jwt" has one of them, or one of
+    `scopes` and `client`."""
+    required: Mapping[str, tuple[Any, ...]] = {}
+    """Claims that must be there, and the values that each may have; none named: any."""
+    exchange: str = "rfc8693"
+    """How it exchanges tokens: "rfc8693", or "on_behalf_of" (Entra)."""
+
+    def __post_init__(self) -> None:
+        never = self.types & _NEVER
+        if never:
+            raise LocalError(f"Issuer: {', '.join(sorted(never))} is not the type of an access token")
+        unknown = self.algorithms - ASYMMETRIC
+        if unknown or not self.algorithms:
+            raise LocalError(f"Issuer: algorithms are some of {', '.join(sorted(ASYMMETRIC))}, not {sorted(unknown)}")
+
+
+class Rules:
+    """Judges the claims of tokens of one issuer whose signature is good.
+
+    `audience`: the values one of which must be a token's audience; `resource`: where another claim than `aud` says for
+    whom a token is, what `aud` must name if it is there all the same; `leeway`: seconds by which clocks may differ;
+    `implies`: for a scope those that it includes; `expires`: whether a token must say when it expires.
+    """
+
+    __slots__ = (
+        "_audience",
+        "_evidence",
+        "_expires",
+        "_issuers",
+        "_leeway",
+        "_resource",
+        "_roles",
+        "_scopes",
+        "issuer",
+    )
+
+    def __init__(
+        self,
+        issuer: Issuer,
+        *,
+        audience: Iterable[str],
+        resource: Iterable[str] = (),
+        leeway: float = LEEWAY,
+        implies: Mapping[str, Iterable[str]] | None = None,
+        expires: bool = True,
+    ) -> None:
+        self.issuer: Issuer = issuer
+        self._issuers = issuer.aliases | {issuer.issuer}
+        self._audience = frozenset(audience)
+        self._resource = self._audience.union(resource)
+        self._leeway = leeway
+        self._expires = expires
+        self._evidence = frozenset(issuer.evidence).union(map(_first, issuer.scopes + issuer.client))
+        self._scopes = _Sets(implies or {})
+        self._roles = _Sets({})
+        if not self._audience or "" in self._audience:
+            raise LocalError("Rules: without an audience a token of any service of the issuer would be taken")
+
+    def judged(
+        self, token: Token, now: float, *, claims: Mapping[str, Any], credential: Credential | None
+    ) -> tuple[Identity, str | None]:
+        """Who the bearer is, and the thumbprint of the key that the token is bound to; None: to no key. `claims` and
+        `credential` are the identity's. Its `expires_at` is `exp` and the leeway. Raises TokenRefused."""
+        found, issuer = token.claims, self.issuer
+        # RFC 9068 section 4: "The issuer identifier for the authorization server ... MUST exactly match the value of
+        # the "iss" claim."
+        named = found.get("iss")
+        if not isinstance(named, str) or named not in self._issuers:
+            raise TokenRefused("The token is of another issuer (iss)")
+        self._check_type(token.header, found)
+        self._check_audience(found.get(issuer.audience_claim), issuer.audience_claim, self._audience)
+        if issuer.audience_claim != "aud" and "aud" in found:
+            self._check_audience(found["aud"], "aud", self._resource)
+        expires = self._check_times(found, now)
+        for name, values in issuer.required.items():
+            if name not in found or (values and found[name] not in values):
+                raise TokenRefused(f"The token's {name} is not what its issuer writes into access tokens")
+        client = _text(found, issuer.client)
+        subject = _text(found, issuer.subject) or client
+        if subject is None:
+            raise TokenRefused("The token names neither a subject (sub) nor a client")
+        identity = Identity(
+            subject=subject,
+            client_id=None if client is None else sys.intern(client),
+            issuer=issuer.issuer,
+            scopes=self._scopes.of(_words(found, issuer.scopes)),
+            roles=self._roles.of(_words(found, issuer.roles)),
+            expires_at=expires,
+            claims=claims,
+            credential=credential,
+        )
+        return identity, bound_to(found)
+
+    def _check_type(self, header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
+        # RFC 7515 section 4.1.9: "application/" may be left out where there is no other "/"; case does not matter
+        typ = str(header.get("typ", "")).lower().removeprefix("application/")
+        if typ not in self.issuer.types:
+            raise TokenRefused("The token is no access token by its type (typ)")
+        if typ == "at+jwt":
+            return
+        # an ID token has no scope and no client_id, and has what binds it to a login (OpenID Connect Core 2, 3.3.2.11)
+        if "nonce" in claims or "at_hash" in claims or "c_hash" in claims:
+            raise TokenRefused("The token is an ID token: it has nonce, at_hash or c_hash")
+        if self._evidence.isdisjoint(claims):
+            names = ", ".join(sorted(self._evidence))
+            raise TokenRefused(f"The token is no access token: it has none of {names}")
+
+    @staticmethod
+    def _check_audience(audience: Any, claim: str, expected: frozenset[str]) -> None:
+        # RFC 9068 section 4: "The resource server MUST validate that the "aud" claim contains a resource indicator
+        # value corresponding to an identifier the resource server expects for itself."
+        named = [audience] if isinstance(audience, str) else audience
+        if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
+            raise TokenRefused(f"The token does not say for whom it is ({claim})")
+        if expected.isdisjoint(named):
+            raise TokenRefused(f"The token is for another service ({claim})")
+
+    def _check_times(self, claims: Mapping[str, Any], now: float) -> float | None:
+        """Until when the token is taken: `exp` and the leeway. RFC 9068 section 4: "The current time MUST be before the
+        time represented by the "exp" claim." """
+        expires = _time(claims, "exp")
+        if expires is None and self._expires:
+            raise TokenRefused("The token does not say when it expires (exp)")
+        if expires is not None and now >= expires + self._leeway:
+            raise TokenRefused("The token has expired (exp)")
+        # RFC 7519 section 4.1.5: the token "MUST NOT be accepted for processing" before nbf
+        starts, issued = _time(claims, "nbf"), _time(claims, "iat")
+        if starts is not None and starts > now + self._leeway:
+            raise NotYet("The token is not valid yet (nbf)")
+        if issued is not None and issued > now + self._leeway:
+            raise NotYet("The token was issued in the future (iat)")
+        return None if expires is None else expires + self._leeway
+
+
+class _Sets:
+    """Sets of words, each with what its words imply; equal ones are one object."""
+
+    __slots__ = ("_implies", "_kept")
+
+    def __init__(self, implies: Mapping[str, Iterable[str]]) -> None:
+        self._implies = closed(implies)
+        self._kept: dict[tuple[str, ...], frozenset[str]] = {}
+
+    def of(self, words: tuple[str, ...]) -> frozenset[str]:
+        found = self._kept.get(words)
+        if found is None:
+            words = tuple(map(sys.intern, words))
+            found = frozenset(words).union(*(self._implies.get(word, ()) for word in words))
+            while len(self._kept) >= _SCOPES:
+                del self._kept[next(iter(self._kept))]
+            self._kept[words] = found
+        return found
+
+
+def closed(implies: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
+    """For each scope all that it includes, over as many steps as it takes."""
+    direct = {scope: frozenset(included) for scope, included in implies.items()}
+    found = {}
+    for scope in direct:
+        known, waiting = frozenset[str](), {scope}
+        while waiting:
+            waiting = set().union(*(direct.get(one, frozenset()) for one in waiting)) - known
+            known |= waiting
+        found[scope] = known
+    return found
+
+
+def bound_to(claims: Mapping[str, Any]) -> str | None:
+    """The thumbprint of the DPoP key in `cnf` (RFC 9449 section 6.1); None without `cnf`. Raises TokenRefused for any
+    other confirmation: what is bound in a way that cannot be checked admits no one (RFC 7800 section 3.1)."""
+    if "cnf" not in claims:
+        return None
+    cnf = claims["cnf"]
+    if isinstance(cnf, dict) and len(cnf) == 1 and isinstance(cnf.get("jkt"), str) and cnf["jkt"].isascii():
+        return str(cnf["jkt"])
+    raise TokenRefused("The token is bound to something that cannot be checked here (cnf)")
+
+
+def _first(path: Path) -> str:
+    return path if isinstance(path, str) else path[0]
+
+
+def _found(claims: Mapping[str, Any], path: Path) -> Any:
+    value: Any = claims
+    for name in (path,) if isinstance(path, str) else path:
+        if not isinstance(value, dict) or name not in value:
+            return None
+        value = value[name]
+    return value
+
+
+def _text(claims: Mapping[str, Any], paths: Sequence[Path]) -> str | None:
+    """The first of these claims that is there. Raises TokenRefused if it is no text."""
+    for path in paths:
+        value = _found(claims, path)
+        if value is not None:
+            if not isinstance(value, str) or not 0 < len(value) <= _TEXT:
+                raise TokenRefused(f"The token's {_first(path)} is no text of 1 to {_TEXT} characters")
+            return value
+    return None
+
+
+def _words(claims: Mapping[str, Any], paths: Sequence[Path]) -> tuple[str, ...]:
+    """The words of all of these claims. Raises TokenRefused for one that is neither a text nor a list of texts."""
+    words: list[str] = []
+    for path in paths:
+        value = _found(claims, path)
+        if value is None:
+            continue
+        if isinstance(value, str):
+            words += value.split(" ")
+        elif isinstance(value, list) and all(isinstance(one, str) for one in value):
+            words += value
+        else:
+            raise TokenRefused(f"The token's {_first(path)} is neither a text nor a list of texts")
+    return tuple(sorted({word for word in words if word}))
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float | None:
+    """A NumericDate (RFC 7519 section 2), Unix time in seconds; None where it is absent. Raises TokenRefused."""
+    if name not in claims:
+        return None
+    value = claims[name]
+    if type(value) not in (int, float) or not 0 <= value <= LATEST:
+        raise TokenRefused(f"The token's {name} is no time: a number of seconds from 1970 to 9999")
+    return float(value)

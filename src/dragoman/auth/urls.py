@@ -1,0 +1,16 @@
+"""URLs as documents, requests and people write them: taken apart in one place, which raises nothing. Pure."""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, urlsplit
+
+
+def split(url: str) -> SplitResult | None:
+    """The parts of a URL; None for text that is none, such as one with half of a pair of brackets, or with a port that
+    is no number or too high."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # it is looked at when it is asked for
+    except ValueError:
+        return None
+    return parts

@@ -1,0 +1,30 @@
+"""Verifiers: whose a token is. By its signature, by asking its issuer, by a list, by a TLS certificate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...doors import door
+
+if TYPE_CHECKING:
+    from .bearer import Bearer
+    from .contract import Verifier
+    from .introspection import Introspection
+    from .mutual_tls import MutualTls
+    from .opaque import OpaqueTokens
+    from .static import Static
+else:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "bearer": "Bearer",
+            "contract": "Verifier",
+            "introspection": "Introspection",
+            "mutual_tls": "MutualTls",
+            "opaque": "OpaqueTokens",
+            "static": "Static",
+        },
+    )
+    del TYPE_CHECKING, annotations, door
+
+__all__ = ["Bearer", "Introspection", "MutualTls", "OpaqueTokens", "Static", "Verifier"]

@@ -1,0 +1,223 @@
+"""Signed access tokens of one or more issuers, for one resource: the verifier that most servers have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from ...channel import Handshake, Identity
+from ...jsonrpc.errors import LocalError
+from ...jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXTS, Rule, check, instance, mapping, one_of
+from ..claims import Claims
+from ..credential import TokenCredential
+from ..dpop import Nonces, ProofChecker
+from ..errors import NotYet, TokenRefused, UnknownKey
+from ..exchange import Exchange, Exchanger
+from ..fetching import FETCHER, fetching
+from ..jose import Token, Unverified, checked, taken_apart
+from ..keys import Fetches, IssuerKeys
+from ..limits import DEFAULTS, AuthLimits
+from ..tokens import LEEWAY, Issuer, Rules
+from ..urls import split
+from .cache import SECONDS, TokenCache
+from .contract import Before
+from .possession import POLICIES, Policy, Possession
+
+
+class _Source(Struct, frozen=True):
+    """What is needed for the tokens of one issuer."""
+
+    rules: Rules
+    keys: IssuerKeys
+    exchange: Exchanger | None
+
+
+class Bearer:
+    """Verifies JWT access tokens (RFC 9068) of one or more issuers.
+
+    `issuer`: its URL, a preset such as `entra(...)`, an `Issuer`, or several of them. Its keys are found by its
+    metadata and fetched when the first token comes. `resource`: the URL of this server as clients write it; a token's
+    audience must be it, unless `audience` says otherwise.
+
+    `dpop`: whether tokens that are bound to a key are taken ("accepted"), or alone are ("required"); `dpop_nonces`:
+    whether proofs need a nonce of ours, or the secret of at least 32 bytes that replicas share for them. `implies`:
+    for a scope those that it includes, such as {"notes:admin": ["notes:write"]}. `leeway`: seconds by which clocks may
+    differ. `cache_seconds`: for how long a verified token is believed at most. `exchange`: our client at the issuer,
+    for `Identity.exchange`. `fetcher`: a `Fetcher` for hosts or proxies of your own. `proxy`: a `Proxy` before an
+    issuer at which clients cannot register; its tokens are taken then, and the issuer's are not. Raises LocalError for
+    what cannot be right.
+    """
+
+    issuers: tuple[str, ...]
+    """The URLs of the issuers, each once."""
+
+    def __init__(
+        self,
+        issuer: str | Issuer | Sequence[str | Issuer],
+        *,
+        resource: str,
+        audience: str | Iterable[str] | None = None,
+        dpop: Policy = "off",
+        dpop_nonces: bool | bytes = False,
+        implies: Mapping[str, Iterable[str]] | None = None,
+        leeway: float = LEEWAY,
+        cache_seconds: float = SECONDS,
+        exchange: Exchange | None = None,
+        fetcher: Fetches | None = None,
+        proxy: Before | None = None,
+        limits: AuthLimits = DEFAULTS,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        check("Bearer", _RULES, locals())
+        check_resource("Bearer", resource)
+        self.resource = resource
+        self.dpop: Policy = dpop
+        self._limits, self._now = limits, now
+        self._cache = TokenCache(seconds=cache_seconds, limits=limits, now=now)
+        self._unbound = dpop != "required"
+        self._possession = Possession(
+            dpop, resource, ProofChecker(nonces=_nonces(dpop_nonces, now), limits=limits, now=now)
+        )
+        self._sources: dict[str, _Source] = {}
+        wanted = audiences(resource, audience)
+        if proxy is not None:
+            issuer, fetcher = proxy.before(issuer, resource)
+        issuers = [issuer] if isinstance(issuer, str | Issuer) else list(issuer)
+        fetch = fetching(fetcher)
+        for one in issuers:
+            row = Issuer(issuer=one) if isinstance(one, str) else one
+            if not isinstance(row, Issuer):
+                raise LocalError(f"Bearer: issuer is the URL of one, a preset or an Issuer, not {type(row).__name__}")
+            check_issuer("Bearer", row.issuer)
+            rules = Rules(row, audience=row.audience or wanted, resource=wanted, leeway=leeway, implies=implies)
+            keys = IssuerKeys(row, fetch, changed=self._cache.clear, limits=limits)
+            source = _Source(rules, keys, None if exchange is None else Exchanger(exchange, keys, fetch, now=now))
+            for name in row.aliases | {row.issuer}:
+                if name in self._sources:
+                    raise LocalError(f"Bearer: {name} is there twice")
+                self._sources[name] = source
+        if not self._sources:
+            raise LocalError("Bearer: there is no issuer, so that no token would ever be good")
+        self.issuers = tuple(dict.fromkeys(each.rules.issuer.issuer for each in self._sources.values()))
+        self._algorithms = frozenset[str]().union(*(each.rules.issuer.algorithms for each in self._sources.values()))
+
+    def known(self, token: bytes) -> Identity | None:
+        """The identity of a token that was verified before, is still good and is bound to no key; None: `verify` has to
+        be asked. `token`: as it came, of the scheme Bearer."""
+        found = self._cache.find(token)
+        return found[1] if found is not None and found[2] is None and self._unbound else None
+
+    async def verify(self, token: str, handshake: Handshake) -> Identity:
+        """As `Verifier.verify`."""
+        raw = token.encode("utf-8", "surrogatepass")
+        found = self._cache.find(raw)
+        identity, key = await self._first(token, raw) if found is None else found[1:]
+        self._possession.check(token, key, handshake)
+        return identity
+
+    async def _first(self, token: str, raw: bytes) -> tuple[Identity, str | None]:
+        """Verify a token that is not in the cache."""
+        self._cache.check_refused(raw)
+        try:
+            identity, key = await self._judged(token)
+        except (UnknownKey, NotYet):
+            raise
+        except TokenRefused as error:
+            self._cache.refuse(raw, error)
+            raise
+        self._cache.keep(raw, identity, key)
+        return identity, key
+
+    async def _judged(self, token: str) -> tuple[Identity, str | None]:
+        parts = taken_apart(token, self._algorithms, limits=self._limits)
+        # the issuer that the token names says which keys to try, and nothing else of it is believed before
+        named = parts.claims(self._limits).get("iss")
+        source = self._sources.get(named) if isinstance(named, str) else None
+        if source is None:
+            raise TokenRefused("The token is of an issuer that this server does not take tokens of (iss)")
+        if parts.header["alg"] not in source.rules.issuer.algorithms:
+            raise TokenRefused("The token is signed with an algorithm that its issuer does not use")
+        proved = await self._proved(parts, source.keys)
+        credential = TokenCredential(token, source.exchange)
+        return source.rules.judged(proved, self._now(), claims=Claims(token), credential=credential)
+
+    async def _proved(self, parts: Unverified, keys: IssuerKeys) -> Token:
+        """The token, its signature verified."""
+        found = await keys.find(parts.header)
+        try:
+            return checked(parts, found, limits=self._limits)
+        except TokenRefused:
+            if parts.header.get("kid") is not None:
+                raise
+        try:
+            return checked(parts, await keys.renewed(parts.header), limits=self._limits)
+        except TokenRefused:
+            keys.in_vain()
+            raise
+
+
+def audiences(resource: str, audience: str | Iterable[str] | None) -> frozenset[str]:
+    """What a token's audience may be: the resource unless something else is said. A URL without a path is the same URL
+    with "/" (RFC 3986 section 6.2.3)."""
+    if audience is not None:
+        return frozenset([audience] if isinstance(audience, str) else audience)
+    parts = urlsplit(resource)
+    if parts.path in ("", "/") and not parts.query:
+        bare = resource.removesuffix("/")
+        return frozenset({bare, bare + "/"})
+    return frozenset({resource})
+
+
+def check_resource(where: str, resource: str) -> None:
+    """Raises LocalError for what is no resource. RFC 8707 section 2: it "MUST be an absolute URI ... MUST NOT include a
+    fragment component"."""
+    parts = split(resource)
+    if (
+        parts is None
+        or parts.scheme not in ("https", "http")
+        or not parts.hostname
+        or "#" in resource
+        or parts.username is not None
+    ):
+        raise LocalError(
+            f"{where}: resource is this server's URL as clients write it, such as https://mcp.example/mcp, without user "
+            f"and fragment, not {resource!r}"
+        )
+
+
+def check_issuer(where: str, issuer: str) -> None:
+    """Raises LocalError for what is no issuer. RFC 8414 section 2: "a URL that uses the "https" scheme and has no query
+    or fragment components"."""
+    parts = split(issuer)
+    if parts is None or parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.fragment:
+        raise LocalError(f"{where}: an issuer is an https URL without query and fragment, not {issuer!r}")
+
+
+def _nonces(wanted: bool | bytes, now: Callable[[], float]) -> Nonces | None:
+    if isinstance(wanted, bytes) and len(wanted) < 32:
+        raise LocalError("Bearer: dpop_nonces is a secret of at least 32 bytes, or True")
+    return Nonces(wanted if isinstance(wanted, bytes) else None, now=now) if wanted else None
+
+
+_SECONDS: Final = Rule(
+    lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 86_400,
+    "a number of seconds from 0 to 86400",
+)
+_RULES: Final = {
+    "resource": instance(str, "this server's URL"),
+    "audience": NAME | TEXTS | NONE,
+    "dpop": one_of(*POLICIES),
+    "dpop_nonces": FLAG | instance(bytes, "a secret of at least 32 bytes"),
+    "implies": mapping(TEXTS) | NONE,
+    "leeway": _SECONDS,
+    "cache_seconds": _SECONDS,
+    "exchange": instance(Exchange, "an Exchange") | NONE,
+    "fetcher": FETCHER,
+    "proxy": Rule(lambda value: value is None or callable(getattr(value, "before", None)), "an auth.Proxy"),
+    "limits": instance(AuthLimits, "an AuthLimits"),
+    "now": CALLABLE,
+}

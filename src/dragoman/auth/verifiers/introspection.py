@@ -1,0 +1,134 @@
+"""Tokens that their issuer is asked about (RFC 7662): opaque ones, or such as may be revoked at any time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ...channel import Handshake, Identity
+from ...jsonrpc.errors import LocalError
+from ...jsonrpc.options import CALLABLE, NAME, NONE, SECONDS, TEXTS, check, instance, mapping, one_of
+from ..claims import Claims
+from ..credential import TokenCredential
+from ..dpop import ProofChecker
+from ..errors import IssuerAway, OAuthError, TokenRefused
+from ..exchange import Exchange, answered, authentication
+from ..fetching import FETCHER, fetching
+from ..jose import Key, Token
+from ..keys import Fetches
+from ..limits import DEFAULTS, AuthLimits
+from ..tokens import LEEWAY, Issuer, Rules
+from ..urls import split
+from .asking import Asking
+from .bearer import audiences, check_resource
+from .cache import TokenCache
+from .possession import POLICIES, Policy, Possession
+
+BELIEVED: Final = 60.0
+"""Seconds for which an answer is believed: after that long a revoked token is refused."""
+
+
+class Introspection:
+    """Asks an introspection endpoint whose a token is.
+
+    `url`: the endpoint; `issuer`: whose it is. `client_id` with `secret` or `key`: this server as a client there.
+    `resource`: this server's URL as clients write it; the answer's `aud` must name it, or what `audience` says. An
+    endpoint that tells no `aud` can be used with `clients`: the answer's `client_id` must be one of them. The other
+    options are those of `Bearer`. Raises LocalError for what cannot be right.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        issuer: str,
+        resource: str,
+        client_id: str,
+        secret: str | None = None,
+        key: Key | None = None,
+        audience: str | Iterable[str] | None = None,
+        clients: Iterable[str] = (),
+        dpop: Policy = "off",
+        implies: Mapping[str, Iterable[str]] | None = None,
+        leeway: float = LEEWAY,
+        cache_seconds: float = BELIEVED,
+        fetcher: Fetches | None = None,
+        limits: AuthLimits = DEFAULTS,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        check("Introspection", _RULES, locals())
+        check_resource("Introspection", resource)
+        parts = split(url)
+        if parts is None or parts.scheme not in ("https", "http"):
+            raise LocalError(f"Introspection: the endpoint is an https URL, not {url!r}")
+        self.resource, self.issuers, self.dpop = resource, (issuer,), dpop
+        """This server's URL; who issued the tokens; whether bound ones are taken."""
+        self._url, self._issuer, self._now, self._limits = url, issuer, now, limits
+        self._client = Exchange(client_id=client_id, secret=secret, key=key)
+        self._fetch = fetching(fetcher)
+        ours = frozenset(clients)
+        row = Issuer(issuer=issuer, audience_claim="client_id" if ours else "aud")
+        wanted = audiences(resource, audience)
+        self._rules = Rules(
+            row, audience=ours or wanted, resource=wanted, leeway=leeway, implies=implies, expires=False
+        )
+        self._possession = Possession(dpop, resource, ProofChecker(limits=limits, now=now))
+        cache = TokenCache(seconds=cache_seconds, limits=limits, now=now)
+        self._asking = Asking(issuer, self._ask, cache, limits=limits)
+
+    def known(self, token: bytes) -> Identity | None:
+        """As `Bearer.known`."""
+        found = self._asking.cache.find(token)
+        return found[1] if found is not None and found[2] is None and self.dpop != "required" else None
+
+    async def verify(self, token: str, handshake: Handshake) -> Identity:
+        """As `Verifier.verify`."""
+        identity, key = await self._asking.verified(token)
+        self._possession.check(token, key, handshake)
+        return identity
+
+    async def _ask(self, token: str) -> tuple[Identity, str | None]:
+        more, headers = authentication(self._client, self._issuer, self._now())
+        form = {"token": token, "token_type_hint": "access_token", **more}
+        answer = await self._fetch().post_form(self._url, form, by="operator", origin=self._issuer, headers=headers)
+        try:
+            found = answered(answer, self._limits.answer)
+        except OAuthError as error:
+            # RFC 7662 section 2.3: an error is about us, "a properly formed and authorized query for an inactive ...
+            # token ... is not considered an error response"
+            raise IssuerAway("The issuer does not let this server ask about tokens") from error
+        return self._judged(token, found)
+
+    def _judged(self, token: str, found: dict[str, Any]) -> tuple[Identity, str | None]:
+        # RFC 7662 section 2.2: "active: REQUIRED. Boolean indicator"
+        if found.get("active") is not True:
+            raise TokenRefused("The token is not active: it has expired, was revoked, or is not of this issuer")
+        claims = {"iss": self._issuer} | found
+        if str(claims.get("token_type", "access_token")).lower() not in ("bearer", "dpop", "access_token"):
+            raise TokenRefused("The token is no access token (token_type)")
+        raw = msgspec.json.encode(claims)
+        return self._rules.judged(
+            Token({"typ": "at+jwt"}, claims, raw), self._now(), claims=Claims(raw), credential=TokenCredential(token)
+        )
+
+
+_RULES: Final = {
+    "url": NAME,
+    "issuer": NAME,
+    "resource": NAME,
+    "client_id": NAME,
+    "secret": NAME | NONE,
+    "key": instance(Key, "a Key") | NONE,
+    "audience": NAME | TEXTS | NONE,
+    "clients": TEXTS,
+    "dpop": one_of(*POLICIES),
+    "implies": mapping(TEXTS) | NONE,
+    "leeway": SECONDS,
+    "cache_seconds": SECONDS,
+    "fetcher": FETCHER,
+    "limits": instance(AuthLimits, "an AuthLimits"),
+    "now": CALLABLE,
+}

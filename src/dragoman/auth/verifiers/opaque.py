@@ -1,0 +1,114 @@
+"""Opaque tokens of issuers that have a check of their own and no introspection: GitHub, Google.
+
+Such a token says nothing of this server. It is taken only where the check says that it was issued to *our* client: a
+token that any other app got from the same issuer is good for that issuer and not for us. What an issuer tells about a
+user when it is shown a token (userinfo) proves nothing of the kind, and is never asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ...channel import Handshake, Identity
+from ...jsonrpc.options import CALLABLE, NAME, NONE, SECONDS, TEXTS, check, instance, mapping
+from ..claims import Claims
+from ..credential import TokenCredential
+from ..errors import IssuerAway, TokenRefused
+from ..fetching import FETCHER, fetching
+from ..jose import Token
+from ..keys import Answer, Fetches
+from ..limits import DEFAULTS, AuthLimits
+from ..tokens import Issuer, Rules
+from .asking import Asking
+from .bearer import check_resource
+from .cache import SECONDS as BELIEVED
+from .cache import TokenCache
+
+
+class TokenCheck(Struct, frozen=True, kw_only=True):
+    """How an issuer says whose an opaque token is, and to which client it was issued."""
+
+    issuer: str
+    clients: frozenset[str]
+    """Our clients at the issuer."""
+    ask: Callable[[Fetches, str], Awaitable[Answer]]
+    """Asks about a token."""
+    read: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    """The answer as claims: `sub`, `client_id`, `scope`, `exp`. May raise LookupError, TypeError, ValueError: then the
+    answer is not what the issuer documents, and the token is refused."""
+    unknown: frozenset[int] = frozenset({400, 404, 422})
+    """Statuses that say that the token is not good."""
+
+
+class OpaqueTokens:
+    """Verifies opaque tokens by an issuer's own check. Presets make these: `github(...)`, `google(...)`.
+
+    `resource`: this server's URL as clients write it, for the metadata; `cache_seconds`: for how long an answer is
+    believed at most.
+    """
+
+    dpop: Final = "off"
+    """These issuers bind no tokens."""
+
+    def __init__(
+        self,
+        token_check: TokenCheck,
+        *,
+        resource: str,
+        cache_seconds: float = BELIEVED,
+        implies: Mapping[str, Any] | None = None,
+        fetcher: Fetches | None = None,
+        limits: AuthLimits = DEFAULTS,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        check("OpaqueTokens", _RULES, locals())
+        check_resource("OpaqueTokens", resource)
+        self.resource, self.issuers = resource, (token_check.issuer,)
+        """This server's URL; who issued the tokens."""
+        self._check, self._now, self._limits = token_check, now, limits
+        self._fetch = fetching(fetcher)
+        row = Issuer(issuer=token_check.issuer, audience_claim="client_id")
+        self._rules = Rules(row, audience=token_check.clients, implies=implies, leeway=0.0, expires=False)
+        cache = TokenCache(seconds=cache_seconds, limits=limits, now=now)
+        self._asking = Asking(token_check.issuer, self._ask, cache, limits=limits)
+
+    def known(self, token: bytes) -> Identity | None:
+        """As `Bearer.known`."""
+        found = self._asking.cache.find(token)
+        return None if found is None else found[1]
+
+    async def verify(self, token: str, handshake: Handshake) -> Identity:
+        """As `Verifier.verify`."""
+        return (await self._asking.verified(token))[0]
+
+    async def _ask(self, token: str) -> tuple[Identity, str | None]:
+        answer = await self._check.ask(self._fetch(), token)
+        if answer.status in self._check.unknown:
+            raise TokenRefused("The token is not of this server's client, has expired or was revoked")
+        if answer.status != 200 or len(answer.body) > self._limits.answer:
+            raise IssuerAway(f"The issuer answered with status {answer.status}")
+        try:
+            found = msgspec.json.decode(answer.body, type=dict[str, Any])
+            claims = {"iss": self._check.issuer, **self._check.read(found)}
+        except (LookupError, TypeError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
+            raise TokenRefused("The issuer's answer about the token is not what it documents") from None
+        raw = msgspec.json.encode(claims)
+        return self._rules.judged(
+            Token({"typ": "at+jwt"}, claims, raw), self._now(), claims=Claims(raw), credential=TokenCredential(token)
+        )
+
+
+_RULES: Final = {
+    "token_check": instance(TokenCheck, "a TokenCheck"),
+    "resource": NAME,
+    "cache_seconds": SECONDS,
+    "implies": mapping(TEXTS) | NONE,
+    "fetcher": FETCHER,
+    "limits": instance(AuthLimits, "an AuthLimits"),
+    "now": CALLABLE,
+}

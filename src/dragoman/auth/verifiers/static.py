@@ -1,0 +1,65 @@
+"""Tokens from a list, for tests and for a handful of machines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Final
+
+from msgspec.structs import replace
+
+from ...channel import Handshake, Identity
+from ...jsonrpc.errors import LocalError
+from ...jsonrpc.options import CALLABLE, check
+from ..credential import TokenCredential
+from ..errors import TokenRefused
+
+
+class Static:
+    """Verifies tokens from a list: token -> `Identity`, or the subject as text.
+
+    A token is found by its SHA-256, so that the time which a lookup takes says nothing of those in the list. Take them
+    from the environment or a file, and make them with `secrets.token_urlsafe()`. Raises LocalError for a token that is
+    no text that a header can hold, or is shorter than 8 characters.
+    """
+
+    dpop = "off"
+    """Tokens of a list are bound to no key."""
+
+    def __init__(self, tokens: Mapping[str, Identity | str], *, now: Callable[[], float] = time.time) -> None:
+        check("Static", _RULES, locals())
+        self._now = now
+        self._known: dict[bytes, Identity] = {}
+        if not isinstance(tokens, Mapping):
+            raise LocalError("Static: tokens are a dict from token to Identity or subject")
+        for token, who in tokens.items():
+            if not isinstance(token, str) or len(token) < 8 or not token.isascii() or not token.isprintable():
+                raise LocalError("Static: a token is a text of at least 8 ASCII characters; one of these is not")
+            if " " in token:
+                raise LocalError("Static: a token has no spaces; one of these has")
+            identity = Identity(subject=who) if isinstance(who, str) else who
+            if not isinstance(identity, Identity) or not identity.subject:
+                raise LocalError("Static: a token stands for an Identity or for a subject, a text that is not empty")
+            self._known[sha256(token.encode()).digest()] = replace(identity, credential=TokenCredential(token))
+
+    def __repr__(self) -> str:
+        return f"Static({len(self._known)} tokens)"
+
+    def known(self, token: bytes) -> Identity | None:
+        """As `Bearer.known`."""
+        found = self._known.get(sha256(token).digest())
+        if found is None or (found.expires_at is not None and self._now() >= found.expires_at):
+            return None
+        return found
+
+    async def verify(self, token: str, handshake: Handshake) -> Identity | None:
+        """As `Verifier.verify`: None for a token that is not in the list."""
+        raw = token.encode("utf-8", "surrogatepass")
+        found = self.known(raw)
+        if found is None and sha256(raw).digest() in self._known:
+            raise TokenRefused("The token has expired")
+        return found
+
+
+_RULES: Final = {"now": CALLABLE}

@@ -1,0 +1,174 @@
+"""What to do next after a failure: near names, and what kind of server really answers.
+
+Rules: advice is a note of the error (`BaseException.add_note`), shown after it; finding it takes at most `PATIENCE`
+seconds, and a peer that does not help is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import os
+import shlex
+import ssl
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..channel import ChannelError, Reason
+from ..jsonrpc.errors import BadAnswer, CallTimeout, MethodNotFound, RpcError
+from ..net.scheme import SCHEMES, located
+from ..net.urls import Url, masked, parse, scheme_of
+from ..rpc.peer import Peer
+from .ends import meant
+
+PATIENCE = 2.0
+"""Seconds to look for advice: a failure must not wait long for its explanation."""
+MOST = 10
+"""Names that are listed."""
+OF_MCP = (-32020, -32021, -32022)
+"""Error codes that only MCP has."""
+HUNG_UP: frozenset[Reason] = frozenset(("hung_up", "reset", "not_websocket", "certificate_wanted"))
+"""Why a channel failed whose far end hung up without a word, or with none that is understood."""
+VARIABLES = ("DRAGOMAN_USER", "DRAGOMAN_BEARER", "DRAGOMAN_BUS", "DRAGOMAN_WORKER", "DRAGOMAN_SECRET")
+"""What the environment may say to dragoman, apart from brokers."""
+MENDED = (": write ", "; write ", ": give ", ": check ", "; use ", "--", "usually at", "served here")
+"""What an error says that tells its mend."""
+ALIKE = 0.9
+"""How much a variable must be like a known one to be taken for a slip: others may be the user's own."""
+OF_BROKERS = tuple(
+    f"DRAGOMAN_{broker}_{what}" for broker in ("AMQP", "MQTT", "NATS", "REDIS") for what in ("USER", "PASSWORD")
+)
+
+
+class _Named(Struct):
+    name: str
+
+
+class _Methods(Struct):
+    methods: list[_Named]
+
+
+def there_are(names: Iterable[str]) -> str:
+    """`it has a, b`: at most `MOST` names."""
+    listed = list(names)
+    return f"it has {', '.join(listed[:MOST])}{', ...' if len(listed) > MOST else ''}"
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """`did you mean x?`, or what there is; "" if there is nothing."""
+    listed = list(known)
+    return meant(name, listed, there_are(listed)) if listed else ""
+
+
+async def about_method(error: MethodNotFound, peer: Peer, url: str, method: str) -> None:
+    """Note on the error of an unknown method which method was called, what was meant, or that this is MCP."""
+    place = shlex.quote(url)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            names = await methods_of(peer)
+            if names is None and await _is_mcp(peer):
+                error.add_note(f"this is MCP, not JSON-RPC: dragoman tools {place} lists what it can do")
+                return
+    except (TimeoutError, ChannelError, BadAnswer):
+        names = None
+    what = f"there is no method {method!r}"
+    if not names:
+        error.add_note(what if names is None else f"{what}; it has none")
+        return
+    error.add_note(f"{what}; {near(method, names)} (dragoman methods {place} lists them)")
+
+
+async def methods_of(peer: Peer) -> list[str] | None:
+    """The names of the peer's methods; None if it does not describe itself."""
+    try:
+        raw = await peer.call("rpc.discover", result=Raw)
+        return [one.name for one in msgspec.json.decode(raw, type=_Methods).methods]
+    except (RpcError, CallTimeout, msgspec.DecodeError):
+        return None
+
+
+async def _is_mcp(peer: Peer) -> bool:
+    """Whether the peer answers the `ping` of MCP as MCP does."""
+    try:
+        return bytes(await peer.call("ping", {}, result=Raw)).replace(b" ", b"").startswith(b"{")
+    except (RpcError, CallTimeout):
+        return False
+
+
+@asynccontextmanager
+async def advised(place: str | Sequence[str], has_certificate: bool) -> AsyncIterator[None]:
+    """Notes on an error of the connection to `place` whether TLS is missing there, or a certificate of ours may be; on
+    one that does not say what to do, that the doctor looks."""
+    try:
+        yield
+    except ChannelError as error:
+        await _about_tls(error, place, has_certificate)
+        _about_doctor(error, place)
+        raise
+    except BadAnswer as error:
+        _about_doctor(error, place)
+        raise
+
+
+def _about_doctor(error: ChannelError | BadAnswer, place: str | Sequence[str]) -> None:
+    if not getattr(error, "__notes__", ()) and not any(sign in str(error) for sign in MENDED):
+        target = masked(place) if isinstance(place, str) else shlex.join(place)
+        command = "auth explain" if "dragoman login" in str(error) else "doctor"
+        error.add_note(f"to find out why: dragoman {command} {shlex.quote(target)}")
+
+
+async def _about_tls(error: ChannelError, place: str | Sequence[str], has_certificate: bool) -> None:
+    """Note on the error of a far end that hung up that it speaks TLS, by a handshake, or may want a certificate."""
+    if error.reason not in HUNG_UP or not isinstance(place, str) or not located(scheme_of(place)):
+        return
+    url = parse(place)
+    if url.tls:
+        if not has_certificate:
+            error.add_note("if the server asks for client certificates, give one: --cert FILE")
+        return
+    if await speaks_tls(url):
+        error.add_note(f"{url.address} speaks TLS: write {with_tls(url.scheme)}:// for {url.scheme}://")
+
+
+async def speaks_tls(url: Url) -> bool:
+    """Whether what listens at a URL's host and port completes a TLS handshake; nothing is sent after it."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # nothing is said to it: only its first answer is looked at
+    try:
+        async with asyncio.timeout(PATIENCE):
+            _, writer = await asyncio.open_connection(url.host, url.port, ssl=context)
+    except (OSError, TimeoutError):
+        return False
+    writer.transport.abort()
+    return True
+
+
+def with_tls(scheme: str) -> str:
+    """The scheme of the same wire with TLS."""
+    return next((name for name, row in SCHEMES.items() if row.plain == scheme), scheme)
+
+
+def of_mcp(url: str) -> bool:
+    """Whether a URL has a path at which MCP servers usually are."""
+    return bool(scheme_of(url)) and url.partition("?")[0].rstrip("/").endswith(("/mcp", "/sse"))
+
+
+def about_mcp(error: Exception, url: str) -> None:
+    """Note on the error of a call that it went to an MCP server, if the path or the error's code says so."""
+    if of_mcp(url) or (isinstance(error, RpcError) and error.code in OF_MCP):
+        error.add_note(f"this looks like MCP: dragoman tools {shlex.quote(url)} lists what it can do")
+
+
+def misspelt(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """A sentence for each variable DRAGOMAN_... of the environment that is nearly one that is read."""
+    known = [*VARIABLES, *OF_BROKERS, "DRAGOMAN_NATS_TOKEN", "DRAGOMAN_NATS_CREDS"]
+    found = []
+    for name in environment:
+        alike = difflib.get_close_matches(name, known, 1, ALIKE)
+        if name.startswith("DRAGOMAN_") and name not in known and alike:
+            found.append(f"the environment's {name} is not read; did you mean {alike[0]}?")
+    return found

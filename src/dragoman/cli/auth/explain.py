@@ -1,0 +1,190 @@
+"""`dragoman auth explain`: walks the way of a client to a protected server, and says at each step what was asked, what
+came, and why it would be refused."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+from msgspec import Struct
+from rich.text import Text
+
+from ...auth.client.code import check_pkce
+from ...auth.client.discovery import Found, Wanted, discover
+from ...auth.client.driver import Driver
+from ...auth.client.entries import Entry, entry_of
+from ...auth.client.errors import LoginFailed
+from ...auth.client.login import Asked, Terms, scopes_for
+from ...auth.client.probing import Probed, probed
+from ...auth.client.registration import Client
+from ...auth.client.sources import Login
+from ...auth.client.steps import Get, Say, Step
+from ...auth.client.store import FileStore, MemoryStore
+from ...auth.errors import AuthError
+from ...auth.fetch import Fetched, Fetcher
+from ..ends import ANSWERED_WITH_ERROR, FINE, Usage
+from ..options import OUTPUT, Access, Output
+from ..terminal import clean, out
+
+app: App = App(
+    name="explain",
+    help_epilogue="""\
+Examples:
+
+  dragoman auth explain https://mcp.example.org/mcp
+  dragoman auth explain https://mcp.example.org/mcp --json""",
+)
+
+
+class Told(Struct, frozen=True):
+    """One step."""
+
+    step: str
+    said: str
+    fine: bool = True
+
+
+class Explained:
+    """The steps so far."""
+
+    def __init__(self) -> None:
+        self.steps: list[Told] = []
+
+    def tell(self, step: str, said: str, fine: bool = True) -> None:
+        """Add a step."""
+        self.steps.append(Told(step, said, fine))
+
+    def watch(self, step: Step, outcome: Any) -> None:
+        """What a flow asked for and got."""
+        if isinstance(step, Get):
+            if isinstance(outcome, Fetched):
+                self.tell("asked", f"GET {step.url} ({step.why}): HTTP {outcome.status}", outcome.status == 200)
+            else:
+                self.tell("asked", f"GET {step.url} ({step.why}): {outcome}", False)
+        elif isinstance(step, Say):
+            self.tell("note", step.text)
+
+
+@app.default
+def explain(
+    url: str,
+    /,
+    *,
+    ca: Annotated[str | None, Parameter(metavar="FILE", show_default=False)] = None,
+    output: Output = OUTPUT,
+) -> int:
+    """Explain how a client gets into a server, and at which step it would be refused.
+
+    Parameters
+    ----------
+    url
+        The server.
+    ca
+        Trust the certificates in FILE.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise Usage(f"{url}: authorization is for servers at http and https URLs")
+    told = Explained()
+    good = asyncio.run(_explained(url, Fetcher(tls=Access(ca=ca).tls()), told))
+    if output.json:
+        output.write({"url": url, "good": good, "steps": [_plain(one) for one in told.steps]}, "steps")
+    else:
+        for one in told.steps:
+            style = "" if one.fine else "yellow"
+            out.print(Text.assemble((f"{one.step:10} ", "dim"), (clean(one.said), style)), soft_wrap=True)
+    return FINE if good else ANSWERED_WITH_ERROR
+
+
+def _plain(one: Told) -> dict[str, Any]:
+    return {"step": one.step, "said": one.said, "fine": one.fine}
+
+
+async def _explained(url: str, fetcher: Fetcher, told: Explained) -> bool:
+    """Walk the way; whether a client gets to its end."""
+    try:
+        answer = await probed(url, fetcher)
+        told.tell("request", f"POST {url} without a token: HTTP {answer.status}", answer.status in (200, 401))
+        if answer.status not in (401, 403):
+            told.tell("end", "the server asks for no token")
+            return answer.status < 400
+        _challenge(answer, told)
+        driver = Driver(url, fetcher, MemoryStore(), None, watch=told.watch)
+        found = await driver.run(discover(url, answer.challenge, Wanted()))
+        good = _server(url, answer, found, told)
+        return await _token(url, fetcher, told) and good
+    except AuthError as error:
+        told.tell("refused", str(error), False)
+        return False
+
+
+def _challenge(answer: Probed, told: Explained) -> None:
+    """What the 401 asks for."""
+    if not answer.field:
+        told.tell("challenge", "none: RFC 9110 wants a WWW-Authenticate with a 401, so metadata is guessed at", False)
+        return
+    told.tell("challenge", answer.field, answer.challenge is not None)
+    if answer.challenge is None:
+        told.tell("challenge", "it names no scheme Bearer or DPoP, or cannot be read by RFC 9110's grammar", False)
+    elif "resource_metadata" not in answer.challenge.params:
+        told.tell("challenge", "it has no resource_metadata: the well-known places are asked")
+
+
+def _server(url: str, answer: Probed, found: Found, told: Explained) -> bool:
+    """What a login at this authorization server would do."""
+    server = found.server
+    told.tell("issuer", f"{server.issuer}, for the resource {found.resource}")
+    good = True
+    try:
+        check_pkce(server, assume=False)
+        told.tell("PKCE", "S256")
+    except LoginFailed as error:
+        told.tell("PKCE", str(error), False)
+        good = False
+    ways = [
+        ("a client's document (client_metadata_url=)", bool(server.client_id_metadata_document_supported)),
+        ("dynamic registration", server.registration_endpoint is not None),
+    ]
+    taken = [name for name, there in ways if there]
+    told.tell("client", "by " + ", or ".join([*taken, "an id registered by hand (client_id=)"]), bool(taken))
+    asked = Asked(url=url, challenge=answer.challenge, clock=time.time)
+    terms = Terms(wanted=Wanted(), client=Client())
+    scopes = scopes_for(asked, found, terms, person=True)
+    told.tell("scopes", " ".join(scopes) or "none are asked for: the server grants its default")
+    promised = server.authorization_response_iss_parameter_supported
+    told.tell("iss", "promised in answers" if promised else "not promised: mix-up attacks are checked if it comes")
+    return good
+
+
+async def _token(url: str, fetcher: Fetcher, told: Explained) -> bool:
+    """What the server says to the token that is stored."""
+    entry = await entry_of(FileStore(), url)
+    if entry is None:
+        told.tell("token", f"none is stored: dragoman login {url}")
+        return True
+    shown = entry.shown()
+    told.tell("token", f"of {shown['subject'] or 'a subject it does not name'}, scopes {' '.join(shown['scopes'])}")
+    authorizer = _login(entry).authorizing(url)
+    attempt = authorizer.begin("explain")
+    fields = await attempt.fields("POST", url)
+    if not fields:
+        told.tell("token", f"it has expired and cannot be renewed: dragoman login {url}", False)
+        return False
+    answer = await probed(url, fetcher, fields)
+    refused = answer.status in (401, 403)
+    why = "" if not refused else f": {answer.field or 'without a reason'}"
+    told.tell("request", f"POST {url} with the token: HTTP {answer.status}{why}", not refused)
+    return not refused
+
+
+def _login(entry: Entry) -> Login:
+    """The login that made an entry, asking no one."""
+    document = entry.hint.startswith("https://")
+    return Login(
+        store=FileStore(),
+        account=entry.grant.account,
+        client_id=None if document or not entry.hint else entry.hint,
+        client_metadata_url=entry.hint if document else None,
+        interactive=False,
+    )

@@ -1,0 +1,264 @@
+"""`dragoman login`, `logout`, `whoami` and `tokens`: the logins of a user at protected servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+from rich.text import Text
+
+from ...auth.client.entries import Entry, end, entries, entry_of
+from ...auth.client.probing import probed
+from ...auth.client.sources import Login
+from ...auth.client.store import FileStore
+from ...auth.fetch import Fetcher
+from ..ends import ANSWERED_WITH_ERROR, FINE, Usage
+from ..options import OUTPUT, Access, Output
+from ..terminal import clean, out, say
+
+app: App = App(
+    name="login",
+    help_epilogue="""\
+Examples:
+
+  dragoman login https://mcp.example.org/mcp
+  dragoman login https://mcp.example.org/mcp --device
+  dragoman login https://mcp.example.org/mcp --account work --scope notes:read --scope notes:write
+  dragoman login https://mcp.example.org/mcp --client-id my-client --issuer https://login.example
+
+The secret of a client stands in DRAGOMAN_CLIENT_SECRET. Tokens are kept in
+files that only you can read, sealed with a key in the system's keyring if
+there is one. All commands of MCP servers use them, and renew them.""",
+)
+logout_app: App = App(
+    name="logout",
+    help_epilogue="""\
+Examples:
+
+  dragoman logout https://mcp.example.org/mcp
+  dragoman logout https://mcp.example.org/mcp --account work
+  dragoman logout https://mcp.example.org/mcp --forget""",
+)
+whoami_app: App = App(
+    name="whoami",
+    help_epilogue="""\
+Examples:
+
+  dragoman whoami https://mcp.example.org/mcp
+  dragoman whoami https://mcp.example.org/mcp --account work
+  dragoman whoami https://mcp.example.org/mcp --json""",
+)
+tokens_app: App = App(
+    name="tokens",
+    help_epilogue="""\
+Examples:
+
+  dragoman tokens
+  dragoman tokens --json
+  dragoman tokens --output ndjson""",
+)
+
+
+@Parameter(name="*", show_default=False)
+@dataclass(frozen=True, kw_only=True)
+class LoginOptions:
+    """Options of a login."""
+
+    account: Annotated[str, Parameter(metavar="NAME")] = "default"
+    """Tells several logins at one server apart."""
+    scope: Annotated[list[str], Parameter(metavar="SCOPE")] = field(default_factory=list)
+    """Ask for this scope instead of what the server asks for; any number of times."""
+    issuer: Annotated[str | None, Parameter(metavar="URL")] = None
+    """The only authorization server to use."""
+    resource: Annotated[str | None, Parameter(metavar="URI")] = None
+    """The resource to ask for; "none" asks for none, as Entra wants it."""
+    client_id: Annotated[str | None, Parameter(metavar="ID")] = None
+    """The id of a client that was registered by hand."""
+    client_metadata_url: Annotated[str | None, Parameter(metavar="URL")] = None
+    """The client id metadata document that you host."""
+    redirect_port: Annotated[int, Parameter(metavar="PORT")] = 0
+    """Listen on this port for the answer, because the registration says so."""
+    device: bool = False
+    """Log in with a code on another device."""
+    dpop: bool = False
+    """Bind the tokens to a key."""
+    assume_pkce: bool = False
+    """The server does S256 without saying so, as Entra and Cognito do."""
+    allow_private: Annotated[list[str], Parameter(metavar="HOST")] = field(default_factory=list)
+    """A host in a private network that the server's documents may name; any number of times."""
+    no_browser: bool = False
+    """Print the URL and open nothing."""
+    ca: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """Trust the certificates in FILE, for a server and an issuer of a company."""
+
+    def login(self, store: FileStore) -> Login:
+        """The login that these ask for."""
+        given: dict[str, Any] = {} if self.resource is None else {"resource": self.resource}
+        if self.resource == "none":
+            given["resource"] = None
+        return Login(
+            account=self.account,
+            scopes=self.scope or None,
+            issuer=self.issuer,
+            client_id=self.client_id,
+            client_secret=os.environ.get("DRAGOMAN_CLIENT_SECRET") if self.client_id is not None else None,
+            client_metadata_url=self.client_metadata_url,
+            redirect_port=self.redirect_port,
+            device=self.device,
+            dpop=self.dpop,
+            pkce="assume" if self.assume_pkce else "required",
+            allow_private=self.allow_private,
+            browser=not self.no_browser,
+            store=store,
+            **given,
+        )
+
+
+LOGIN_OPTIONS = LoginOptions()
+
+
+@app.default
+def login(url: str, /, *, options: LoginOptions = LOGIN_OPTIONS, output: Output = OUTPUT) -> int:
+    """Log in at a protected server, and keep the tokens.
+
+    Parameters
+    ----------
+    url
+        The server.
+    """
+    _check(url)
+    return asyncio.run(_login(url, options, output))
+
+
+async def _login(url: str, options: LoginOptions, output: Output) -> int:
+    store = FileStore()
+    tls = Access(ca=options.ca).tls()
+    authorizer = options.login(store).authorizing(url, tls)
+    answer = await probed(url, Fetcher(tls=tls))
+    if answer.status not in (401, 403):
+        say(f"{url} answers HTTP {answer.status} without a token: it asks for no login", "yellow")
+        return ANSWERED_WITH_ERROR
+    await authorizer.log_in(answer.challenge)
+    say(f"Logged in. Tokens are kept {await store.protection()}.")
+    entry = await entry_of(store, url, options.account)
+    if entry is not None:
+        _show(entry, output)
+    return FINE
+
+
+@logout_app.default
+def logout(
+    url: str,
+    /,
+    *,
+    account: Annotated[str, Parameter(metavar="NAME", show_default=False)] = "default",
+    forget: bool = False,
+    output: Output = OUTPUT,
+) -> int:
+    """Log out: revoke the tokens at their issuer and remove them here.
+
+    Parameters
+    ----------
+    url
+        The server.
+    account
+        The login of this name.
+    forget
+        Forget that this client is registered, so that the next login registers it anew.
+    """
+    _check(url)
+    return asyncio.run(_logout(url, account, forget, output))
+
+
+async def _logout(url: str, account: str, forget: bool, output: Output) -> int:
+    store = FileStore()
+    entry = await entry_of(store, url, account)
+    if entry is None:
+        raise Usage(f"no one is logged in at {url} as {account!r}; `dragoman tokens` lists the logins")
+    done = await end(store, entry, Fetcher(), forget=forget)
+    if output.json:
+        output.write({"url": url, "account": account, "revoked": done})
+    elif done:
+        say(f"Logged out of {url}; {entry.grant.server.issuer} has revoked the tokens.")
+    else:
+        say(f"Logged out of {url} here. {entry.grant.server.issuer} did not revoke the tokens.", "yellow")
+    return FINE
+
+
+@whoami_app.default
+def whoami(
+    url: str,
+    /,
+    *,
+    account: Annotated[str, Parameter(metavar="NAME", show_default=False)] = "default",
+    output: Output = OUTPUT,
+) -> int:
+    """Show as whom you are logged in at a server.
+
+    Parameters
+    ----------
+    url
+        The server.
+    account
+        The login of this name.
+    """
+    _check(url)
+    entry = asyncio.run(entry_of(FileStore(), url, account))
+    if entry is None:
+        raise Usage(f"no one is logged in at {url}: dragoman login {url}")
+    _show(entry, output)
+    return FINE if entry.shown()["logged_in"] else ANSWERED_WITH_ERROR
+
+
+@tokens_app.default
+def tokens(*, output: Output = OUTPUT) -> int:
+    """List the logins of this user; tokens themselves are never shown."""
+    found, protection = asyncio.run(_listed())
+    if output.json:
+        output.write({"tokens": [one.shown() for one in found], "kept": protection}, "tokens")
+        return FINE
+    for one in found:
+        shown = one.shown()
+        account = "" if shown["account"] == "default" else f" as {shown['account']}"
+        out.print(Text(clean(f"{shown['url']}{account}: {_state(shown)}, from {shown['issuer']}")), soft_wrap=True)
+    say(f"{len(found) or 'no'} login{'' if len(found) == 1 else 's'}, kept {protection}", "dim")
+    return FINE
+
+
+async def _listed() -> tuple[list[Entry], str]:
+    store = FileStore()
+    return await entries(store), await store.protection()
+
+
+def _show(entry: Entry, output: Output) -> None:
+    shown = entry.shown()
+    if output.json:
+        output.write(shown)
+        return
+    rows = {
+        "server": shown["url"],
+        "subject": shown["subject"] or "the token does not say",
+        "issuer": shown["issuer"],
+        "client": f"{shown['client_id']} ({shown['client']})",
+        "scopes": " ".join(shown["scopes"]) or "none were named",
+        "token": _state(shown),
+    }
+    for name, value in rows.items():
+        out.print(Text.assemble((f"{name:8} ", "dim"), clean(str(value))), soft_wrap=True)
+
+
+def _state(shown: dict[str, Any]) -> str:
+    """How good a login is."""
+    if not shown["logged_in"]:
+        return "logged out"
+    left = shown["expires_in"]
+    when = "good until it is refused" if left is None else f"good for {max(left, 0)} s"
+    return when + (", then renewed" if shown["renewable"] else "")
+
+
+def _check(url: str) -> None:
+    if not url.startswith(("http://", "https://")):
+        raise Usage(f"{url}: a login is for servers at http and https URLs")

@@ -1,0 +1,119 @@
+"""The login of commands that call: tokens that `dragoman login` stored are used, and a server that asks for one gets a
+login if a person is there. Most servers ask for none, so nothing of authorization is imported for them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+
+def on_demand(target: object, headers: Mapping[str, str], interactive: bool) -> OnDemand | None:
+    """For `Options.auth`: the login at a server over HTTP, unless the user gave an Authorization header."""
+    http = isinstance(target, str) and target.startswith(("http://", "https://"))
+    if not http or "authorization" in (name.lower() for name in headers):
+        return None
+    return OnDemand(interactive)
+
+
+class OnDemand:
+    """A `Login` that is made when something is stored, or a server asks."""
+
+    def __init__(self, interactive: bool) -> None:
+        self._interactive = interactive
+
+    def authorizing(self, url: str, tls: Any = None) -> Deferred:
+        """The authorization of requests to `url`."""
+        return Deferred(url, tls, self._interactive)
+
+
+class Deferred:
+    """The authorization of requests to one URL. `real`: None as long as no one needed it."""
+
+    def __init__(self, url: str, tls: Any, interactive: bool) -> None:
+        self.real: Any = None
+        self._url = url
+        self._tls = tls
+        self._interactive = interactive
+        self._stored = _anything_stored()
+
+    def begin(self, operation: str, patience: Callable[[], AbstractContextManager[object]]) -> DeferredAttempt:
+        """A request begins."""
+        return DeferredAttempt(self, operation, patience)
+
+    async def close(self) -> None:
+        """Give up what was begun."""
+        if self.real is not None:
+            await self.real.close()
+
+    async def ready(self, asked: bool) -> Any:
+        """The authorization, if there may be tokens, or the server asks for one."""
+        if self.real is None and (asked or self._stored):
+            from ...auth.client.entries import entry_of  # noqa: PLC0415  (start-up: most servers ask for no token)
+            from ...auth.client.sources import Login  # noqa: PLC0415
+            from ...auth.client.store import FileStore  # noqa: PLC0415
+
+            store = FileStore()
+            entry = await entry_of(store, self._url)
+            hint = "" if entry is None else entry.hint
+            document = hint.startswith("https://")
+            login = Login(
+                store=store,
+                interactive=self._interactive,
+                client_id=None if document or not hint else hint,
+                client_metadata_url=hint if document else None,
+            )
+            if self.real is None and (entry is not None or asked):  # another request may have been quicker
+                self.real = login.authorizing(self._url, self._tls)
+            self._stored = False
+        return self.real
+
+
+class DeferredAttempt:
+    """One request."""
+
+    __slots__ = ("_deferred", "_operation", "_patience", "_real", "_request")
+
+    def __init__(
+        self, deferred: Deferred, operation: str, patience: Callable[[], AbstractContextManager[object]]
+    ) -> None:
+        self._deferred = deferred
+        self._operation = operation
+        self._patience = patience
+        self._real: Any = None
+        self._request = ("", "")
+
+    async def fields(self, method: str, url: str) -> Mapping[str, str]:
+        """The header fields of this request."""
+        self._request = (method, url)
+        if self._real is None:
+            real = await self._deferred.ready(asked=False)
+            if real is None:
+                return {}
+            self._real = real.begin(self._operation, self._patience)
+        fields: Mapping[str, str] = await self._real.fields(method, url)
+        return fields
+
+    async def again(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Whether to send the request again."""
+        if self._real is None:
+            if status != 401:
+                return False
+            self._real = (await self._deferred.ready(asked=True)).begin(self._operation, self._patience)
+            if await self._real.fields(*self._request):
+                return True  # another request logged in meanwhile
+        again: bool = await self._real.again(status, headers)
+        return again
+
+
+def _anything_stored() -> bool:
+    """Whether the folder of tokens has any, without opening it."""
+    base = os.environ.get("XDG_STATE_HOME")
+    try:
+        folder = (Path(base) if base else Path.home() / ".local" / "state") / "dragoman" / "tokens"
+        return any(one.endswith(".token") for one in os.listdir(folder))
+    except (OSError, RuntimeError):
+        return False

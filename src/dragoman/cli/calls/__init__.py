@@ -1,0 +1,1 @@
+"""`dragoman call | notify | methods | check`: JSON-RPC at the terminal."""

@@ -1,0 +1,180 @@
+"""`dragoman methods`: lists what a peer offers, from its OpenRPC document (`rpc.discover`)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from cyclopts import App
+from msgspec import Raw, Struct
+from rich.padding import Padding
+from rich.text import Text
+
+from ...jsonrpc.errors import BadAnswer, MethodNotFound
+from ..content import show_row
+from ..ends import FINE, NoAnswer
+from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
+from ..reach import reached
+from ..terminal import clean, err, many, out
+
+app: App = App(
+    name="methods",
+    help_epilogue="""\
+Examples:
+
+  dragoman methods http://127.0.0.1:8000
+  dragoman methods 'python server.py'
+  dragoman methods tcp://127.0.0.1:9000 --json > openrpc.json""",
+)
+
+
+class Param(Struct, frozen=True):
+    """One parameter of a method, as OpenRPC describes it."""
+
+    name: str
+    schema: Any = {}
+    required: bool = False
+    description: str = ""
+
+
+class Outcome(Struct, frozen=True):
+    """The result of a method, as OpenRPC describes it."""
+
+    schema: Any = {}
+
+
+class DeclaredError(Struct, frozen=True):
+    """An error that a method declares."""
+
+    code: int
+    message: str = ""
+
+
+class Method(Struct, frozen=True):
+    """One method, as OpenRPC describes it."""
+
+    name: str
+    params: list[Param] = []
+    result: Outcome | None = None
+    summary: str = ""
+    description: str = ""
+    errors: list[DeclaredError] = []
+
+
+class About(Struct, frozen=True):
+    """The name and version of the peer."""
+
+    title: str = ""
+    version: str = ""
+
+
+class OpenRpc(Struct, frozen=True):
+    """The parts of an OpenRPC document that are shown."""
+
+    methods: list[Method]
+    info: About = About()
+
+
+class _Listed(Struct):
+    """The methods of an OpenRPC document, each as it came."""
+
+    methods: list[Raw]
+
+    def as_entries(self) -> dict[str, list[Raw]]:
+        return {"methods": self.methods}
+
+
+@app.default
+def methods(url: str, /, *, link: Link = LINK, wire: Wire = WIRE, output: Output = OUTPUT) -> int:
+    """List the methods of a peer that has rpc.discover.
+
+    Parameters
+    ----------
+    url
+        Where: http, https, ws, wss, tcp, tls, unix or udp; or a command to start.
+    """
+    raw = asyncio.run(_discover(url, link, wire))
+    if output.json:
+        if output.output == "ndjson":
+            output.write(msgspec.json.decode(raw, type=_Listed).as_entries(), "methods")
+        else:
+            print(bytes(raw).decode())
+        return FINE
+    try:
+        document = msgspec.json.decode(raw, type=OpenRpc)
+    except msgspec.ValidationError as fault:
+        raise BadAnswer(f"what {url} answered to rpc.discover is not an OpenRPC document: {fault}") from None
+    show_methods(document)
+    return FINE
+
+
+async def _discover(url: str, link: Link, wire: Wire) -> Raw:
+    async with reached(url, link, wire) as peer:
+        try:
+            return await peer.call("rpc.discover", result=Raw)
+        except MethodNotFound:
+            raise NoAnswer(f"{url} does not describe itself: it has no rpc.discover") from None
+
+
+def show_methods(document: OpenRpc) -> None:
+    """Name, version and methods of a peer."""
+    if document.info.title:
+        title = Text(clean(document.info.title), "bold")
+        about = f" {clean(document.info.version)}, {many(len(document.methods), 'method')}"
+        err.print(title.append(about, "dim"))
+    if not out.is_terminal:
+        for method in document.methods:
+            show_row(signature(method), summary(method))
+        return
+    for method in document.methods:
+        name, bracket, rest = signature(method).partition("(")
+        out.print(Text.assemble((clean(name), "cyan"), clean(bracket + rest)))
+        if words := summary(method):
+            out.print(Padding(Text(clean(words), style="dim"), (0, 0, 0, 4)))
+
+
+def show_method(method: Method) -> None:
+    """One method in detail."""
+    out.print(Text(clean(signature(method)), "cyan"), soft_wrap=True)
+    if text := (method.description or method.summary).strip():
+        out.print(Padding(Text(clean(text)), (0, 0, 0, 2)))
+    for param in method.params:
+        about = f"  {param.description}" if param.description else ""
+        out.print(
+            Text(clean(f"  {param.name}  {kind(param.schema)}{'' if param.required else ', may be left out'}{about}"))
+        )
+    for error in method.errors:
+        out.print(Text(clean(f"  error {error.code}  {error.message}"), "dim"), soft_wrap=True)
+
+
+def signature(method: Method) -> str:
+    """A method in one line: `subtract(minuend: integer, subtrahend: integer) -> integer`."""
+    params = ", ".join(f"{p.name}{'' if p.required else '?'}: {kind(p.schema)}" for p in method.params)
+    answer = f" -> {kind(method.result.schema)}" if method.result is not None else ""
+    return f"{method.name}({params}){answer}"
+
+
+def kind(schema: Any) -> str:
+    """A JSON Schema in a few words."""
+    if not isinstance(schema, dict):
+        return "any"
+    if isinstance(reference := schema.get("$ref"), str):
+        return reference.rpartition("/")[2]
+    if isinstance(values := schema.get("enum"), list):
+        return " | ".join(msgspec.json.encode(value).decode() for value in values)
+    for key in ("anyOf", "oneOf"):
+        if isinstance(choices := schema.get(key), list):
+            return " | ".join(dict.fromkeys(kind(choice) for choice in choices))
+    found = schema.get("type", "any")
+    if found == "array" and isinstance(schema.get("items"), dict):
+        return f"[{kind(schema['items'])}]"
+    if found == "object" and isinstance(title := schema.get("title"), str):
+        return title
+    return " | ".join(map(str, found)) if isinstance(found, list) else str(found)
+
+
+def summary(method: Method) -> str:
+    """The first line of a method's description."""
+    lines = (method.summary or method.description).strip().splitlines()
+    return lines[0] if lines else ""

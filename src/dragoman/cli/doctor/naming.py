@@ -1,0 +1,327 @@
+"""PURE: names faults by what really came: the error of a connection, the first bytes, the head of an HTTP reply.
+
+What other protocols send is recognised where every wire recognises it, in `net.strangers`; why a connection failed is
+named by `net.sockets.reason_of`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urljoin
+
+import msgspec
+
+from ...channel import ChannelError, Reason
+from ...jsonrpc.check import problems
+from ...jsonrpc.codec import decode
+from ...jsonrpc.errors import PARSE_ERROR, BadAnswer, CallTimeout
+from ...jsonrpc.framing import FramingName, framing
+from ...jsonrpc.limits import CLIENT
+from ...jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result
+from ...net.replies import excerpt
+from ...net.sockets import in_words, reason_of
+from ...net.strangers import recognised
+from ...net.urls import Url
+from .record import Fault
+
+MENDS: Mapping[Reason, str] = {
+    "unresolved": "check the spelling of {host}, and whether this machine can resolve names: getent hosts {host}",
+    "refused": "nothing listens at {address}: start the server there, or check host and port",
+    "unreachable": "there is no way to {host} from here: check the network, the VPN and the firewall",
+    "late": "no answer from {host}: check that the machine is up, and that no firewall drops what goes to {address}",
+    "no_socket": "there is no socket {address}: start the server; a relative path begins in the current folder",
+    "denied": "the file's permissions keep you out: be its user, or let the server set others",
+    "not_tls": "write {plain}:// for {scheme}://, or give the server a certificate",
+    "untrusted": "give the certificate of its authority: --ca FILE (or --insecure, which trusts anybody)",
+    "wrong_name": "use the name that is in the certificate, or give the server one for {host}",
+    "expired": "the server needs a new certificate, or one of the two clocks is wrong",
+    "certificate_wanted": "the server asks for a client certificate: give one, --cert FILE",
+    "tls": "the two ends agree on no version or cipher of TLS: look into the server's log",
+    "reset": "look into the server's log: it dropped the connection",
+    "hung_up": "look into the server's log: it closed the connection without an answer",
+    "not_websocket": "no WebSocket is at {path}: check the path, or write {http}:// for {scheme}://",
+    "other": "look into the server's log",
+}
+NO_CONNECTION: frozenset[Reason] = frozenset(
+    ("unresolved", "refused", "unreachable", "late", "no_socket", "denied", "reset", "hung_up")
+)
+STATUS: Mapping[int, tuple[str, str]] = {
+    400: ("bad_request", "the server cannot read the request: check that it speaks JSON-RPC or MCP at this path"),
+    404: ("not_found", "check the path of the URL; MCP is usually at /mcp"),
+    405: ("no_post", "this path takes no POST: check the path of the URL; MCP is usually at /mcp"),
+    406: ("not_acceptable", "the server must answer application/json, or text/event-stream for MCP"),
+    407: ("proxy", "a proxy on the way wants a log-in: go around it, or log in there"),
+    408: ("slow", "the server gave up reading: look for a proxy on the way that holds bodies back"),
+    411: ("length", "the server or a proxy refuses the body's length: look for what changes requests on the way"),
+    413: ("too_large", "the server takes no body of this size: raise its limit"),
+    415: ("media_type", "the server must take application/json; check that this path is a JSON-RPC or MCP endpoint"),
+    421: ("host", "the server does not know this host name: allow it there (dragoman serve --host-allowed NAME)"),
+    426: ("upgrade", "the server wants a WebSocket or another version of HTTP here: try {ws}://{address}{path}"),
+    429: ("busy", "too many requests: wait as long as Retry-After says, or raise the server's limit"),
+    500: ("server_error", "the server failed: look into its log"),
+    501: ("no_post", "this server takes no POST: it is no JSON-RPC endpoint; check host, port and path"),
+    502: (
+        "gateway",
+        "a proxy answers, and the server behind it does not: start it, or mend the proxy's address for it",
+    ),
+    503: ("unavailable", "the server takes no calls now (it drains, or is overloaded): try again later"),
+    504: ("gateway", "a proxy answers, and the server behind it is silent: look there"),
+    505: ("version", "the server does not take HTTP/1.1: put a proxy in front"),
+}
+"""HTTP status -> the fault in a word, and its mend."""
+
+
+_CUT = (" broke off", "ended before the answer")
+"""What a connection says whose answer has begun."""
+
+
+def of_connection(error: BaseException, url: Url) -> Fault:
+    """The fault of a connection that failed."""
+    reason = error.reason if isinstance(error, ChannelError) else reason_of(error)
+    said = str(error) if isinstance(error, ChannelError) else f"cannot connect to {url.shown}: {in_words(error)}"
+    mend = _mend(reason, url)
+    if reason in ("hung_up", "reset") and url.tls:
+        mend += "; if it asks for client certificates, give one: --cert FILE"
+    return Fault(reason, said, mend, reason not in NO_CONNECTION)
+
+
+def _mend(reason: Reason, url: Url) -> str:
+    return MENDS[reason].format(**_words(url))
+
+
+def _words(url: Url) -> dict[str, str]:
+    secure = "s" if url.tls else ""
+    return {
+        "host": url.host or "localhost",
+        "address": url.address,
+        "scheme": url.scheme,
+        "plain": url.plain,
+        "path": url.path or "/",
+        "http": f"http{secure}",
+        "ws": f"ws{secure}",
+    }
+
+
+def of_call(error: Exception, url: Url | None, place: str) -> Fault:
+    """The fault of a call that had no answer."""
+    if isinstance(error, CallTimeout):
+        return silent(place)
+    if isinstance(error, BadAnswer):
+        return _split("bad_answer", str(error), "the far end is no JSON-RPC server, or a faulty one: look into its log")
+    if url is not None and any(sign in str(error) for sign in _CUT):
+        mend = "the server, or a proxy on the way, ends an answer before its end: compare Content-Length with the body"
+        return Fault("cut", str(error), f"{mend}, and look into both logs")
+    if url is not None:
+        return of_connection(error, url)
+    return Fault("hung_up", str(error), "look into the program's own messages", False)
+
+
+def silent(place: str) -> Fault:
+    """The fault of a far end that takes a request and says nothing."""
+    mend = (
+        "check that a JSON-RPC or MCP server is there, that it is not stuck, and how it separates messages (--framing)"
+    )
+    return Fault("silent", f"{place} takes a request and does not answer", mend, False)
+
+
+# -- bytes ----------------------------------------------------------------------------------------
+
+
+class Heard:
+    """What a far end sent after one request, as it came."""
+
+    def __init__(self, framing_name: FramingName | None, id: bytes) -> None:
+        self.raw: bytes = b""
+        self.ended: bool = False
+        self._framing = framing(framing_name or "newline", CLIENT)
+        self._id = id
+        self._lines = framing_name in (None, "newline")
+        self.messages: list[bytes | Malformed] = []
+
+    def feed(self, data: bytes) -> None:
+        """More bytes."""
+        self.raw += data[: 65536 - len(self.raw)]
+        self.messages += self._framing.feed(data)
+
+    def end(self) -> None:
+        """The far end has finished."""
+        self.ended = True
+        self.messages += self._framing.end()
+
+    @property
+    def answered(self) -> bool:
+        """The answer to the request has come, in the framing that is spoken."""
+        if self._lines and _HEADER.match(self.raw):
+            return False
+        return any(self._answers(one) for one in self.messages)
+
+    @property
+    def echoed(self) -> bool:
+        """The request itself came back."""
+        return any(isinstance(message := _read(one), Request) and message.method == "ping" for one in self.messages)
+
+    @property
+    def settled(self) -> bool:
+        """Nothing more needs to come."""
+        return self.answered or self.echoed
+
+    def _answers(self, one: bytes | Malformed) -> bool:
+        message = _read(one)
+        return isinstance(message, Result | Failure) and _is(message.id, self._id)
+
+    def noise(self) -> bytes:
+        """The first complete text that is no JSON at all; b"" without any."""
+        for one in self.messages:
+            if isinstance(one, bytes) and one.strip()[:1] not in (b"{", b"["):
+                return one
+        return b""
+
+
+_HEADER = re.compile(rb"\s*content-length:", re.I)
+
+
+def _is(id: object, text: bytes) -> bool:
+    return msgspec.json.encode(id) == text
+
+
+def _read(one: bytes | Malformed) -> Message:
+    return one if isinstance(one, Malformed) else decode(one)
+
+
+def of_bytes(heard: Heard, scheme: str, place: str, content_length: bool) -> Fault | None:
+    """The fault in what came instead of the answer; None where nothing came but silence or the end."""
+    raw = heard.raw.lstrip()
+    if not raw:
+        return None
+    if content_length and raw[:1] in b"{[":
+        what = f"{place} sends JSON without Content-Length headers"
+        return Fault("framing", what, "leave --framing content-length out: it separates messages by lines")
+    if not content_length and (words := recognised(raw, scheme)) is not None:
+        return _stranger(words, place)
+    if heard.echoed:
+        mend = "this is no server: it must send answers, not what it gets"
+        return Fault("echo", f"{place} sends the request back", mend)
+    if heard.messages and raw[:1] in b"{[" and raw.count(b"\n") > 1 and not problems(raw):
+        mend = "each message must stand on one line; else give --framing json"
+        return Fault("framing", f"{place} sends a message over several lines", mend)
+    for one in heard.messages:
+        if (fault := _of_message(one, place)) is not None:
+            return fault
+    if raw[:1] in b"{[" and not heard.messages and not problems(raw):
+        mend = "each message must end with a newline; else give --framing json"
+        return Fault("framing", f"{place} answers without the newline that ends a message", mend)
+    if heard.messages and all(isinstance(_read(one), Request | Notification) for one in heard.messages):
+        mend = "it calls instead of answering: check that it is a server, and that it answers each request (specification 5)"
+        return Fault("no_answer", f"{place} sends what answers nothing: {excerpt(raw)}", mend)
+    return _not_json(raw, place)
+
+
+def _stranger(words: str, place: str) -> Fault:
+    """The fault of bytes that were recognised."""
+    framed = "Content-Length" in words or "as its end" in words
+    encoded = any(sign in words for sign in ("byte order", "UTF-16", "gzip"))
+    kind = "framing" if framed else "encoding" if encoded else "other_protocol"
+    return _split(kind, f"{place}: {words}", "check the address")
+
+
+def _of_message(one: bytes | Malformed, place: str) -> Fault | None:
+    """What is wrong with one message that is not the answer; None for a request or a notification."""
+    message = _read(one)
+    if isinstance(message, Failure) and _is(message.id, b"null"):
+        return _unread(message, place)
+    if isinstance(message, Batch):
+        return _batch(place)
+    if isinstance(message, Result | Failure):
+        mend = "the server must answer with the id of the request, a number as a number (specification 5)"
+        return Fault("wrong_id", f"{place} answers with another id than that of the request", mend)
+    if not isinstance(message, Malformed):
+        return None
+    if not isinstance(one, bytes):
+        return Fault("malformed", f"{place}: {message.reason}", "look how the server separates messages (--framing)")
+    return of_message(one, place)
+
+
+def _unread(message: Failure, place: str) -> Fault:
+    what = f"{place} cannot read the request: {message.error.message} ({message.error.code})"
+    return Fault("unread", what, "it may separate messages otherwise (--framing), or speak JSON-RPC 1.0 (--v1)")
+
+
+def _batch(place: str) -> Fault:
+    mend = "the server must answer a single request with a single object (specification 6)"
+    return Fault("batch", f"{place} answers one request with a batch", mend)
+
+
+def of_message(raw: bytes, place: str) -> Fault:
+    """The fault of text that should be a JSON-RPC message."""
+    if isinstance(message := decode(raw), Batch):
+        return _batch(place)
+    if isinstance(message, Result | Failure):
+        return _of_message(raw, place) or _not_json(raw, place)
+    if (words := recognised(raw, "")) is not None:
+        return _stranger(words, place)
+    if raw.strip()[:1] not in (b"{", b"["):
+        return _not_json(raw, place)
+    found = next((one for one in problems(raw) if one.severity == "error"), None)
+    if found is None:
+        return Fault("no_answer", f"{place} sends what answers nothing: {excerpt(raw)}", "look into the server's log")
+    if b'"jsonrpc"' not in raw and b'"id"' in raw and (b'"result"' in raw or b'"error"' in raw):
+        return Fault("version_1", f"{place} answers as JSON-RPC 1.0: {excerpt(raw)}", "speak it: --v1")
+    mend = "the server must send JSON-RPC 2.0; dragoman check lists every fault of its messages (--lenient takes some)"
+    return Fault("not_jsonrpc", f"{place} sends what is not JSON-RPC: {found.path}: {found.message}", mend)
+
+
+def _not_json(raw: bytes, place: str) -> Fault:
+    mend = "check the address: this is no JSON-RPC server, or it prints what belongs into a log"
+    return Fault("not_json", f"{place} sends what is not JSON: {excerpt(raw)}", mend)
+
+
+def _split(kind: str, words: str, otherwise: str) -> Fault:
+    """A fault of a sentence whose mend stands after the last colon with what to write."""
+    for sign in (": write ", ": give ", ": check ", "; write ", "; use "):
+        what, mark, mend = words.partition(sign)
+        if mark:
+            return Fault(kind, what, sign[2:] + mend)
+    return Fault(kind, words, otherwise)
+
+
+# -- HTTP -----------------------------------------------------------------------------------------
+
+
+def of_reply(status: int, headers: Mapping[str, str], body: bytes, url: Url) -> Fault | None:
+    """The fault in an HTTP reply to a POST with a request; None if it carries a JSON-RPC answer, or an event stream."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    place = url.shown
+    if 300 <= status < 400:
+        return _redirected(status, headers.get("location", ""), url)
+    if isinstance(answer := decode(body), Failure) and answer.error.code == PARSE_ERROR and _is(answer.id, b"null"):
+        return _unread(answer, place)
+    if isinstance(answer, Failure) or (isinstance(answer, Result) and _is(answer.id, b"1")):
+        return None
+    if not 200 <= status < 300:
+        word, mend = STATUS.get(status) or STATUS[400 if status < 500 else 500]
+        said = f": {excerpt(body)}" if body.strip() and b"<" not in body[:20] else ""
+        return Fault(word, f"{place} answers HTTP {status}{said}", mend.format(**_words(url)))
+    if kind == "text/event-stream":
+        return None
+    if kind == "text/html" or body.lstrip()[:9].lower() in (b"<!doctype", b"<html>"):
+        return Fault("web_page", f"{place} is a web page", "check the path of the URL; MCP is usually at /mcp")
+    if (coding := headers.get("content-encoding", "").lower()) not in ("", "identity", "gzip", "deflate"):
+        mend = "the server, or a proxy before it, must keep to the request's Accept-Encoding"
+        return Fault("encoding", f"{place} sends its answer as {coding}, which was not asked for", mend)
+    if not body.strip():
+        what = f"{place} answers a call with HTTP {status} and no body"
+        return Fault("empty", what, "the server must answer each request that has an id (specification 4)")
+    return of_message(body, place)
+
+
+def _redirected(status: int, location: str, url: Url) -> Fault:
+    """The fault of a redirection: redirections are not followed, because a POST may become a GET, and keys leak."""
+    if not location:
+        mend = "the server must name another place by Location, or answer here"
+        return Fault("redirect", f"{url.shown} redirects to nowhere (HTTP {status} without Location)", mend)
+    there = urljoin(url.shown, location)
+    if there.rstrip("/") == url.shown.rstrip("/"):
+        mend = "the server must answer there instead: look for a proxy's rule about slashes, https or host names"
+        return Fault("redirect", f"{url.shown} redirects to itself (HTTP {status})", mend)
+    return Fault("redirect", f"{url.shown} redirects to {there} (HTTP {status})", f"write {there} for {url.shown}")

@@ -1,0 +1,1 @@
+"""`dragoman tools | tool | resources | read | prompts | prompt | discover | ping`: MCP at the terminal."""

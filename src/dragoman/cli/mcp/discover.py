@@ -1,0 +1,151 @@
+"""`dragoman discover` and `dragoman ping`: describe an MCP server, and find out whether it answers."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+from msgspec import Struct
+from rich.padding import Padding
+from rich.text import Text
+
+from ...mcp import Client
+from ..ends import FINE, Usage
+from ..options import OUTPUT, Output
+from ..progress import Bar
+from ..serving.hosts import Host
+from ..terminal import clean, out
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, plain
+
+app: App = App(
+    name="discover",
+    usage="Usage: dragoman discover [OPTIONS] SERVER",
+    help_epilogue=f"""\
+Examples:
+
+  dragoman discover http://127.0.0.1:8000/mcp
+  dragoman discover weather.py
+  dragoman discover --config weather --json
+
+{SERVER_WORDS}""",
+)
+ping_app: App = App(
+    name="ping",
+    usage="Usage: dragoman ping [OPTIONS] SERVER",
+    help_epilogue=f"""\
+Examples:
+
+  dragoman ping http://127.0.0.1:8000/mcp
+  dragoman ping weather.py
+  dragoman ping --config weather --timeout 2
+
+{SERVER_WORDS}
+
+Revisions without ping get server/discover instead.""",
+)
+
+
+class About(Struct, frozen=True):
+    """How a server describes itself."""
+
+    server: dict[str, Any]
+    revision: str
+    revisions: list[str]
+    capabilities: dict[str, Any]
+    instructions: str | None
+
+
+@app.default
+def discover(
+    *words: Annotated[str, Parameter(name="SERVER")], options: McpOptions = MCP_OPTIONS, output: Output = OUTPUT
+) -> int:
+    """Show name, revisions and capabilities of an MCP server.
+
+    Parameters
+    ----------
+    words
+        The server.
+    """
+    about = asked(_only(words, options), options, "discover", _discover)
+    if output.json:
+        output.write(msgspec.to_builtins(about))
+    else:
+        show_server(about)
+    return FINE
+
+
+@ping_app.default
+def ping(
+    *words: Annotated[str, Parameter(name="SERVER")], options: McpOptions = MCP_OPTIONS, output: Output = OUTPUT
+) -> int:
+    """See whether an MCP server answers, and how quickly.
+
+    Parameters
+    ----------
+    words
+        The server.
+    """
+    about, seconds = asked(_only(words, options), options, "ping", _ping)
+    if output.json:
+        output.write({"server": about.server, "revision": about.revision, "ms": round(1000 * seconds, 3)})
+    else:
+        out.print(Text.assemble(_named(about), f"  {about.revision}  {1000 * seconds:.1f} ms"), soft_wrap=True)
+    return FINE
+
+
+def _only(words: tuple[str, ...], options: McpOptions) -> Host:
+    host, rest = found(words, options)
+    if rest:
+        raise Usage(f"{rest[0]!r} is too much: only the server is named here")
+    return host
+
+
+async def _discover(client: Client, bar: Bar) -> About:
+    return about_of(client, (await client.discover()).supported_versions)
+
+
+async def _ping(client: Client, bar: Bar) -> tuple[About, float]:
+    started = perf_counter()
+    await client.ping()
+    return about_of(client, []), perf_counter() - started
+
+
+def about_of(client: Client, revisions: list[str]) -> About:
+    """How the server of a client describes itself; `revisions`: all that it speaks."""
+    return About(
+        plain(client.server) or {},
+        client.revision.date,
+        revisions or [client.revision.date],
+        plain(client.capabilities) or {},
+        client.instructions if isinstance(client.instructions, str) else None,
+    )
+
+
+def _named(about: About) -> Text:
+    name = str(about.server.get("title") or about.server.get("name") or "a server without a name")
+    return Text.assemble((clean(name), "bold"), (f" {clean(str(about.server.get('version', '')))}", "dim"))
+
+
+def show_server(about: About) -> None:
+    """How a server describes itself."""
+    out.print(_named(about), soft_wrap=True)
+    for key in ("description", "websiteUrl"):
+        if text := about.server.get(key):
+            out.print(Text(f"  {clean(str(text))}"), soft_wrap=True)
+    others = [date for date in about.revisions if date != about.revision]
+    more = f", and also {', '.join(others)}" if others else ""
+    out.print(Text(f"  speaks {about.revision}{more}"), soft_wrap=True)
+    out.print(Text(f"  offers {_offers(about.capabilities)}"), soft_wrap=True)
+    if about.instructions:
+        out.print(Padding(Text(clean(about.instructions.strip())), (1, 0, 0, 2)))
+
+
+def _offers(capabilities: dict[str, Any]) -> str:
+    """The capabilities as text: `tools (listChanged), logging`."""
+    words = []
+    for name, value in capabilities.items():
+        marks = [key for key, one in value.items() if one not in (False, None)] if isinstance(value, dict) else []
+        words.append(clean(name + (f" ({', '.join(marks)})" if marks else "")))
+    return ", ".join(words) or "nothing"

@@ -1,0 +1,184 @@
+"""Finds the MCP server that SERVER and the options name, and connects a client to it.
+
+SERVER is a URL, a command in quotes, or a Python file that contains a dragoman server. A command may
+also follow at the end, after `--`, and `--config NAME` takes one from the file of an MCP host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+from cyclopts import Parameter
+
+from ... import __version__
+from ...channel import Broken
+from ...jsonrpc.errors import MethodNotFound
+from ...jsonrpc.limits import CLIENT
+from ...mcp import Client
+from ...mcp.client.http.refusals import HttpRefused
+from ...mcp.protocol.revisions import REVISIONS
+from ...net.urls import parse
+from ..advice import advised
+from ..auth.on_demand import on_demand
+from ..ends import Usage
+from ..exchange import exchange
+from ..options import ACCESS, LINK_GROUP, Access
+from ..programs import child_lines
+from ..progress import Bar
+from ..reach import place_of
+from ..serving import hosts
+from ..terminal import clean, say
+from .asking import Asker, at_terminal, typed
+
+Level: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+
+T = TypeVar("T")
+OnNotification: TypeAlias = Callable[[str, dict[str, Any]], object]
+
+SERVER_WORDS = """\
+SERVER is a URL (http, https, ws, wss, tcp, tls, unix), a command in quotes
+that speaks on its stdin and stdout, or a Python file that contains a dragoman
+server. A command may also follow at the end, after --; and --config NAME
+takes the place of SERVER."""
+
+
+@Parameter(name="*", group=LINK_GROUP, show_default=False)
+@dataclass(frozen=True, kw_only=True)
+class McpOptions:
+    """Options that name a server and say how to speak to it."""
+
+    config: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """The name of a server in mcp.json, .mcp.json, .vscode/mcp.json or .cursor/mcp.json."""
+    config_file: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """Look for --config NAME in FILE."""
+    revision: Annotated[str | None, Parameter(metavar="DATE")] = None
+    """Speak this revision of MCP; default: the newest that both know."""
+    access: Access = ACCESS
+    answer: Annotated[list[str], Parameter(metavar="NAME=VALUE")] = field(default_factory=list)
+    """Answer a field of the server's questions beforehand; any number of times."""
+    log: Annotated[Level | None, Parameter(metavar="LEVEL")] = None
+    """Show the server's log from this level on, on stderr."""
+    trace: Annotated[str | None, Parameter(metavar="FILE", allow_leading_hyphen=True)] = None
+    """Write every message in both directions to FILE as JSON Lines, secrets masked; - is stderr."""
+    child: Annotated[str | None, Parameter(show=False)] = None
+    """The command after --."""
+
+
+MCP_OPTIONS = McpOptions()
+"""The default options."""
+
+
+def found(words: Sequence[str], options: McpOptions) -> tuple[hosts.Host, list[str]]:
+    """The server that was named, and the remaining arguments. Raises Usage."""
+    rest = list(words)
+    if options.config is not None:
+        if options.child is not None:
+            raise Usage("--config and a command after -- exclude each other")
+        return hosts.find(options.config, options.config_file, Path.cwd(), os.environ), rest
+    if options.config_file is not None:
+        raise Usage("--config-file needs --config NAME")
+    if options.child is not None:
+        if not options.child:
+            raise Usage("there is no command after --")
+        return hosts.Host(shlex.split(options.child)), rest
+    if not rest:
+        raise Usage("say which server: a URL, a command in quotes or after --, a Python file, or --config NAME")
+    return hosts.Host(place_of(rest[0])), rest[1:]
+
+
+@asynccontextmanager
+async def server_at(
+    host: hosts.Host, options: McpOptions, title: str, heard: OnNotification | None = None
+) -> AsyncIterator[tuple[Client, Bar]]:
+    """A client of the server, closed at the end, and the progress line. `heard` is told of notifications. Raises what
+    `Client` raises, and Usage."""
+    if options.revision is not None and options.revision not in REVISIONS:
+        raise Usage(f"--revision {options.revision}: the revisions are {', '.join(REVISIONS)}")
+    access = options.access
+    seconds = access.seconds()  # for connecting and the handshake, too
+    headers = host.headers | access.headers()
+    with (
+        exchange(options.trace) as trace,
+        Bar(title) as bar,
+        child_lines(host.target) as lines,
+        _nothing_there(host.target),
+    ):
+        asker = Asker("the server", options.answer, bar.pause, typed if at_terminal() else None)
+        async with (
+            advised(host.target, access.cert is not None),
+            Client(
+                host.target,
+                name="dragoman",
+                version=__version__,
+                revision=options.revision,
+                timeout=seconds,
+                on_elicit=asker.reply,
+                on_elicit_url=asker.reply,
+                on_log=_log if heard is None else None,
+                on_notification=heard,
+                headers=headers,
+                auth=access.auth() or on_demand(host.target, headers, at_terminal()),
+                tls=access.tls(),
+                env=host.env,
+                cwd=host.cwd,
+                stderr=lines,
+                trace=trace,
+                limits=CLIENT.but(call_timeout=seconds, header_timeout=seconds),
+            ) as client,
+        ):
+            if client.server is not None:
+                asker.who = clean(client.server.name)
+            if options.log is not None:
+                await client.set_log_level(options.log)
+            yield client, bar
+
+
+def asked(host: hosts.Host, options: McpOptions, title: str, work: Callable[[Client, Bar], Awaitable[T]]) -> T:
+    """What `work` returns, given a client of the server and the progress line. Raises what `server_at` raises."""
+
+    async def run() -> T:
+        async with server_at(host, options, title) as (client, bar):
+            return await work(client, bar)
+
+    return asyncio.run(run())
+
+
+@contextmanager
+def _nothing_there(target: str | list[str]) -> Iterator[None]:
+    """If there is nothing at a URL without a path, say where MCP usually is."""
+    try:
+        yield
+    except HttpRefused as why:
+        if why.status != 404 or not isinstance(target, str) or parse(target).path not in ("", "/"):
+            raise
+        raise Broken(f"{why}; MCP is usually at {target.rstrip('/')}/mcp") from None
+
+
+async def listed(ask: Awaitable[list[T]]) -> list[T]:
+    """What a server lists; nothing where it does not know the method."""
+    try:
+        return await ask
+    except MethodNotFound:
+        return []
+
+
+def plain(value: Any) -> Any:
+    """A protocol value as plain JSON values."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _log(told: Any) -> None:
+    """Print a log message of the server, in one line on stderr."""
+    line = plain(told)
+    data = line.get("data")
+    text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
+    name = f" {line['logger']}" if line.get("logger") else ""
+    say(f"{line.get('level', 'info')}{name}: {text}", "dim")

@@ -1,0 +1,1 @@
+"""`dragoman bench`: commands that measure and examine a far end, JSON-RPC or MCP."""

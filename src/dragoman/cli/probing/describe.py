@@ -1,0 +1,149 @@
+"""`dragoman describe`: what a far end is and offers, or one of its methods, tools, prompts or resources in detail."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+from msgspec import Raw
+from rich.padding import Padding
+from rich.text import Text
+
+from ...jsonrpc.errors import MethodNotFound
+from ...mcp import Client
+from ...rpc.peer import Peer
+from ..advice import near
+from ..calls.methods import OpenRpc, show_method, show_methods
+from ..content import show_signatures
+from ..ends import FINE, NoAnswer, Usage
+from ..mcp import prompts, resources, tools
+from ..mcp.discover import About, about_of, show_server
+from ..mcp.mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, found, listed, plain
+from ..options import OUTPUT, Output
+from ..terminal import clean, out
+from .either import either
+
+app: App = App(
+    name="describe",
+    usage="Usage: dragoman describe [OPTIONS] SERVER [NAME]",
+    help_epilogue=f"""\
+Examples:
+
+  dragoman describe calculator.py
+  dragoman describe calculator.py subtract            one method
+  dragoman describe weather.py                        an MCP server
+  dragoman describe weather.py forecast               one of its tools
+  dragoman describe http://127.0.0.1:8000/mcp --json
+
+{SERVER_WORDS}""",
+)
+
+KINDS = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
+"""What an MCP server lists, and by which member each is known."""
+
+
+@app.default
+def describe(
+    *words: Annotated[str, Parameter(name="SERVER [NAME]")], options: McpOptions = MCP_OPTIONS, output: Output = OUTPUT
+) -> int:
+    """Show what a server is and offers, or one of its methods, tools, prompts or resources.
+
+    Parameters
+    ----------
+    words
+        The server, and the name of what to show in detail.
+    """
+    host, rest = found(words, options)
+    if len(rest) > 1:
+        raise Usage(f"{rest[1]!r} is too much: a server and at most one name")
+    name = rest[0] if rest else None
+
+    async def run() -> dict[str, Any] | Raw:
+        async with either(host, options, "describe") as far:
+            return await _of_mcp(far) if isinstance(far, Client) else await _of_rpc(far, words[0] if words else "it")
+
+    there = asyncio.run(run())
+    if isinstance(there, dict):
+        _show_mcp(there, name, output)
+    else:
+        _show_rpc(there, name, output)
+    return FINE
+
+
+async def _of_rpc(peer: Peer, place: str) -> Raw:
+    try:
+        return await peer.call("rpc.discover", result=Raw)
+    except MethodNotFound:
+        raise NoAnswer(f"{place} speaks JSON-RPC and does not describe itself: it has no rpc.discover") from None
+
+
+async def _of_mcp(client: Client) -> dict[str, Any]:
+    about: dict[str, Any] = msgspec.to_builtins(about_of(client, (await client.discover()).supported_versions))
+    about["tools"] = plain(await listed(client.list_tools()))
+    about["prompts"] = plain(await listed(client.list_prompts()))
+    about["resources"] = plain(await listed(client.list_resources()))
+    about["resourceTemplates"] = plain(await listed(client.list_resource_templates()))
+    return about
+
+
+def _show_rpc(raw: Raw, name: str | None, output: Output) -> None:
+    document = msgspec.json.decode(raw, type=OpenRpc)
+    if name is None:
+        if output.json:
+            print(bytes(raw).decode())
+        else:
+            show_methods(document)
+        return
+    known = [one.name for one in document.methods]
+    if name not in known:
+        raise Usage(f"there is no method {name!r}; {near(name, known) or 'it has no methods'}")
+    if output.json:
+        output.write(next(one for one in msgspec.json.decode(raw)["methods"] if one["name"] == name))
+    else:
+        show_method(next(one for one in document.methods if one.name == name))
+
+
+def _show_mcp(there: dict[str, Any], name: str | None, output: Output) -> None:
+    if name is not None:
+        _show_one(there, name, output)
+    elif output.json:
+        output.write(there, "tools")
+    else:
+        show_server(msgspec.convert({key: there[key] for key in About.__struct_fields__}, About))
+        out.print()
+        show_signatures([(tools.signature(each), each) for each in there["tools"]], "tools")
+        if there["prompts"]:
+            show_signatures([(prompts.signature(each), each) for each in there["prompts"]], "prompts")
+        if entries := [*there["resources"], *there["resourceTemplates"]]:
+            resources.show_resources(entries)
+
+
+def _show_one(there: dict[str, Any], name: str, output: Output) -> None:
+    """One entry, of whatever kind has it."""
+    for kind, member in KINDS.items():
+        for each in there[kind]:
+            if name not in (each.get(member), each.get("name")):
+                continue
+            if output.json:
+                output.write(each)
+            elif kind == "tools":
+                tools.show_tool(each)
+            elif kind == "prompts":
+                _show_prompt(each)
+            else:
+                resources.show_resources([each])
+            return
+    known = [str(each[member]) for kind, member in KINDS.items() for each in there[kind]]
+    raise Usage(f"the server has nothing named {name!r}; {near(name, known) or 'it offers nothing'}")
+
+
+def _show_prompt(each: dict[str, Any]) -> None:
+    out.print(Text(clean(prompts.signature(each)), "cyan"), soft_wrap=True)
+    if text := str(each.get("description") or "").strip():
+        out.print(Padding(Text(clean(text)), (0, 0, 0, 2)))
+    for argument in each.get("arguments", []):
+        needed = "" if argument.get("required") else ", may be left out"
+        about = f"  {argument['description']}" if argument.get("description") else ""
+        out.print(Text(clean(f"  {argument['name']}{needed}{about}")), soft_wrap=True)

@@ -1,0 +1,34 @@
+"""A far end of either kind: a client where it speaks MCP, a peer where it speaks JSON-RPC alone."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from ...jsonrpc.errors import BadAnswer, MethodNotFound
+from ...mcp import Client
+from ...rpc.peer import Peer
+from ..mcp.mcp_server import McpOptions, OnNotification, server_at
+from ..options import Link, Wire
+from ..reach import reached
+from ..serving.hosts import Host
+
+
+@asynccontextmanager
+async def either(
+    host: Host, options: McpOptions, title: str, heard: OnNotification | None = None
+) -> AsyncIterator[Client | Peer]:
+    """The far end, closed at the end. `heard`: told of an MCP server's notifications. Raises what `Client` and
+    `connect` raise, and Usage."""
+    async with AsyncExitStack() as stack:
+        far: Client | Peer
+        try:
+            far, _ = await stack.enter_async_context(server_at(host, options, title, heard))
+        except BadAnswer as error:
+            if not isinstance(error.__cause__, MethodNotFound):  # it knows no `initialize`
+                raise
+            place = host.target if isinstance(host.target, str) else shlex.join(host.target)
+            wire = Wire(trace=options.trace)
+            far = await stack.enter_async_context(reached(place, Link(access=options.access), wire))
+        yield far

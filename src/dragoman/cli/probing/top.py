@@ -1,0 +1,143 @@
+"""`dragoman top`: what goes on in a server, from the socket of `serve --admin`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from rich.live import Live
+
+from ...connecting import connect
+from ...jsonrpc.errors import RpcError
+from ...rpc.peer import Peer
+from ..ends import FINE, Usage
+from ..options import OUTPUT, Output
+from ..terminal import out
+from .keys import keys
+from .top_view import View
+
+app: App = App(
+    name="top",
+    help_epilogue="""\
+Examples:
+
+  dragoman top run/admin.sock                     until q or Ctrl-C
+  dragoman top run/admin.sock --once --json       for scripts
+  dragoman top run/admin.sock --kill 7            end a call
+  dragoman top 127.0.0.1:9091 --secret hRb2...    where --admin is an address
+
+The server says what goes on where it was started with --admin run/admin.sock,
+in a folder that is yours alone (mkdir -m 700 run), or with --admin :9091, for
+which it tells a secret when it starts.
+
+Keys: q quits, s sorts the methods by another column, space pauses, up and
+down select a call, and k ends it, after a question.""",
+)
+
+
+@app.default
+def top(
+    place: Annotated[str, Parameter(metavar="PATH|[HOST]:PORT", allow_leading_hyphen=False)],
+    /,
+    *,
+    once: bool = False,
+    kill: Annotated[str | None, Parameter(metavar="ID", show_default=False)] = None,
+    interval: Annotated[float, Parameter(metavar="SECONDS")] = 1.0,
+    secret: Annotated[str | None, Parameter(metavar="TEXT", env_var="DRAGOMAN_ADMIN_SECRET")] = None,
+    output: Output = OUTPUT,
+) -> int:
+    """Show the calls in flight of a server, its methods, sessions, queues and workers.
+
+    Parameters
+    ----------
+    place
+        The socket or the address of serve --admin.
+    once
+        Show it once and end, as in a pipe and with --json.
+    kill
+        End the call of this ID; its caller gets an error.
+    interval
+        Time between two looks.
+    secret
+        What serve told for its address; the variable is not seen by other users.
+    """
+    if not 0.1 <= interval <= 3600:
+        raise Usage(f"--interval {interval:g}: write 0.1 to 3600 seconds")
+    try:
+        return asyncio.run(_top(url_of(place, secret), secret, once or output.json, kill, interval, output))
+    except KeyboardInterrupt:
+        return FINE
+
+
+def url_of(place: str, secret: str | None) -> str:
+    """The URL of a place as `serve --admin` takes it, or as it tells it. Raises Usage where the secret lacks."""
+    host, colon, port = place.rpartition(":")
+    if place.startswith("unix:"):
+        return place
+    if place.startswith("http://"):
+        url = place
+    elif colon and port.isascii() and port.isdigit() and "/" not in host:
+        url = f"http://{host or '127.0.0.1'}:{port}"
+    else:
+        return f"unix:{place}"
+    if secret is None:
+        raise Usage(
+            f"{place}: an address asks for the secret that serve --admin told when it started: --secret TEXT, or "
+            "DRAGOMAN_ADMIN_SECRET in the environment"
+        )
+    return url
+
+
+async def _top(url: str, secret: str | None, once: bool, kill: str | None, interval: float, output: Output) -> int:
+    async with connect(url, auth=secret) as peer:
+        if kill is not None:
+            await peer.call("kill", [kill])
+            return FINE
+        if once or not (out.is_terminal and sys.stdin.isatty()):
+            seen = await peer.call("look")
+            if output.json:
+                output.write(seen, "calls")
+            else:
+                view = View()
+                view.take(seen, 0.0)
+                out.print(view.screen())
+        else:
+            await _live(peer, interval)
+    return FINE
+
+
+async def _live(peer: Peer, interval: float) -> None:
+    clock = asyncio.get_running_loop().time
+    view = View()
+    view.take(await peer.call("look"), clock())
+    with keys() as pressed, Live(view.screen(keys=True), console=out, screen=True, auto_refresh=False) as live:
+        live.refresh()
+        until = clock() + interval
+        while not view.over:
+            key = await _key(pressed, None if view.paused else until - clock())
+            if key is None:
+                view.take(await peer.call("look"), clock())
+                until = clock() + interval
+            elif (chosen := view.press(key)) is not None:
+                view.note = await _kill(peer, chosen)
+            live.update(view.screen(keys=True), refresh=True)
+
+
+async def _key(pressed: asyncio.Queue[str], seconds: float | None) -> str | None:
+    """The next key; None if there is none in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            return await pressed.get()
+    return None
+
+
+async def _kill(peer: Peer, id: str) -> str:
+    """End a call; what became of that, in words."""
+    try:
+        await peer.call("kill", [id])
+    except RpcError as refused:
+        return refused.message
+    return f"call {id} is ended"

@@ -1,0 +1,122 @@
+"""`dragoman serve --admin PLACE`: what goes on in this process, or in all its workers, for its user alone.
+
+The place is a Unix socket, whose folder must be the user's own with mode 0700, and which has mode 0600; or an address
+on loopback, which speaks HTTP and asks for a secret that is new at each start, and told on stderr alone. There no web
+page is answered, whatever its `Origin`, and no `Host` but a name of loopback. Both answer JSON-RPC 2.0: `look` and
+`kill`. With workers it is the supervisor that answers.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import secrets
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ...channel import Admitted, Denied, Guard, Handshake
+from ...rpc.service import Service
+from ...serving import serve as listen
+from ..ends import Usage
+from ..lines import tell
+from .looking import Look, Source
+
+_ADDRESS: Final = re.compile(r"(?P<host>[^/:\[\]]*|\[[^\]/]*\]):(?P<port>[0-9]{1,6})")
+_WRITE: Final = "write the path of a Unix socket, as in run/admin.sock, or an address on loopback, as in 127.0.0.1:9091"
+NO_SECRET: Final = "This needs the secret that dragoman serve --admin told when it started"
+
+
+class Place(Struct, frozen=True):
+    """Where the admin socket is. `secret`: what callers must show; None: the file system says who may come."""
+
+    url: str
+    secret: str | None = None
+    hosts: tuple[str, ...] | None = None
+    """What callers may have as `Host`."""
+
+
+def place_of(text: str) -> Place:
+    """The place that `--admin` names. Raises Usage for what is neither a path nor on loopback, and for a folder that
+    others may enter."""
+    if (found := _ADDRESS.fullmatch(text)) is not None:
+        url, name = _loopback(text, found["host"], int(found["port"]))
+        return Place(url, secrets.token_urlsafe(32), ("localhost", "127.0.0.1", "[::1]", name))
+    if not text or "://" in text or set("?#%") & set(text):
+        raise Usage(f"--admin {text}: {_WRITE}")
+    folder = os.path.dirname(os.path.abspath(text))
+    try:
+        found_at = os.stat(folder)
+    except OSError:
+        raise Usage(f"--admin {text}: there is no folder {folder}; make it with mkdir -m 700 {folder}") from None
+    mode = stat.S_IMODE(found_at.st_mode)
+    if found_at.st_uid != os.geteuid() or mode & 0o077:
+        raise Usage(
+            f"--admin {text}: others may enter {folder} (mode {mode:04o}, user {found_at.st_uid}); "
+            f"it must be your own: chmod 700 {folder}"
+        )
+    return Place(f"unix:{os.path.abspath(text)}")
+
+
+def _loopback(text: str, host: str, port: int) -> tuple[str, str]:
+    """The URL of an address on loopback: never of a name, which may mean another machine tomorrow."""
+    name = "127.0.0.1" if host in ("", "localhost") else host.strip("[]")
+    try:
+        fits = ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        fits = False
+    if not fits:
+        raise Usage(
+            f"--admin {text}: {host} is not loopback, and from elsewhere calls could be seen and ended; "
+            f"write 127.0.0.1:{port}, [::1]:{port} or :{port}, and come from other machines through ssh -L"
+        )
+    if port > 65535:
+        raise Usage(f"--admin {text}: a port is at most 65535")
+    name = f"[{name}]" if ":" in name else name
+    return f"http://{name}:{port}", name
+
+
+def _guard(secret: str) -> Guard:
+    """Lets in who shows the secret as a bearer token."""
+    wanted = f"Bearer {secret}".encode()
+
+    async def guard(handshake: Handshake) -> Admitted | Denied:
+        given = [value for name, value in handshake.headers if name == b"authorization"]
+        if len(given) == 1 and secrets.compare_digest(given[0], wanted):
+            return Admitted()
+        return Denied(reason=NO_SECRET, headers=[("WWW-Authenticate", 'Bearer realm="dragoman admin"')])
+
+    return guard
+
+
+def admin_service(source: Source) -> Service:
+    """The methods of the socket."""
+    service = Service("admin")
+
+    @service.method
+    async def look() -> Look:
+        """What goes on: calls in flight, methods, services, workers, gauges."""
+        return await source.look()
+
+    @service.method
+    async def kill(id: str) -> None:
+        """End the call of that id, as `look` tells it."""
+        await source.kill(id)
+
+    return service
+
+
+@asynccontextmanager
+async def admin(place: Place, source: Source) -> AsyncIterator[None]:
+    """Answer at the place while the block runs, and tell the secret, if there is one. Raises LocalError if it cannot
+    listen."""
+    guard = None if place.secret is None else _guard(place.secret)
+    options: dict[str, Any] = {"guard": guard, "hosts": place.hosts, "origins": ()}
+    async with listen(admin_service(source), urls=[place.url], **options) as serving:
+        if place.secret is not None:  # without it the address is of no use: told also where little is logged
+            tell(f"admin at {serving.urls[0]} with the secret {place.secret}", "info", always=True)
+        yield

@@ -1,0 +1,128 @@
+"""The options of `dragoman serve`, and what it serves where: from the command line, the environment and a file."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from ...jsonrpc.errors import LocalError
+from ...jsonrpc.limits import SERVER, Limits
+from ...net.scheme import SCHEMES
+from ...net.urls import scheme_of
+from ..ends import Usage
+from ..options import Output, Wire, server_tls
+from . import config
+from .config import Source, Table
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+DEFAULT_MCP_URL = DEFAULT_URL + "/mcp"
+SERVING = Group("Serving", sort_key=10)
+
+
+@Parameter(name="*", group=SERVING, show_default=False)
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """Options of serving."""
+
+    reload: bool = False
+    """Start again whenever a Python file in the target's folder changes."""
+    workers: Annotated[int | None, Parameter(metavar="N")] = None
+    """Serve from N processes that share the sockets; one that dies is replaced, SIGHUP reloads them."""
+    bus: Annotated[str | None, Parameter(metavar="URL")] = None
+    """The bus that several processes or machines share: redis, nats or amqp; workers have one of their own."""
+    store: Annotated[str | None, Parameter(metavar="STORE")] = None
+    """What keeps ctx.store: memory:, sqlite:FILE or bus; default: memory, of each process."""
+    drain: Annotated[float | None, Parameter(metavar="SECONDS")] = None
+    """Wait this long for calls in flight after a signal; default 30."""
+    debug: bool = False
+    """Send callers the reason of an internal error, which is masked otherwise."""
+    tls_cert: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """The certificate chain for tls, https and wss, as PEM."""
+    tls_key: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """The private key, if it is not in the same file."""
+    host_allowed: Annotated[list[str], Parameter(metavar="NAME")] = field(default_factory=list)
+    """Host names that http and ws callers may use; default: addresses and this machine's own names."""
+    origin_allowed: Annotated[list[str], Parameter(metavar="ORIGIN")] = field(default_factory=list)
+    """Origins of web pages that may call."""
+    cors: Annotated[list[str], Parameter(metavar="ORIGIN")] = field(default_factory=list)
+    """Origins that get CORS headers; default: none."""
+    auth_issuer: Annotated[list[str], Parameter(metavar="URL")] = field(default_factory=list)
+    """Let in callers with a token of this issuer; needs --auth-resource."""
+    auth_resource: Annotated[str | None, Parameter(metavar="URL")] = None
+    """The URL of this server as clients write it: tokens are for it alone."""
+    log_level: Literal["debug", "info", "warning", "error"] | None = None
+    """What is logged on stderr; info has a line for every call and refusal. Default: warning, with -v debug."""
+    log_format: Literal["text", "json"] = "text"
+    """How log lines are written."""
+    metrics: Annotated[str | None, Parameter(metavar="[HOST]:PORT", allow_leading_hyphen=False)] = None
+    """Serve metrics for Prometheus at this address, path /metrics; :9090 is loopback alone."""
+    admin: Annotated[str | None, Parameter(metavar="PATH|[HOST]:PORT", allow_leading_hyphen=False)] = None
+    """Tell and end calls in flight at this Unix socket, in a folder of mode 0700, or on loopback; see dragoman top."""
+    quiet: Annotated[bool, Parameter(alias="-q")] = False
+    """Do not print what is served and where."""
+    no_uvloop: bool = False
+    """Run on asyncio's own loop even when uvloop is installed."""
+    config: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """Read options from a TOML file; an option or a variable DRAGOMAN_SERVE_... goes before it."""
+    check: bool = False
+    """Serve nothing: tell every fault of the options, the file, the certificate and the target."""
+
+    def tls(self) -> ssl.SSLContext | None:
+        """The server's TLS context, if there is a certificate."""
+        return server_tls(self.tls_cert, self.tls_key)
+
+    def auth(self) -> object:
+        """What says who is calling; None where no one is asked. Raises Usage."""
+        if not self.auth_issuer and self.auth_resource is None:
+            return None
+        if not self.auth_issuer or self.auth_resource is None:
+            raise Usage("--auth-issuer and --auth-resource go together: whose tokens, and for which URL")
+        from ...auth import Bearer  # noqa: PLC0415  (an optional extra)
+
+        try:
+            return Bearer(self.auth_issuer, resource=self.auth_resource)
+        except (LocalError, ImportError) as fault:
+            raise Usage(f"--auth-issuer, --auth-resource: {fault}") from None
+
+    def limits(self, wire: Wire) -> Limits | None:
+        """The server's limits with the changes that were asked for; None if there are none. Raises Usage."""
+        limits = wire.limits(SERVER)
+        if self.drain is None:
+            return limits
+        if self.drain < 0:
+            raise Usage(f"--drain {self.drain:g}: a time is not negative")
+        return (limits or SERVER).but(drain_timeout=self.drain)
+
+
+SERVE_OPTIONS = ServeOptions()
+TABLE = Table(ServeOptions, Wire, Output)
+
+
+def sources(arguments: Sequence[str]) -> list[Source]:
+    """Where options come from besides the command line. Raises Faulty, unless `--check` is to tell the faults."""
+    path = config.path_of(arguments)
+    if path is not None and "--check" in arguments:
+        return config.without_faults(path, TABLE)[0]
+    return config.sources(path, TABLE)[0]
+
+
+def named(target: str | None, urls: tuple[str, ...], options: ServeOptions) -> tuple[str, tuple[str, ...]]:
+    """What to serve and where, with what the file says where the command line says nothing. Raises Usage."""
+    data = {} if options.config is None else config.sources(options.config, TABLE)[1]
+    return completed(target, urls, data)
+
+
+def completed(target: str | None, urls: tuple[str, ...], data: config.Data) -> tuple[str, tuple[str, ...]]:
+    """As `named`, with what the file says."""
+    if target is not None and "target" in data and scheme_of(target) in SCHEMES:
+        urls, target = (target, *urls), None
+    target = target or data.get("target")
+    if target is None:
+        raise Usage(
+            'serve what? Name a target, as in dragoman serve calculator:api, or in a file: target = "calculator:api"'
+        )
+    return target, urls or tuple(data.get("urls", ()))

@@ -1,0 +1,37 @@
+"""What a client of MCP adds to the authorization of HTTP: the name of what a request does, which bounds how often a
+login for more scopes follows. All else is `dragoman.auth`'s and `transports.http.client.authorized`'s. Pure.
+
+"Clients SHOULD track scope upgrade attempts to avoid repeated failures for the same resource and operation
+combination."
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+LONGEST = 200
+"""Characters of a name that tell operations apart."""
+
+
+class _Params(Struct, gc=False):
+    name: str | None = None
+    uri: str | None = None
+
+
+class _Message(Struct, gc=False):
+    method: str = ""
+    params: _Params | None = None
+
+
+_decode = msgspec.json.Decoder(_Message).decode
+
+
+def operation(body: bytes) -> str:
+    """The method of a message, with the tool, prompt or resource that it names; "batch" for several."""
+    try:
+        message = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return "batch"
+    named = None if message.params is None else message.params.name or message.params.uri
+    return f"{message.method} {named}"[:LONGEST] if named else message.method

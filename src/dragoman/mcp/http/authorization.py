@@ -1,0 +1,47 @@
+"""Closes the standing streams of callers whose token expires: a session's GET, a resumed stream, a subscription. The
+next request gets the challenge.
+
+A call that began with a valid token finishes, and so does the stream that carries its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from ...channel import Caller
+
+_LONGEST = 86_400.0 * 24
+"""Seconds: no timer is set for longer; a token that lives longer is looked at again."""
+
+
+class Expiry:
+    """Calls `ended` when the caller's identity expires, unless `cancel` comes first."""
+
+    __slots__ = ("_ended", "_timer", "_until")
+
+    def __init__(self, until: float, ended: Callable[[], None]) -> None:
+        self._until, self._ended = until, ended
+        self._timer: asyncio.TimerHandle | None = None
+        self._wait()
+
+    def _wait(self) -> None:
+        left = self._until - time.time()
+        if left <= 0 and self._timer is not None:
+            self._timer = None
+            self._ended()
+            return
+        self._timer = asyncio.get_running_loop().call_later(min(max(left, 0.0), _LONGEST), self._wait)
+
+    def cancel(self) -> None:
+        """The stream is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def expiry_of(caller: Caller, ended: Callable[[], None]) -> Expiry | None:
+    """What ends a standing stream of this caller; None where its identity does not expire."""
+    identity = caller.identity
+    return None if identity is None or identity.expires_at is None else Expiry(identity.expires_at, ended)

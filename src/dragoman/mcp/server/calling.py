@@ -1,0 +1,93 @@
+"""Calls a server without a wire: a request of the newest revision, as it would come over HTTP, and its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from ...channel import Caller, Exchange
+from ...jsonrpc.codec import STRICT, read
+from ...jsonrpc.errors import Refusal, RpcError
+from ...jsonrpc.limits import Limits
+from ...jsonrpc.messages import Failure, Result
+from ...rpc.binding.results import to_json
+from ..protocol.encoding import decode
+from ..protocol.entry_versions import asking
+from ..protocol.params import ListToolsResult
+from ..protocol.revisions import NEWEST
+from ..protocol.types import Tool
+
+T = TypeVar("T")
+
+ANYONE: Final = Caller()
+_META: Final = {
+    "io.modelcontextprotocol/protocolVersion": NEWEST.date,
+    "io.modelcontextprotocol/clientInfo": {"name": "in this process", "version": "0"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+class Called(Protocol):
+    """The part of a server that is called."""
+
+    @property
+    def limits(self) -> Limits: ...
+    def exchange(self, x: Exchange) -> None: ...
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, request: bytes, caller: Caller) -> None:
+        self.request = request
+        self.caller = caller
+        self.gone: Callable[[], None] | None = None
+        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer or b"")
+
+    def stream(self, message: bytes) -> bool:
+        return False
+
+
+async def request(
+    server: Called,
+    method: str,
+    params: Mapping[str, Any],
+    caller: Caller,
+    result: type[T],
+    version: str | None = None,
+) -> T:
+    """The result of a request. `version`: of what it names. Raises RpcError for an error."""
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": _META | asking(version)}}
+    exchange = _Exchange(to_json(message), caller)
+    server.exchange(exchange)
+    try:
+        answer = read(await exchange.answer, server.limits, STRICT)
+    except asyncio.CancelledError:
+        if exchange.gone is not None:
+            exchange.gone()
+        raise
+    if isinstance(answer, Failure):
+        data = msgspec.json.decode(answer.error.data) if isinstance(answer.error.data, Raw) else answer.error.data
+        raise RpcError.of(answer.error.code, answer.error.message, data)
+    assert isinstance(answer, Result)
+    return decode(answer.result, result)
+
+
+async def list_all(server: Called, caller: Caller) -> list[Tool]:
+    """The tools on all pages."""
+    found: list[Tool] = []
+    params: dict[str, Any] = {}
+    while True:
+        page = await request(server, "tools/list", params, caller, ListToolsResult)
+        found += page.tools
+        if not isinstance(page.next_cursor, str):
+            return found
+        params = {"cursor": page.next_cursor}

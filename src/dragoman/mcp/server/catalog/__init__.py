@@ -1,0 +1,1 @@
+"""What a server offers: how it is registered."""

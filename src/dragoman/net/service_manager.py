@@ -1,0 +1,73 @@
+"""What a service manager such as systemd is told of this process: that it is ready, reloads, ends, and is alive.
+
+sd_notify(3): datagrams of `NAME=value` lines to the Unix socket that NOTIFY_SOCKET names ("@": an abstract one).
+Without that variable nothing is sent. A watchdog (sd_watchdog_enabled(3)) is told twice in each of its intervals, by
+the event loop, so a loop that is stuck is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections.abc import AsyncIterator
+
+log: logging.Logger = logging.getLogger("dragoman.serve")
+
+SOCKET = "NOTIFY_SOCKET"
+
+
+def notify(*lines: str) -> bool:
+    """Send these lines in one datagram; False where no manager listens. What goes wrong is logged."""
+    address = os.environ.get(SOCKET, "")
+    if not address:
+        return False
+    if address[0] not in "@/":
+        log.warning("%s=%s is neither a path nor an abstract socket: nothing is sent", SOCKET, address)
+        return False
+    place = "\0" + address[1:] if address[0] == "@" else address
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sending:
+            sending.setblocking(False)
+            sending.sendto("\n".join(lines).encode(), place)
+    except OSError as fault:
+        log.warning("the service manager at %s was not told %s: %s", address, " ".join(lines), fault)
+        return False
+    return True
+
+
+def reloading() -> bool:
+    """It reloads, from now on; `READY=1` ends that."""
+    return notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+
+def watchdog_interval() -> float | None:
+    """Seconds within which this process must say that it is alive; None: no watchdog is set."""
+    usec, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    if not usec.isdigit() or not int(usec) or (pid and pid != str(os.getpid())):
+        return None
+    return int(usec) / 1_000_000
+
+
+@contextlib.asynccontextmanager
+async def managed() -> AsyncIterator[None]:
+    """Ready within the block, and alive; ending when it is left."""
+    notify("READY=1", f"MAINPID={os.getpid()}")
+    interval = watchdog_interval()
+    beat = None if interval is None else asyncio.get_running_loop().create_task(_beats(interval / 2))
+    try:
+        yield
+    finally:
+        notify("STOPPING=1")
+        if beat is not None:
+            beat.cancel()
+            await asyncio.wait([beat])
+
+
+async def _beats(pause: float) -> None:
+    while True:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(pause)

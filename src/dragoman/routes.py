@@ -1,0 +1,116 @@
+"""HTTP routes beside an endpoint, as values: what a handler gets, what it may return, and what a wire is given.
+
+    @api.route("/price", methods=["GET"])
+    async def price(request: RouteRequest) -> Any:
+        return {"price": prices[request.parameters["name"][0]]}
+
+An app registers routes (`rpc.routing`), HTTP serves them (`transports.http.routes`), and neither knows the other. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+from urllib.parse import parse_qs
+
+import msgspec
+from msgspec import Struct
+
+from .channel import Caller, Identity
+from .doors import listed
+from .jsonrpc.errors import InvalidParams, Refusal, RpcError
+
+__all__ = ["RouteRequest", "RouteResponse"]
+__dir__: Callable[[], list[str]] = listed(__name__)
+
+
+class RouteRequest(Struct, frozen=True, kw_only=True, eq=False):
+    """One HTTP request to a route. `path` is decoded; `query` is the text behind the "?" as it was sent; `body` has at
+    most `limits.message_size` bytes."""
+
+    method: str
+    """In upper case: "GET"."""
+    path: str
+    query: str = ""
+    body: bytes = b""
+    caller: Caller = Caller()
+    """What the wire knows of the caller."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The header fields, names in lower case; equal names are joined by ", "."""
+        return self.caller.headers
+
+    @property
+    def identity(self) -> Identity | None:
+        """Who the caller is, as the guard found out; None without a guard, and for a public route."""
+        return self.caller.identity
+
+    @property
+    def parameters(self) -> dict[str, list[str]]:
+        """The query as names and their values, in order: "?a=1&a=2" is {"a": ["1", "2"]}."""
+        return parse_qs(self.query, keep_blank_values=True)
+
+    def json(self, type: Any = Any) -> Any:
+        """The body as JSON, decoded to a type that msgspec knows. Raises InvalidParams, which is answered with 400."""
+        try:
+            return msgspec.json.decode(self.body, type=type)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidParams(f"The body does not fit: {error}") from error
+
+
+class RouteResponse(Struct, frozen=True, kw_only=True):
+    """An answer that is more than a body. `media_type`: by default that of the kind of body (bytes, text, JSON).
+    `headers`: further fields; those that frame the body (Content-Length, ...) are the server's."""
+
+    body: Any = b""
+    """bytes, text, or a value for JSON."""
+    status: int = 200
+    """The HTTP status."""
+    media_type: str | None = None
+    headers: Mapping[str, str] = {}
+
+
+class Route(Struct, frozen=True, eq=False):
+    """One registered handler."""
+
+    path: str
+    methods: tuple[str, ...]
+    public: bool
+    """It does not stand behind the guard."""
+    function: Callable[..., Any]
+    kind: str
+    """"async" or "thread"."""
+    takes_context: bool
+    timeout: Any
+    """As for a method: seconds, None for ever, UNSET for the limits' `handler_timeout`."""
+
+
+class RouteExchange(Protocol):
+    """One request to a route, as a wire gives it to a served object. It is answered exactly once, unless the caller has
+    gone."""
+
+    request: RouteRequest
+    caller: Caller
+    gone: Callable[[], None] | None
+    """Set by the served object: called once, on the loop, when the caller went away before the answer."""
+
+    def respond(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
+        """Send the answer."""
+
+    def fail(self, error: RpcError, refusal: Refusal | None) -> None:
+        """The handler failed, or the call is refused. The error holds nothing that must not leave the process."""
+
+    def stream(self, message: bytes) -> bool:
+        """False: nothing is sent ahead of an answer."""
+
+
+@runtime_checkable
+class HasRoutes(Protocol):
+    """A served object with routes."""
+
+    def http_routes(self) -> Sequence[Route]:
+        """All of them, also of what is included."""
+
+    def take_route(self, route: Route, x: RouteExchange) -> None:
+        """Answer a request, now or later on the loop. Raises nothing."""

@@ -1,0 +1,58 @@
+"""What msgspec says of an annotation: which classes in it are foreign to it, and what it cannot decode at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import inspect as mi
+
+from ...jsonrpc.errors import LocalError
+from .tree import reason
+
+
+def leaves(hint: Any, where: str) -> tuple[list[Any], bool]:
+    """Classes that msgspec does not know, and whether any part stays raw. LocalError for what it cannot decode."""
+    try:
+        root = mi.type_info(hint)
+    except NameError as error:
+        raise LocalError(
+            f"{where}: {error.name!r} is not known where {hint} is defined; import it at module level"
+        ) from error
+    except Exception as error:
+        raise LocalError(f"{where}: {reason(error)}") from error
+    custom: list[Any] = []
+    opaque, todo, known = False, [root], set()
+    while todo:
+        node: Any = todo.pop()
+        if id(node) in known:
+            continue
+        known.add(id(node))
+        opaque = opaque or isinstance(node, mi.RawType)
+        if isinstance(node, mi.CustomType):
+            custom.append(node.cls)
+        if isinstance(node, mi.DictType) and isinstance(node.key_type, _NO_NAMES):
+            raise LocalError(
+                f"{where}: the names of a JSON object are text, which cannot be decoded to the keys of {hint}"
+            )
+        for part in ("type", "item_type", "key_type", "value_type"):
+            if isinstance(inner := getattr(node, part, None), mi.Type):
+                todo.append(inner)
+        todo.extend(getattr(node, "item_types", ()))
+        todo.extend(getattr(node, "types", ()))
+        todo.extend(field.type for field in getattr(node, "fields", ()))
+    return custom, opaque
+
+
+_NO_NAMES = (
+    mi.CollectionType,
+    mi.TupleType,
+    mi.DictType,
+    mi.StructType,
+    mi.DataclassType,
+    mi.TypedDictType,
+    mi.NamedTupleType,
+    mi.CustomType,
+    mi.NoneType,
+    mi.BoolType,
+    mi.RawType,
+)

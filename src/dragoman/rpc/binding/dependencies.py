@@ -1,0 +1,494 @@
+"""Dependencies: arguments of a function that other functions give, and not the params.
+
+    def connection() -> Iterator[Connection]:
+        with pool.connection() as one:
+            yield one
+
+    @api.method
+    def rename(id: int, name: str, db: Annotated[Connection, Depends(connection)]) -> None: ...
+
+Rules:
+
+- All is read at registration, into steps in their order; a call runs the steps. A function without dependencies has
+  none of this.
+- Within one call each function runs once, however many depend on it. A generator gives one value; it goes on when the
+  function has ended, in the opposite order, before the answer is made. What it raises then fails the call. It gets the
+  function's error where it yielded, may raise another, and cannot make it a success.
+- Where they run: for a plain function, in its thread (a coroutine on the loop, for which the thread waits); for an
+  `async def`, coroutines on the loop and plain functions in a worker thread, or in place with `inline=True`.
+- With `scope="lifespan"` the value is made once on each event loop, when the serving begins there (`rpc.lifespan`), in
+  place on the loop, and lives as long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Annotated, Any, Final, Literal, Protocol, get_origin
+
+from msgspec import Struct
+
+from ...jsonrpc.errors import LocalError
+from ...jsonrpc.options import CALLABLE, FLAG, check, one_of
+from .identity import IDENTITY_GIVERS, identity_giver
+from .signature import Runs, Signature, Slot, name_of, read, runs_as
+
+Function = Callable[..., Any]
+Scope = Literal["call", "lifespan"]
+OPTIONS: Final = {"function": CALLABLE, "scope": one_of("call", "lifespan"), "inline": FLAG}
+
+
+class Dependency(Struct, frozen=True):
+    """What `Depends` gives."""
+
+    function: Function
+    scope: Scope = "call"
+    inline: bool = False
+
+
+def Depends(function: Function, *, scope: Scope = "call", inline: bool = False) -> Any:
+    """An argument that `function` gives: `Annotated[Database, Depends(connect)]`, or as the parameter's default.
+
+    `function`: plain or `async def`, or a generator of either kind that yields the value once and cleans up after it; a
+    class too. Its own parameters are dependencies and contexts alone; others are a LocalError at registration.
+    `scope`: "call", once for each call that needs it; "lifespan", once on each event loop, for as long as the app is
+    served there. `inline`: a plain function is quick and never blocks, so that an `async def` gets it without a thread.
+    """
+    check("Depends", OPTIONS, locals())
+    return Dependency(function, scope, inline)
+
+
+class Host(Protocol):
+    """Where a call runs, as far as dependencies use it; `context.Site` is one."""
+
+    def thread(self, function: Function, arguments: tuple[Any, ...]) -> Awaitable[Any]: ...
+    def wait(self, work: Awaitable[Any]) -> Any: ...
+    def held(self, life: Any) -> Mapping[Any, Any]: ...
+
+
+class Step(Struct, frozen=True):
+    """One function of a plan. `takes`: its arguments by position, `named` by name, as places among the values."""
+
+    function: Function
+    runs: Runs
+    scope: Scope
+    inline: bool
+    takes: tuple[int, ...] = ()
+    named: tuple[tuple[str, int], ...] = ()
+
+    def call(self, values: Sequence[Any]) -> Any:
+        """Call it with its arguments among these values."""
+        if not self.takes:
+            return self.function()
+        given = [values[at] for at in self.takes]
+        first = len(given) - len(self.named)
+        return self.function(*given[:first], **{name: values[at] for name, at in self.named})
+
+
+class Needs(Struct, frozen=True):
+    """The dependencies of one function: its slots, and what they want."""
+
+    where: str
+    slots: tuple[tuple[Slot, Dependency], ...]
+    context_type: type
+    inline: bool = False
+
+
+def split(signature: Signature, context_type: type) -> Needs | None:
+    """The parameters of a function that dependencies give; None where there are none."""
+    found = [(slot, given) for slot in signature.slots if (given := _given(slot, signature.name)) is not None]
+    return Needs(signature.name, tuple(found), context_type) if found else None
+
+
+def _given(slot: Slot, where: str) -> Dependency | None:
+    if (identity := identity_giver(slot.annotation)) is not None:
+        return Dependency(identity, inline=True)
+    beside = marks(slot.annotation)
+    found = [mark for mark in beside if isinstance(mark, Dependency)]
+    if isinstance(slot.default, Dependency):
+        found.append(slot.default)
+    if not found and any(mark is Depends for mark in beside):
+        raise LocalError(f"{where}, parameter {slot.name!r}: write Depends(f), with the function that gives the value")
+    if len(found) > 1:
+        raise LocalError(f"{where}, parameter {slot.name!r}: it has two Depends; keep one")
+    if found and slot.kind in ("rest", "members"):
+        raise LocalError(f"{where}, parameter {slot.name!r}: a dependency is one value; take away the `*`")
+    return found[0] if found else None
+
+
+def marks(annotation: Any) -> tuple[Any, ...]:
+    """What stands in `Annotated` beside the type."""
+    return annotation.__metadata__ if get_origin(annotation) is Annotated else ()
+
+
+# -- planning -------------------------------------------------------------------------------------
+
+
+class _Planner:
+    """Makes the steps of one function. Value 0 is the call's context, value n that of step n."""
+
+    def __init__(
+        self,
+        needs: Needs,
+        overrides: Mapping[Function, Function],
+        takes: TakesContext,
+        signatures: dict[Function, Signature],
+    ) -> None:
+        self._needs = needs
+        self._signatures = signatures
+        self._overrides = overrides
+        self._takes = takes
+        self._at: dict[tuple[Function, Scope], int] = {}
+        self.steps: list[Step] = []
+        self.originals: set[Function] = set()
+
+    def place(self, given: Dependency, above: tuple[Function, ...] = (), within: Scope = "call") -> int:
+        """The place of the value of a dependency."""
+        self.originals.add(given.function)
+        fake = self._overrides.get(given.function)
+        function = given.function if fake is None else fake
+        where = f"{self._needs.where}, Depends({name_of(function)})"
+        if function in above:
+            path = " -> ".join(name_of(one) for one in (*above[above.index(function) :], function))
+            raise LocalError(f"{where}: it depends on itself: {path}")
+        if within == "lifespan" and given.scope == "call":
+            raise LocalError(
+                f'{where}: {name_of(above[-1])} has scope="lifespan" and lives longer than a call; '
+                'give this one scope="lifespan" too'
+            )
+        key = function, given.scope
+        if key not in self._at:
+            step = self._step(function, given, where, above, inline=given.inline or fake is not None)
+            self.steps.append(step)
+            self._at[key] = len(self.steps)
+        return self._at[key]
+
+    def _step(
+        self, function: Function, given: Dependency, where: str, above: tuple[Function, ...], *, inline: bool
+    ) -> Step:
+        if function in IDENTITY_GIVERS:
+            return Step(function, "value", "call", True, (0,))
+        core = _unmanaged(function)
+        runs = runs_as(core)
+        if self._needs.inline and runs in ("coroutine", "async generator"):
+            raise LocalError(f"{where}: an inline function runs in place and cannot wait for an async one")
+        signature = self._signatures.get(core)
+        if signature is None:
+            signature = self._signatures[core] = read(core, self._needs.context_type, generators=True)
+        context = self._takes(signature, self._needs.context_type)
+        bound = function.keywords if isinstance(function, functools.partial) else {}
+        takes: list[int] = []
+        named: list[tuple[str, int]] = []
+        for slot in signature.slots:
+            if slot.kind in ("rest", "members") or slot.name in bound:
+                continue
+            inner = _given(slot, signature.name)
+            if slot is context and given.scope == "lifespan":
+                raise LocalError(f'{where}, parameter {slot.name!r}: scope="lifespan" is outside of calls: no context')
+            if slot is not context and inner is None:
+                raise LocalError(
+                    f"{where}, parameter {slot.name!r}: it is neither a dependency nor a context, and nothing else is "
+                    f"given to it; write Annotated[..., Depends(f)], or functools.partial with a value for it"
+                )
+            at = 0 if inner is None else self.place(inner, (*above, function), given.scope)
+            if slot.kind == "named":
+                named.append((slot.name, at))
+            else:
+                takes.append(at)
+        order = (*takes, *(at for _, at in named))
+        return Step(core, runs, given.scope, inline, order, tuple(named))
+
+
+TakesContext = Callable[[Signature, type], Slot | None]
+
+
+def _unmanaged(function: Function) -> Function:
+    """The generator under `contextlib.contextmanager` and `asynccontextmanager`; other functions as they are."""
+    inner = getattr(function, "__wrapped__", None)
+    if inner is not None and getattr(function, "__globals__", None) is vars(contextlib):
+        generator: Function = inner
+        return generator
+    return function
+
+
+class Injection:
+    """The dependencies of one registered function, as steps; made again when one is overridden."""
+
+    __slots__ = ("__weakref__", "_needs", "_signatures", "_takes", "originals", "owner", "steps", "wanted")
+
+    def __init__(self, needs: Needs, takes: TakesContext) -> None:
+        self._needs = needs
+        self._takes = takes
+        self._signatures: dict[Function, Signature] = {}  # the names in annotations may be known at registration alone
+        self.owner: Dependencies | None = None
+        """The app that it is registered with."""
+        self.plan({})
+
+    def plan(self, overrides: Mapping[Function, Function]) -> None:
+        """Make the steps, with these functions in the place of others. Raises LocalError as `bind`."""
+        planner = _Planner(self._needs, overrides, self._takes, self._signatures)
+        self.wanted: tuple[int, ...] = tuple(planner.place(given) for _, given in self._needs.slots)
+        self.steps: tuple[Step, ...] = tuple(planner.steps)
+        self.originals: frozenset[Function] = frozenset(planner.originals)
+        """The functions that may be overridden."""
+
+    def run_inline(self) -> None:
+        """The function runs in place: refuse what has to be waited for."""
+        self._needs = Needs(self._needs.where, self._needs.slots, self._needs.context_type, True)
+        self.plan({})
+
+    @property
+    def life(self) -> Any:
+        """The lifespan of that app."""
+        return None if self.owner is None else self.owner.life
+
+    @property
+    def held(self) -> list[Step]:
+        """The steps whose values live as long as the app is served."""
+        return [step for step in self.steps if step.scope == "lifespan"]
+
+
+# -- running --------------------------------------------------------------------------------------
+
+
+def injected(
+    function: Function, injection: Injection, at: int, visible: int, *, own_context: bool, asynchronous: bool
+) -> Function:
+    """A function that runs the steps first: it takes the arguments of `Binding.arguments`, the context at `at`, and
+    calls `function` with the first `visible` of them, the dependencies, and the rest. Without `own_context` the context
+    is there for the dependencies alone and not handed on."""
+    rest = visible if own_context else visible + 1
+    return (_async if asynchronous else _plain)(function, injection, at, visible, rest)
+
+
+def _plain(function: Function, injection: Injection, at: int, visible: int, rest: int) -> Function:
+    def called(*given: Any) -> Any:
+        host: Host = given[at]._site
+        opened: list[tuple[Step, Any]] = []
+        try:
+            values = [given[at]]
+            for step in injection.steps:
+                if step.scope == "lifespan":
+                    values.append(host.held(injection.life)[step.function])
+                else:
+                    values.append(_entered(step, values, host, opened))
+            result = function(*given[:visible], *[values[place] for place in injection.wanted], *given[rest:])
+        except BaseException as error:
+            if not opened:
+                raise
+            failed: BaseException | None = error
+        else:
+            if not opened:
+                return result
+            failed = None
+        while opened:
+            step, generator = opened.pop()
+            failed = host.wait(_leave_async(generator, failed)) if _waits(step) else _leave(generator, failed)
+        if failed is not None:
+            raise failed
+        return result
+
+    return called
+
+
+def _async(function: Function, injection: Injection, at: int, visible: int, rest: int) -> Function:
+    async def called(*given: Any) -> Any:
+        host: Host = given[at]._site
+        opened: list[tuple[Step, Any]] = []
+        try:
+            values = [given[at]]
+            for step in injection.steps:
+                if step.scope == "lifespan":
+                    values.append(host.held(injection.life)[step.function])
+                else:
+                    values.append(await _entered_async(step, values, host, opened))
+            result = await function(*given[:visible], *[values[place] for place in injection.wanted], *given[rest:])
+        except BaseException as error:
+            if not opened:
+                raise
+            failed: BaseException | None = error
+        else:
+            if not opened:
+                return result
+            failed = None
+        while opened:
+            step, generator = opened.pop()
+            if _waits(step):
+                failed = await _leave_async(generator, failed)
+            else:
+                failed = _leave(generator, failed) if step.inline else await host.thread(_leave, (generator, failed))
+        if failed is not None:
+            raise failed
+        return result
+
+    return called
+
+
+def _waits(step: Step) -> bool:
+    return step.runs in ("coroutine", "async generator")
+
+
+def _entered(step: Step, values: list[Any], host: Host, opened: list[tuple[Step, Any]]) -> Any:
+    made = step.call(values)
+    if step.runs == "value":
+        return made
+    if step.runs == "coroutine":
+        return host.wait(made)
+    value = _first(made) if step.runs == "generator" else host.wait(_first_async(made))
+    opened.append((step, made))
+    return value
+
+
+async def _entered_async(step: Step, values: list[Any], host: Host, opened: list[tuple[Step, Any]]) -> Any:
+    if step.runs == "coroutine":
+        return await step.call(values)
+    if step.runs == "value":
+        return step.call(values) if step.inline else await host.thread(step.call, (values,))
+    made = step.call(values)
+    if step.runs == "async generator":
+        value = await _first_async(made)
+    else:
+        value = _first(made) if step.inline else await host.thread(_first, (made,))
+    opened.append((step, made))
+    return value
+
+
+def _first(generator: Any) -> Any:
+    try:
+        return next(generator)
+    except StopIteration:
+        raise LocalError(
+            f"{generator.__qualname__}(): a dependency that is a generator yields its value once"
+        ) from None
+
+
+async def _first_async(generator: Any) -> Any:
+    try:
+        return await anext(generator)
+    except StopAsyncIteration:
+        raise LocalError(
+            f"{generator.__qualname__}(): a dependency that is a generator yields its value once"
+        ) from None
+
+
+def _leave(generator: Any, error: BaseException | None) -> BaseException | None:
+    """Let a generator clean up after `error` (None: all went well). Returns the error with which the call ends."""
+    try:
+        if error is None:
+            next(generator)
+        else:
+            generator.throw(error)
+    except StopIteration:
+        return error
+    except BaseException as raised:
+        return raised
+    generator.close()
+    return LocalError(f"{generator.__qualname__}(): a dependency that is a generator yields once, and this one went on")
+
+
+async def _leave_async(generator: Any, error: BaseException | None) -> BaseException | None:
+    try:
+        if error is None:
+            await anext(generator)
+        else:
+            await generator.athrow(error)
+    except StopAsyncIteration:
+        return error
+    except BaseException as raised:
+        return raised
+    await generator.aclose()
+    return LocalError(f"{generator.__qualname__}(): a dependency that is a generator yields once, and this one went on")
+
+
+@contextlib.asynccontextmanager
+async def entered(step: Step, held: Mapping[Any, Any], places: Sequence[Step]) -> AsyncIterator[Any]:
+    """The value of a step for a lifespan; `places`: the steps of its plan, whose values are `held`."""
+    values: list[Any] = [None, *(held.get(one.function) for one in places)]
+    made = step.call(values)
+    if step.runs == "coroutine":
+        made = await made
+    elif step.runs == "generator":
+        with contextlib.contextmanager(lambda: made)() as value:
+            yield value
+        return
+    elif step.runs == "async generator":
+        async with contextlib.asynccontextmanager(lambda: made)() as value:
+            yield value
+        return
+    yield made
+
+
+# -- an app's dependencies ------------------------------------------------------------------------
+
+
+class Dependencies:
+    """The dependencies of all functions of one app. `changed` is called when lifespan values may have been added."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._own_changed = changed
+        self._above: weakref.WeakSet[Dependencies] = weakref.WeakSet()
+        self._numbers = count()
+        self._all: weakref.WeakValueDictionary[int, Injection] = weakref.WeakValueDictionary()
+        self._overrides: dict[Function, Function] = {}
+        self.included: list[Dependencies] = []
+        """Those of the apps that this one includes."""
+        self.life: Any = None
+        """The lifespan of the app, which holds the values that live so long; None while there are none."""
+
+    def add(self, injection: Injection) -> None:
+        """A function was registered. Raises LocalError for dependencies that cannot be."""
+        if self._overrides:
+            injection.plan(self._overrides)
+        injection.owner = self
+        self._all[next(self._numbers)] = injection
+        if injection.held:
+            self._changed()
+
+    def include(self, other: Dependencies) -> None:
+        """Another app was included: its lifespan lasts as long as this one's, and overrides hold there, too."""
+        self.included.append(other)
+        other._above.add(self)
+        if other.life is not None:
+            self._changed()
+
+    def _changed(self) -> None:
+        self._own_changed()
+        for one in tuple(self._above):
+            one._changed()
+
+    def held(self) -> dict[Function, tuple[Step, tuple[Step, ...]]]:
+        """The steps whose values live as long as the app is served, each after those it depends on, with its plan."""
+        return {step.function: (step, one.steps) for one in list(self._all.values()) for step in one.held}
+
+    def knows(self, function: Function) -> bool:
+        """Whether some registered function depends on this one."""
+        mine = any(function in one.originals for one in list(self._all.values()))
+        return mine or any(one.knows(function) for one in self.included)
+
+    @contextlib.contextmanager
+    def override(self, function: Function, fake: Function) -> Iterator[None]:
+        """Within the block `fake` is called in place of `function`."""
+        before = self._overrides
+        self._plan({**before, function: fake})
+        try:
+            with contextlib.ExitStack() as stack:
+                for one in self.included:
+                    stack.enter_context(one.override(function, fake))
+                yield
+        finally:
+            self._plan(before)
+
+    def _plan(self, overrides: dict[Function, Function]) -> None:
+        before, self._overrides = self._overrides, overrides
+        try:
+            for one in list(self._all.values()):
+                one.plan(overrides)
+        except BaseException:
+            self._overrides = before
+            for one in list(self._all.values()):
+                one.plan(before)
+            raise
+        self._changed()

@@ -1,0 +1,40 @@
+"""Parameters annotated `Identity`: the caller's identity is given to them, as a dependency is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final, get_args, get_origin
+
+from ...channel import Identity
+from ...jsonrpc.errors import CallRefused, Refusal
+from .tree import UNION
+
+
+def identified(context: Any) -> Identity:
+    """Who the caller is, for a parameter annotated `Identity`. Raises CallRefused ("forbidden") where no one knows."""
+    found = perhaps_identified(context)
+    if found is None:
+        raise CallRefused(Refusal("forbidden", "Forbidden: this call is for callers that say who they are"))
+    return found
+
+
+def perhaps_identified(context: Any) -> Identity | None:
+    """The same for `Identity | None`."""
+    from ...access import identity_of  # noqa: PLC0415  (start-up: for functions that want to know)
+
+    return identity_of(context._site.caller)
+
+
+IDENTITY_GIVERS: Final = frozenset({identified, perhaps_identified})
+
+
+def identity_giver(annotation: Any) -> Callable[[Any], Identity | None] | None:
+    """What gives a parameter with this annotation its value; None where that is no identity."""
+    if annotation is Identity:
+        return identified
+    inner = annotation.__origin__ if get_origin(annotation) is Annotated else annotation
+    if inner is Identity:
+        return identified
+    if get_origin(inner) in UNION and set(get_args(inner)) == {Identity, type(None)}:
+        return perhaps_identified
+    return None

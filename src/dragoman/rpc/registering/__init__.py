@@ -1,0 +1,1 @@
+"""What a service registers: methods, with what is around them."""

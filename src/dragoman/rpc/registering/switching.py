@@ -1,0 +1,75 @@
+"""Which names of an app are enabled: by name, by tag, by kind, and by the apps that they are included from.
+
+Rules:
+
+- What is named last counts: `enable("tool", "erase")` over a disabled tag, and a tag that is disabled later over that.
+- A disabled tag or kind holds for what is registered later too. What has two disabled tags is there again when both are
+  enabled.
+- Each app switches for itself. What an app disabled stays so there, whatever an included app enables; what an included
+  app disabled is in no app around it, whatever those enable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable
+
+
+class Switch:
+    """How one name is switched. `given`: whether the app that it is included from has it; True for what is included
+    from none."""
+
+    __slots__ = ("given", "kind", "named", "tags")
+
+    def __init__(self, kind: str, tags: frozenset[str], given: bool) -> None:
+        self.kind: str = kind
+        self.tags: frozenset[str] = tags
+        self.given: bool = given
+        self.named: bool | None = None
+        """What was said of it by its name; None: nothing that still counts."""
+
+
+class Switches:
+    """The switches of one app. `key`: what a name is known by, such as the name of a method."""
+
+    def __init__(self) -> None:
+        self._tags: frozenset[str] = frozenset()
+        self._kinds: frozenset[str] = frozenset()
+        """Those that are disabled."""
+        self._of: dict[Hashable, Switch] = {}
+
+    def allows(self, kind: str, tags: Collection[str]) -> bool:
+        """Whether a new name of this kind with these tags is enabled."""
+        return kind not in self._kinds and self._tags.isdisjoint(tags)
+
+    def add(self, key: Hashable, kind: str, tags: frozenset[str], given: bool) -> None:
+        """Have a new name."""
+        self._of[key] = Switch(kind, tags, given)
+
+    def remove(self, key: Hashable) -> None:
+        """Forget a name."""
+        self._of.pop(key, None)
+
+    def on(self, key: Hashable) -> bool:
+        """Whether a name is enabled."""
+        one = self._of[key]
+        return one.given and (self.allows(one.kind, one.tags) if one.named is None else one.named)
+
+    def give(self, key: Hashable, on: bool) -> None:
+        """The app that a name is included from switched it."""
+        self._of[key].given = on
+
+    def name(self, keys: Iterable[Hashable], on: bool) -> None:
+        """Switch these."""
+        for key in keys:
+            self._of[key].named = on
+
+    def turn(self, kind: str | None, tag: str | None, on: bool) -> list[Hashable]:
+        """Switch a kind, or a tag. Gives the names that it concerns."""
+        kinds, tags = frozenset([kind] if kind else ()), frozenset([tag] if tag else ())
+        self._kinds = self._kinds - kinds if on else self._kinds | kinds
+        self._tags = self._tags - tags if on else self._tags | tags
+        found = [key for key, one in self._of.items() if one.kind == kind or tag in one.tags]
+        for key in found:
+            if self._of[key].named is not on:
+                self._of[key].named = None
+        return found

@@ -1,0 +1,1 @@
+"""HTTP routes of services and MCP servers: `@app.route`, and how a request to one becomes a call."""

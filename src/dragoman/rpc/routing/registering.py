@@ -1,0 +1,136 @@
+"""`@app.route("/path")`: registers handlers of HTTP requests beside the endpoint. The paths are whole: no part of one
+is a parameter."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from msgspec import UNSET
+
+from ...jsonrpc.errors import LocalError
+from ...jsonrpc.options import CALL_TIME, FLAG, NOT_GIVEN, check
+from ...routes import Route
+from ...store.contract import Engine
+from ..binding.signature import name_of, runs_as
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+RESERVED: Final[Mapping[str, str]] = {
+    "/live": "it says that the process answers",
+    "/ready": "it says whether new work may come",
+    "/metrics": "metrics have an address of their own: `serve --metrics`, `MetricsPage`",
+    "/openrpc.json": "it is the OpenRPC document",
+}
+"""Paths that no route may have, and why."""
+_RULES: Final = {"public": FLAG, "timeout": CALL_TIME | NOT_GIVEN}
+
+
+class Routed:
+    """What has routes and a store: a service, an MCP server."""
+
+    name: str
+    """For error texts, OpenRPC and metrics."""
+    own_routes: tuple[Route, ...] = ()
+    """Those that were registered here, in order."""
+    kept_in: Engine | None = None
+    """What keeps `ctx.store`; None: nothing yet."""
+
+    def route(
+        self,
+        path: str,
+        *,
+        methods: Iterable[str] = ("GET",),
+        public: bool = False,
+        timeout: float | Any | None = UNSET,
+    ) -> Callable[[F], F]:
+        """Register a function that answers HTTP requests to a path of the server, beside the endpoint; the function is
+        not changed. It takes the `RouteRequest`, and the `Context` if it has a second parameter, and returns bytes,
+        text, a value for JSON, None (204) or a `RouteResponse`. A plain function runs in a worker thread.
+
+        `methods`: those that it answers; GET brings HEAD. `public`: the guard is not asked. `timeout`: as for a method.
+        On wires without HTTP a route is not there. Raises LocalError for a path that is taken, reserved or cannot be.
+        """
+        asked = _methods(path, methods)
+        check(f"{self.name}: the route {path}", _RULES, locals())
+        _possible(self.name, path)
+        for one in self.own_routes:
+            if one.path == path and (both := [name for name in asked if name in one.methods]):
+                raise LocalError(f"{self.name} has a route for {both[0]} {path} already")
+
+        def register(function: F) -> F:
+            kind = _kind(path, function)
+            made = Route(path, asked, public, function, kind, _takes_context(path, function), timeout)
+            self.own_routes = (*self.own_routes, made)
+            return function
+
+        return register
+
+
+def routes_of(app: Any) -> Sequence[Route]:
+    """The routes of an app, and of what it includes, at any depth."""
+    found = [*getattr(app, "own_routes", ())]
+    for one in getattr(app, "included", ()):
+        found += [route for route in routes_of(one) if route not in found]
+    return found
+
+
+def _methods(path: object, methods: Iterable[str]) -> tuple[str, ...]:
+    words = "methods is a list of some of " + ", ".join(METHODS)
+    if isinstance(methods, str):
+        raise LocalError(f"the route {path}: {words}: [{methods!r}]")
+    given = [one.upper() if isinstance(one, str) else one for one in methods]
+    wrong = [one for one in given if one not in METHODS]
+    if wrong or not given:
+        raise LocalError(f"the route {path}: {words}, not {wrong[0]!r}" if wrong else f"the route {path}: {words}")
+    return tuple(one for one in METHODS if one in given or (one == "HEAD" and "GET" in given))
+
+
+def _possible(name: str, path: object) -> None:
+    """Raise LocalError for a path that no route may have."""
+    if not isinstance(path, str):
+        raise LocalError(f'a route has a path: @{name}.route("/path"), not {path!r}')
+    what = f"{name}: the route {path!r}"
+    if not path.startswith("/"):
+        raise LocalError(f"{what}: a path begins with /")
+    if path in RESERVED:
+        raise LocalError(f"{what} is the server's own: {RESERVED[path]}; take another path")
+    if path == "/.well-known" or path.startswith("/.well-known/"):
+        raise LocalError(f"{what}: what is well-known (RFC 8615) is the server's own; take another path")
+    if not path.isprintable() or any(one in path for one in " ?#%\\"):
+        raise LocalError(f"{what}: write the path decoded, without a query, spaces, % and \\")
+    if any(one in path for one in "{}<>*"):
+        raise LocalError(f"{what}: a path has no parameters here; take them from the query, `request.parameters`")
+    if any(part in (".", "..") for part in path.split("/")) or "//" in path:
+        raise LocalError(f"{what}: clients take . and .. and // out of a path, so nothing would come to it")
+
+
+def _kind(path: str, function: object) -> str:
+    """How a handler runs. LocalError for what can be none."""
+    if isinstance(function, type) or not callable(function):
+        raise LocalError(f"the route {path}: {function!r} is no function: give one that takes the request")
+    runs = runs_as(function)
+    if runs in ("generator", "async generator"):
+        raise LocalError(f"the route {path}: {name_of(function)} yields; a route returns its whole answer")
+    return "async" if runs == "coroutine" else "thread"
+
+
+def _takes_context(path: str, function: Callable[..., Any]) -> bool:
+    """Whether a handler takes the context beside the request. LocalError for another number of parameters."""
+    parameters = inspect.signature(function).parameters.values()
+    places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    needed = [one for one in places if one.default is one.empty]
+    named = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
+    if places and places[0].name == "self":
+        raise LocalError(
+            f"the route {path}: {name_of(function)} stands within a class, where there is no instance yet: write "
+            f'app.route("{path}")(instance.{name_of(function)}) after it'
+        )
+    if not places or len(needed) > 2 or named:
+        raise LocalError(
+            f"the route {path}: {name_of(function)} takes the request, and the context if it wants it: "
+            "def handler(request: RouteRequest) or def handler(request: RouteRequest, ctx: Context)"
+        )
+    return len(needed) == 2

@@ -1,0 +1,62 @@
+"""The observers of what `serve` serves: told of calls and of what wires turn away, from the start or from later on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from .channel import Servable
+from .jsonrpc.errors import LocalError
+from .observer import Observable, Observer, Rejection
+from .rpc.observing import rejecting
+
+
+class ServingObservers:
+    """All of them, in their order."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._all = list(observers)
+        self._served: Mapping[str, Servable] = {}
+        self._ends: dict[int, Callable[[], None]] = {}
+
+    def begin(self, served: Mapping[str, Servable]) -> None:
+        """Tell them of what is served, by path. LocalError where something has no `observe`."""
+        self._served = served
+        for one in self._all:
+            self._ends[id(one)] = observed(served, [one])
+
+    def add(self, observer: Observer) -> Callable[[], None]:
+        """Tell one more from now on; gives the function that ends it."""
+        self._all.append(observer)
+        if self._served:
+            self._ends[id(observer)] = observed(self._served, [observer])
+
+        def over() -> None:
+            self._all = [one for one in self._all if one is not observer]
+            self._ends.pop(id(observer), lambda: None)()
+
+        return over
+
+    def turned_away(self, seen: Rejection) -> None:
+        """Tell them what a wire has turned away."""
+        if (told := rejecting(self._all)) is not None:
+            told(seen)
+
+    def end(self) -> None:
+        """Tell them no more."""
+        while self._ends:
+            self._ends.popitem()[1]()
+
+
+def observed(served: Mapping[str, Servable], observers: Sequence[Observer]) -> Callable[[], None]:
+    """Tell these observers of what is served; gives what ends that. LocalError where something has none."""
+    ends: list[Callable[[], None]] = []
+    for one in {id(one): one for one in served.values()}.values() if observers else ():
+        if not isinstance(one, Observable):
+            raise LocalError(f"{one!r} has no `observe`: trace= and observers= are for a Service or a Server")
+        ends += [one.observe(observer) for observer in observers]
+
+    def over() -> None:
+        for end in ends:
+            end()
+
+    return over

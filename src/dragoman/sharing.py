@@ -1,0 +1,78 @@
+"""What served objects share: the bus that they join, and what keeps their `ctx.store`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .bus.contract import Bus, JoinsBus, open_bus
+from .channel import Servable
+from .jsonrpc.limits import Limits
+from .net.urls import scheme_of
+from .observer import Measured
+from .store.contract import Engine, KeepsStore
+from .store.opening import open_store
+
+
+class Shared:
+    """The bus of the served objects, and what keeps their `ctx.store`: opened and joined before they start; closed
+    after they end, if they were opened here."""
+
+    def __init__(
+        self,
+        bus: str | Bus | None,
+        store: str | Engine | None,
+        limits: Limits,
+        served: Iterable[Servable] = (),
+        *,
+        tls: Any = None,
+    ) -> None:
+        self._tls = tls
+        self._given = os.environ.get("DRAGOMAN_BUS") or None if bus is None else bus
+        self._store = store
+        self._limits = limits
+        self._served = served
+        self._kept: list[KeepsStore] = []
+        self._engine: Engine | None = None
+        self.bus: Bus | None = None
+        self.closing = False
+
+    async def start(self, served: Iterable[Servable] = ()) -> None:
+        given, store = self._given, self._store
+        if given is not None:
+            self.bus = await open_bus(given, tls=self._tls) if isinstance(given, str) else given
+        if store is not None:
+            self._engine = open_store(store, self._limits, self.bus) if isinstance(store, str) else store
+        for one in {id(one): one for one in (*self._served, *served)}.values():
+            if self.bus is not None and isinstance(one, JoinsBus):
+                await one.join(self.bus)
+            if self._engine is not None and isinstance(one, KeepsStore):
+                one.keep_in(self._engine)
+                self._kept.append(one)
+
+    async def stop(self) -> None:
+        for one in self._kept:
+            one.keep_in(None)
+        self._kept.clear()
+        if self._engine is not None and isinstance(self._store, str):
+            await self._engine.close()
+        self._engine = None
+        if self.bus is not None and isinstance(self._given, str):
+            await self.bus.close()
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the bus; empty where there is none."""
+        given = self._given if isinstance(self._given, str) or self._given is None else self._given.url
+        return scheme_of(given) if given else ""
+
+    def measures(self) -> Mapping[str, float]:
+        """Those of the bus, while there is one."""
+        return self.bus.measures() if isinstance(self.bus, Measured) else {}
+
+    def unready(self) -> str:
+        """Why new work should go elsewhere; empty if it should not."""
+        if self.closing:
+            return "draining"
+        return "the bus is gone" if self.bus is not None and not self.bus.alive else ""

@@ -1,0 +1,103 @@
+"""`ctx.store`: what a call sees of the store, which is what belongs to its caller."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from ..channel import Identity
+from ..jsonrpc.errors import LocalError
+from ..jsonrpc.limits import Limits
+from . import documents
+from .contract import Engine, StoreFull
+
+
+def owner_of(app: str, identity: Identity | None, session: str) -> str:
+    """The name of a caller's document: of the issuer and the subject of its identity, otherwise of its session. No two
+    callers have one name, whatever characters they consist of; the name shows nothing of them."""
+    who = ["session", session] if identity is None else ["subject", identity.issuer, identity.subject]
+    return hashlib.sha256(json.dumps([app, *who]).encode()).hexdigest()
+
+
+class CallStore:
+    """What is stored for the caller of one call, by keys; values are JSON. Awaited in `async def`; in a plain function
+    the methods block.
+
+    What an anonymous caller stores belongs to its session and lives `limits.store_session_life` seconds at most after
+    it was set. Every method raises StoreLost while what is behind the store is away.
+    """
+
+    __slots__ = ("_done", "_encode", "_engine", "_limits", "_longest", "_owner")
+
+    def __init__(
+        self,
+        engine: Engine,
+        owner: str,
+        limits: Limits,
+        *,
+        encode: Callable[[Any], bytes],
+        done: Callable[[Coroutine[Any, Any, Any]], Any],
+        longest: float | None,
+    ) -> None:
+        """`done`: gives the coroutine to an `async def`, and its result to a plain function. `longest`: seconds that an
+        entry lives at most."""
+        self._engine, self._owner, self._limits = engine, owner, limits
+        self._encode, self._done, self._longest = encode, done, longest
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key; `default` if there is none, or it has expired."""
+        return self._done(self._get(self._known(key), default))
+
+    def set(self, key: str, value: Any, *, ttl: float | None = None) -> Any:
+        """Store a value for JSON under a key, for `ttl` seconds (None: until it is deleted). Raises LocalError for what
+        is no JSON, StoreFull above a limit."""
+        if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float) or not ttl > 0):
+            raise LocalError(f"ttl is a number of seconds above 0, or None, not {ttl!r}")
+        return self._done(self._set(self._known(key), self._encode(value), ttl))
+
+    def delete(self, key: str) -> Any:
+        """Remove a key; True if there was one."""
+        return self._done(self._delete(self._known(key)))
+
+    def keys(self, prefix: str = "") -> Any:
+        """The keys that begin with a prefix, sorted."""
+        return self._done(self._keys(prefix))
+
+    def _known(self, key: object) -> str:
+        if not isinstance(key, str) or not key:
+            raise LocalError(f"a key of the store is text that is not empty, not {key!r:.80}")
+        try:
+            key.encode()
+        except UnicodeEncodeError as error:
+            raise LocalError(f"a key of the store is text that UTF-8 has, not {key!r:.80}") from error
+        if len(key) > self._limits.store_key_length:
+            raise StoreFull(
+                f"the key {key[:20]!r}... has {len(key)} characters; limit store_key_length allows "
+                f"{self._limits.store_key_length}"
+            )
+        return key
+
+    async def _get(self, key: str, default: Any) -> Any:
+        found = documents.alive(await self._engine.read(self._owner), time.time()).get(key)
+        return default if found is None else msgspec.json.decode(found[0])
+
+    async def _set(self, key: str, value: bytes, ttl: float | None) -> None:
+        now = time.time()
+        lives = [one for one in (ttl, self._longest) if one is not None]
+        until = now + min(lives) if lives else None
+        await self._engine.change(
+            self._owner, lambda document: documents.put(document, key, value, until, now, self._limits)
+        )
+
+    async def _delete(self, key: str) -> bool:
+        now = time.time()
+        return bool(await self._engine.change(self._owner, lambda document: documents.drop(document, key, now)))
+
+    async def _keys(self, prefix: str) -> list[str]:
+        found = documents.alive(await self._engine.read(self._owner), time.time())
+        return sorted(key for key in found if key.startswith(prefix))

@@ -1,0 +1,62 @@
+"""The contract of engines that keep the documents of callers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from msgspec import Struct
+
+from ..jsonrpc.errors import LocalError
+
+
+class StoreFull(LocalError):
+    """Something is above a limit of the store; the text names the limit."""
+
+
+def full(total: bool, owners: int, size: int) -> StoreFull:
+    """The error of a store that has no room for another caller, or (`total`) for more bytes."""
+    if total:
+        return StoreFull(f"all callers together may store {size} bytes; limit store_total allows no more")
+    return StoreFull(f"{owners} callers have something stored; limit store_owners allows no more")
+
+
+class StoreLost(ConnectionError):
+    """What is behind the store is away, or did not answer in time; the text says what and why."""
+
+
+class Edit(Struct, frozen=True):
+    """What becomes of a document. `document`: the new one, None where nothing is left. `until`: the Unix time at which
+    all of it has expired; None: never. `changed`: False if the old one stays."""
+
+    document: bytes | None
+    until: float | None
+    result: Any = None
+    changed: bool = True
+
+
+Change: TypeAlias = Callable[[bytes | None], Edit]
+"""The edit of a document; it may be called again with a newer one, and raises StoreFull."""
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Keeps documents by their owners. An owner is text of the letters a to f and digits."""
+
+    async def read(self, owner: str) -> bytes | None:
+        """The document, or None. Raises StoreLost."""
+
+    async def change(self, owner: str, edit: Change) -> Any:
+        """Change a document in one step, also where others change it; returns the edit's result. Raises StoreLost, and
+        what `edit` raises."""
+
+    async def close(self) -> None:
+        """Let go of what it holds."""
+
+
+@runtime_checkable
+class KeepsStore(Protocol):
+    """A served object whose functions have a store."""
+
+    def keep_in(self, engine: Engine | None) -> None:
+        """Use this engine from now on; None: one of its own, in memory."""

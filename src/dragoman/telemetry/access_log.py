@@ -1,0 +1,156 @@
+"""An observer that writes an access log: one line for each call that came in, and one for what was refused.
+
+Rules:
+
+- Never payloads, header fields, tokens or claims: method, outcome, milliseconds, caller, sizes. Of an MCP call the name
+  of its tool or prompt stands beside the method.
+- Refusals, which an enemy can cause at will, are sampled: above `REFUSALS` lines a second they are counted, and a line
+  gives their number before the next one of a later second.
+- A line is handed to `write`, which must not block: by default a bounded queue that a thread writes to stderr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from time import time as now
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..channel import Caller
+from ..jsonrpc.options import CALLABLE, NONE, check, one_of, whole
+from ..observer import Observation, Rejection
+from .line_queue import LineQueue, to_stderr
+from .log_line import LogFormat, log_line
+
+REFUSALS: Final = 20
+"""Lines a second about what was refused: enough to see who it is, and too few to fill a disk."""
+SHOWN: Final = 200
+"""Characters of a name or a reason that are written; they may be as long as their sender likes."""
+_NAMED: Final = frozenset({"tools/call", "prompts/get"})
+_OPTIONS: Final = {"write": CALLABLE | NONE, "format": one_of("text", "json"), "refusals": whole(0)}
+
+
+class AccessLog:
+    """Writes the access log; give it to `serve(observers=[...])`.
+
+    `write`: takes a line with its line end, and must not block; None: a queue of its own for stderr, which `flush`
+    waits for. `format`: "text" or "json". `refusals`: lines a second about what is refused. Raises LocalError for
+    options that are none.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[str], object] | None = None,
+        *,
+        format: LogFormat = "text",
+        refusals: int = REFUSALS,
+    ) -> None:
+        check("AccessLog", _OPTIONS, locals())
+        self._queue = LineQueue(to_stderr) if write is None else None
+        self._write: Callable[[str], object] = self._queue.put if self._queue is not None else write or to_stderr
+        self._format: LogFormat = format
+        self._allowed = refusals
+        self._second = 0
+        self._told = 0
+        self._crowded = 0  # the second in which refusals were left out
+        self._unsaid = 0
+
+    def __repr__(self) -> str:
+        return f"AccessLog(format={self._format!r})"
+
+    def came_in(self, seen: Observation) -> None:
+        """Nothing: a call is written when it is over."""
+
+    def outbound(self, seen: Observation) -> None:
+        """Nothing: what goes out is not access."""
+
+    def started(self, seen: Observation) -> None:
+        """Nothing."""
+
+    def ended(self, seen: Observation) -> None:
+        """One line for a call or a notification that came in, and for what was not a message."""
+        if seen.direction != "in" or seen.kind == "batch" or seen.kind == "response":
+            return
+        refused = seen.outcome == "refused" or seen.outcome == "dropped"
+        when = now()
+        if refused and not self._room(when):
+            return
+        self._line(when, "refused" if refused else "call", _of_call(seen))
+
+    def rejected(self, seen: Rejection) -> None:
+        """One line for what no service has seen."""
+        when = now()
+        if self._room(when):
+            members: dict[str, Any] = {"outcome": "rejected", "kind": seen.kind}
+            if seen.status is not None:
+                members["status"] = seen.status
+            members |= {"reason": seen.reason, "in": seen.size, "place": seen.place}
+            self._line(when, "refused", members | _of_caller(seen.caller))
+
+    def flush(self) -> None:
+        """Write the number of refusals that were left out, and wait a moment for a queue of its own."""
+        self._say_unsaid(now())
+        if self._queue is not None:
+            self._queue.flush()
+
+    def _room(self, when: float) -> bool:
+        """Whether one more line about a refusal may be written in this second."""
+        second = int(when)
+        if second != self._second:
+            self._second, self._told = second, 0
+        self._told += 1
+        if self._told > self._allowed:
+            self._unsaid += 1
+            self._crowded = second
+        return self._told <= self._allowed
+
+    def _line(self, when: float, message: str, members: dict[str, Any]) -> None:
+        if self._unsaid and int(when) != self._crowded:
+            self._say_unsaid(when)
+        shown = {name: _cut(value) for name, value in members.items()}
+        self._write(log_line(self._format, when, "info", "access", message, shown))
+
+    def _say_unsaid(self, when: float) -> None:
+        if self._unsaid:
+            line = log_line(self._format, when, "info", "access", "refusals left out", {"count": self._unsaid})
+            self._unsaid = 0
+            self._write(line)
+
+
+def _cut(value: object) -> object:
+    return f"{value[:SHOWN]}..." if isinstance(value, str) and len(value) > SHOWN else value
+
+
+class _Params(Struct):
+    name: str = ""
+
+
+_params = msgspec.json.Decoder(_Params).decode
+
+
+def _of_call(seen: Observation) -> dict[str, Any]:
+    members: dict[str, Any] = {"method": seen.method} if seen.method else {"kind": seen.kind}
+    params = seen.params if isinstance(seen.params, Raw) else None
+    if params is not None and seen.protocol == "mcp" and seen.method in _NAMED:
+        with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+            members["name"] = _params(params).name
+    members["outcome"] = seen.outcome
+    if seen.code is not None:
+        members["code"] = seen.code
+    if seen.reason:
+        members["reason"] = seen.reason
+    members["ms"] = round((seen.seconds or 0.0) * 1000, 3)
+    members["in"] = len(seen.message) or (0 if params is None else len(memoryview(params)))
+    members["out"] = 0 if seen.answer is None else len(seen.answer)
+    members["service"] = seen.service
+    return members | _of_caller(seen.caller)
+
+
+def _of_caller(caller: Caller) -> dict[str, Any]:
+    members: dict[str, Any] = {"wire": caller.scheme, "caller": caller.remote}
+    if caller.identity is not None and caller.identity.subject:
+        members["subject"] = caller.identity.subject
+    return members

@@ -1,0 +1,374 @@
+"""An observer that counts: calls, errors, durations, what is in flight, what is refused.
+
+Rules:
+
+- The values of labels are bounded, because anybody can call any name: a method has its own label once a handler of that
+  name has run, and `METHODS` of a service have one; others are "unknown". The same with `CODES` of errors, "other".
+- Calls of MCP's tools and prompts have the label `tool` or `prompt` too, with the name of one that is registered; on
+  the way out, of one that has answered with a result. Each counts as one of `METHODS`; others have the method alone.
+- Counting takes no lock: an observer is told on one loop. It is told of a script's `Service.answer` in the thread that
+  calls it; use one `Metrics` for each loop or thread. `snapshot` and `durations` may be called from any thread.
+- What can be read is not counted: sessions, streams, brokers and the bus give their numbers when they are asked for
+  (`read_measures`), and cost a call nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from time import time as now
+from typing import Final
+
+import msgspec
+from msgspec import Struct, field
+
+from ..jsonrpc.errors import LocalError
+from ..observer import Direction, Observation, Outcome, Rejection
+from .figures import Family, Labels, Sample, added, exposition
+from .instruments import PREFIX, described
+
+METHODS: Final = 500
+"""Methods of a service with a label of their own, each of some 25 lines; more are counted as "unknown"."""
+CODES: Final = 100
+"""Codes of errors with a label of their own; more are counted as "other"."""
+LONGEST: Final = 200
+"""Characters of the name of a tool that a client's own program has chosen."""
+FAILURES: Final = 20
+"""Pairs of outcome and code of one method whose durations are kept apart; more are counted as "other"."""
+BOUNDS: Final = (
+    *(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01),
+    *(0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+"""Upper bounds of durations in seconds: from 10 microseconds, since a call in place takes a few, to a minute."""
+SHORTEST: Final = BOUNDS[0]
+UNKNOWN: Final = "unknown"
+TARGETS: Final = {"tools/call": "tool", "prompts/get": "prompt"}
+"""The methods of MCP whose calls are told apart by what they name, and the label for that."""
+OTHER: Final = "other"
+_WAYS: Final = {"in": "", "out": "outbound_"}
+
+log: logging.Logger = logging.getLogger("dragoman.telemetry")
+
+Read = Callable[[], Mapping[str, float]]
+
+
+class Durations(Struct, frozen=True):
+    """How long the calls of one method took that ended in one way. `protocol`, `direction`, `outcome` as of an
+    `Observation`; `code`: the error's, "" without one; `buckets`: how many fell below each of `BOUNDS`, not added up,
+    and the last beyond all; `seconds`: their sum."""
+
+    direction: Direction
+    protocol: str
+    service: str
+    method: str
+    outcome: str
+    code: str
+    seconds: float
+    buckets: tuple[int, ...]
+    target: str = ""
+    """The tool or prompt of MCP."""
+
+
+class _Tally:
+    """How often calls ended in one way, and how long they took."""
+
+    __slots__ = ("buckets", "seconds")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(BOUNDS) + 1)
+        self.seconds = 0.0
+
+
+class _Method:
+    """The tallies of one method. `failed`: of calls that were answered with an error, by outcome and code."""
+
+    __slots__ = ("failed", "over")
+
+    def __init__(self) -> None:
+        self.over: dict[Outcome | None, _Tally] = {}
+        self.failed: dict[tuple[Outcome | None, str], _Tally] = {}
+
+    def tallies(self) -> list[tuple[str, str, _Tally]]:
+        """All of them, with their outcome and code."""
+        plain = [(f"{outcome}", "", one) for outcome, one in list(self.over.items())]
+        return plain + [(f"{outcome}", code, one) for (outcome, code), one in list(self.failed.items())]
+
+
+class _Side:
+    """The counters of one service, in one direction."""
+
+    __slots__ = (
+        *("batches", "codes", "in_flight", "malformed", "methods", "protocol", "received", "sent"),
+        *("notifications", "unknown", "wait", "waits"),
+    )
+
+    def __init__(self, protocol: str) -> None:
+        self.protocol = protocol
+        self.methods: dict[str | tuple[str, str], _Method] = {}
+        """By name; tools and prompts by method and name."""
+        self.unknown = _Method()
+        self.codes: dict[str, int] = {}
+        self.waits = [0] * (len(BOUNDS) + 1)
+        self.wait = 0.0
+        self.notifications: dict[Outcome | None, int] = {}
+        self.in_flight = self.batches = self.malformed = self.received = self.sent = 0
+
+    def of(self, seen: Observation) -> _Method:
+        """Where a call is counted that is not in `methods` yet."""
+        named = seen.protocol == "mcp" and seen.method in TARGETS
+        if named and (target := _target(seen)):
+            found = self.methods.get((seen.method, target))
+            if found is None and len(self.methods) < METHODS and (seen.target or seen.outcome == "result"):
+                found = self.methods[seen.method, target] = _Method()
+            if found is not None:
+                return found
+        found = self.methods.get(seen.method)
+        if found is None:
+            if not named and (seen.started is None or len(self.methods) >= METHODS):
+                return self.unknown
+            found = self.methods[seen.method] = _Method()
+        return found
+
+    def failure(self, method: _Method, outcome: Outcome | None, code: int) -> _Tally:
+        """Count a code, and give the tally for it."""
+        name = f"{code}"
+        if name not in self.codes and len(self.codes) >= CODES:
+            name = OTHER
+        self.codes[name] = self.codes.get(name, 0) + 1
+        found = method.failed.get((outcome, name))
+        if found is None:
+            if len(method.failed) >= FAILURES:
+                name = OTHER
+            found = method.failed.setdefault((outcome, name), _Tally())
+        return found
+
+    def each(self) -> list[tuple[str, str, _Method]]:
+        """All methods with their names, and those of tools and prompts."""
+        found = [(*key, one) if isinstance(key, tuple) else (key, "", one) for key, one in list(self.methods.items())]
+        return [*found, (UNKNOWN, "", self.unknown)]
+
+
+class _Named(Struct):
+    name: str = ""
+
+
+class _Sent(Struct):
+    params: _Named = field(default_factory=_Named)
+
+
+_sent = msgspec.json.Decoder(_Sent).decode
+
+
+def _target(seen: Observation) -> str:
+    """The tool or prompt; on the way out it stands in the message alone."""
+    if seen.direction == "in":
+        return seen.target
+    with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+        return _sent(seen.message).params.name[:LONGEST] if seen.message else ""
+    return ""
+
+
+class Metrics:
+    """Counts what it is told as an observer; `text()` is Prometheus' text format, `snapshot()` the same as values.
+
+    `serve(observers=[metrics])` also has it read the numbers of what is served, of brokers and of the bus.
+    `dragoman.telemetry.MetricsPage` serves it, `dragoman.telemetry.Meters` gives it to OpenTelemetry.
+    """
+
+    def __init__(self) -> None:
+        self.since: float = now()
+        """When it began to count, in Unix seconds."""
+        self._sides: dict[tuple[Direction, str], _Side] = {}
+        self._rejections: dict[tuple[str, str], int] = {}
+        self._sources: dict[object, tuple[Read, Labels]] = {}
+        self._ended: list[Family] = []
+        """The counters of sources that are not read any more."""
+
+    # -- the observer
+
+    def came_in(self, seen: Observation) -> None:
+        """One more is in flight."""
+        if seen.kind == "request":
+            self._side(seen).in_flight += 1
+
+    def outbound(self, seen: Observation) -> None:
+        """One more is in flight on the way out."""
+        if seen.kind == "request":
+            self._side(seen).in_flight += 1
+
+    def started(self, seen: Observation) -> None:
+        """Nothing: the wait is known at the end."""
+
+    def ended(self, seen: Observation) -> None:
+        """Count it."""
+        try:
+            side = self._sides[seen.direction, seen.service]
+        except KeyError:
+            side = self._side(seen)
+        if seen.kind != "request":
+            self._other(side, seen)
+            return
+        side.in_flight -= 1
+        key = (seen.method, seen.target) if seen.target else seen.method
+        method = None if key in TARGETS else side.methods.get(key)
+        if method is None:
+            method = side.of(seen)
+        began, started, over, outcome = seen.began, seen.started, seen.ended, seen.outcome
+        if seen.code is not None:
+            tally = side.failure(method, outcome, seen.code)
+        else:
+            try:
+                tally = method.over[outcome]
+            except KeyError:
+                tally = method.over[outcome] = _Tally()
+        seconds = (over or began) - began
+        tally.seconds += seconds
+        tally.buckets[bisect_left(BOUNDS, seconds)] += 1
+        if started is not None:
+            wait = started - began
+            side.wait += wait
+            side.waits[bisect_left(BOUNDS, wait) if wait > SHORTEST else 0] += 1
+        side.received += len(seen.message)
+        if seen.batch is None:
+            side.sent += len(seen.answer or b"")
+
+    def _side(self, seen: Observation) -> _Side:
+        key = seen.direction, seen.service
+        side = self._sides.get(key)
+        if side is None:
+            side = self._sides[key] = _Side(seen.protocol)
+        return side
+
+    def rejected(self, seen: Rejection) -> None:
+        """Count it by its kind and wire."""
+        key = seen.kind, seen.caller.scheme
+        self._rejections[key] = self._rejections.get(key, 0) + 1
+
+    def _other(self, side: _Side, seen: Observation) -> None:
+        side.received += len(seen.message)
+        side.sent += len(seen.answer or b"")
+        outcome = seen.outcome
+        if seen.kind == "notification":
+            side.notifications[outcome] = side.notifications.get(outcome, 0) + 1
+        elif seen.kind == "batch":
+            side.batches += 1
+        elif seen.kind == "malformed":
+            side.malformed += 1
+
+    # -- what it found
+
+    def read_measures(self, measures: Read, **labels: str) -> Callable[[], None]:
+        """Read numbers when they are asked for: `measures()` gives names, such as "sessions", and numbers; a name that
+        ends in "_total" is a counter. Numbers of one name with the same labels are added up. Gives the function that
+        ends it, after which counters stay as they are. LocalError if `measures` is not a function."""
+        if not callable(measures):
+            raise LocalError(
+                f"Metrics.read_measures: measures is {measures!r}, and must be a function that gives numbers by name"
+            )
+        key = object()
+        self._sources[key] = measures, tuple(labels.items())
+
+        def over() -> None:
+            source = self._sources.pop(key, None)
+            if source is not None:
+                self._ended = added([self._ended, _read(*source)], gauges=False)
+
+        return over
+
+    def snapshot(self) -> list[Family]:
+        """All families as they are now."""
+        rejected: dict[Labels, float] = {
+            (("kind", kind), ("wire", wire)): count for (kind, wire), count in list(self._rejections.items())
+        }
+        read = [_read(*source) for source in list(self._sources.values())]
+        return [
+            *_families(self._of("in"), "in"),
+            *_families(self._of("out"), "out"),
+            _family("rejections_total", rejected),
+            *added([self._ended, *read]),
+        ]
+
+    def durations(self) -> list[Durations]:
+        """How long calls took, by method, outcome and code: finer than the families of `snapshot`."""
+        return [
+            Durations(way, side.protocol, service, name, outcome, code, tally.seconds, tuple(tally.buckets), target)
+            for (way, service), side in list(self._sides.items())
+            for name, target, method in side.each()
+            for outcome, code, tally in method.tallies()
+        ]
+
+    def text(self) -> bytes:
+        """Prometheus' text format, version 0.0.4."""
+        return exposition(self.snapshot())
+
+    def _of(self, direction: Direction) -> dict[str, _Side]:
+        return {service: side for (way, service), side in list(self._sides.items()) if way == direction}
+
+
+def _family(name: str, values: Mapping[Labels, float]) -> Family:
+    one = described(name)
+    return Family(f"{PREFIX}{name}", one.kind, one.help, [Sample(labels, value) for labels, value in values.items()])
+
+
+def _histogram(name: str, samples: list[Sample]) -> Family:
+    return Family(f"{PREFIX}{name}", "histogram", described(name).help, samples, BOUNDS)
+
+
+def _read(measures: Read, labels: Labels) -> list[Family]:
+    """The families of one source; of one that raises, none, so that the others are seen."""
+    try:
+        try:
+            found = measures()
+        except RuntimeError:  # it changed while another thread than its own was reading it
+            found = measures()
+    except Exception:
+        log.exception("the measures of %s could not be read", " ".join(value for _, value in labels) or measures)
+        return []
+    return [_family(name, {labels: float(value)}) for name, value in found.items()]
+
+
+def _families(sides: Mapping[str, _Side], direction: Direction) -> list[Family]:
+    """The families of one direction; those of the other have other names, so that no sum mixes them."""
+    way = _WAYS[direction]
+    calls: dict[Labels, float] = {}
+    codes: dict[Labels, float] = {}
+    notes: dict[Labels, float] = {}
+    durations: list[Sample] = []
+    for service, side in sides.items():
+        by_service = ("service", service)
+        for name, target, method in side.each():
+            labels: Labels = (by_service, ("method", name), *(((TARGETS[name], target),) if target else ()))
+            tallies = method.tallies()
+            for outcome, _, tally in tallies:
+                key = (*labels, ("outcome", outcome))
+                calls[key] = calls.get(key, 0) + sum(tally.buckets)
+            if tallies:
+                seconds = sum(tally.seconds for *_, tally in tallies)
+                buckets = tuple(map(sum, zip(*(tally.buckets for *_, tally in tallies), strict=True)))
+                durations.append(Sample(labels, seconds, buckets))
+        codes |= {(by_service, ("code", code)): count for code, count in list(side.codes.items())}
+        notes |= {(by_service, ("outcome", f"{one}")): count for one, count in list(side.notifications.items())}
+
+    def each(name: str, pick: Callable[[_Side], float]) -> Family:
+        return _family(name, {(("service", service),): pick(side) for service, side in sides.items()})
+
+    waits = [Sample((("service", name),), side.wait, tuple(side.waits)) for name, side in sides.items()]
+    both = [
+        _family(f"{way}calls_total", calls),
+        _family(f"{way}errors_total", codes),
+        _family(f"{way}notifications_total", notes),
+        each(f"{way}batches_total", lambda side: side.batches),
+        _histogram(f"{way}call_duration_seconds", durations),
+        _histogram(f"{way}queue_wait_seconds", waits),
+        each(f"{way}calls_in_flight", lambda side: side.in_flight),
+    ]
+    if direction == "out":
+        return both
+    return [
+        *both,
+        each("malformed_total", lambda side: side.malformed),
+        each("received_bytes_total", lambda side: side.received),
+        each("sent_bytes_total", lambda side: side.sent),
+    ]

@@ -1,0 +1,124 @@
+"""An observer that makes OpenTelemetry spans: of calls and notifications, on the way in and on the way out.
+
+Rules:
+
+- The parent of what came in is what its sender names: `params._meta` in MCP, else header fields of HTTP or of a
+  broker's delivery. A span that is current already is linked; where no parent is named it is the parent.
+- A parent that is not sampled is followed: there is no span of ours, and calls of the handler pass the parent on.
+- The handler runs with its span as the current one, and without the sender's baggage.
+- What goes out carries `traceparent`, and `tracestate` where there is one: in `_meta` in MCP, else in header fields.
+"""
+
+from __future__ import annotations
+
+from contextvars import Context as Variables
+from contextvars import copy_context
+from typing import Any, Final
+
+from ..jsonrpc.errors import LocalError, needs
+from ..observer import Additions, Observation, Rejection
+from .conventions import FAILED, beginning, ending, name_of
+from .trace_context import SAMPLED, Parent, in_headers, in_meta, written
+
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry import trace
+    from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+    from opentelemetry.trace.span import TraceState
+except ImportError:
+    raise needs("Traces", "opentelemetry-api", "otel") from None
+
+_ERROR: Final = Status(StatusCode.ERROR)
+_FLAGS: Final = (TraceFlags(0), TraceFlags(SAMPLED))
+_SPANNED: Final = frozenset({"request", "notification"})
+
+
+class Traces:
+    """Makes spans; give it to `serve`, `connect` and `Client` (`observers=[Traces()]`).
+
+    `provider`: an OpenTelemetry `TracerProvider`; None: the global one. Without an SDK nothing is recorded, and parents
+    are passed on.
+    """
+
+    def __init__(self, provider: Any = None) -> None:
+        source = trace.get_tracer_provider() if provider is None else provider
+        if not callable(getattr(source, "get_tracer", None)):
+            raise LocalError(f"Traces: provider is {provider!r}, and must be a TracerProvider of OpenTelemetry")
+        self._tracer: trace.Tracer = source.get_tracer("dragoman")
+        self._spans: dict[Observation, Span] = {}
+
+    # -- the observer
+
+    def came_in(self, seen: Observation) -> Variables | None:
+        """A span of kind server begins; the handler runs within it."""
+        if seen.kind not in _SPANNED:
+            return None
+        named = in_meta(seen) if seen.protocol == "mcp" else None
+        carrier = in_headers(seen.caller.headers)
+        if named is None:
+            named, carrier = carrier, None
+        if named is not None and not named.flags & SAMPLED:
+            return within(NonRecordingSpan(span_context(named)))
+        ambient = trace.get_current_span().get_span_context()
+        links = [Link(span_context(carrier))] if carrier is not None and carrier != named else []
+        if named is not None:
+            start = trace.set_span_in_context(NonRecordingSpan(span_context(named)), contexts.Context())
+            links += [Link(ambient)] if ambient.is_valid and ambient.span_id != named.span_id else []
+        else:
+            start = trace.set_span_in_context(NonRecordingSpan(ambient), contexts.Context())
+        span = self._tracer.start_span(name_of(seen), start, SpanKind.SERVER, beginning(seen), links)
+        if span.is_recording():
+            self._spans[seen] = span
+        return within(span)
+
+    def outbound(self, seen: Observation) -> Additions | None:
+        """A span of kind client begins, within the current one; its context goes with the message."""
+        if seen.kind not in _SPANNED:
+            return None
+        current = trace.get_current_span().get_span_context()
+        if current.is_valid and not current.trace_flags & SAMPLED:
+            return _carried(seen, current)
+        span = self._tracer.start_span(name_of(seen), None, SpanKind.CLIENT, beginning(seen))
+        if span.is_recording():
+            self._spans[seen] = span
+        made = span.get_span_context()
+        return _carried(seen, made) if made.is_valid else None
+
+    def started(self, seen: Observation) -> None:
+        """Nothing: how long it waited is an attribute at the end."""
+
+    def ended(self, seen: Observation) -> None:
+        """Its span ends."""
+        span = self._spans.pop(seen, None)
+        if span is None:
+            return
+        name, attributes = ending(seen)
+        span.update_name(name)
+        span.set_attributes(attributes)
+        if seen.outcome in FAILED or "error.type" in attributes:
+            span.set_status(_ERROR)
+        span.end()
+
+    def rejected(self, seen: Rejection) -> None:
+        """Nothing: it is no call."""
+
+
+def within(span: Span) -> Variables:
+    """What a handler runs in: this span, and no baggage but its own."""
+    made = copy_context()
+    made.run(contexts.attach, trace.set_span_in_context(span, contexts.Context()))
+    return made
+
+
+def span_context(named: Parent) -> SpanContext:
+    """A parent as OpenTelemetry has it."""
+    state = TraceState.from_header([named.state]) if named.state else None
+    return SpanContext(named.trace_id, named.span_id, True, _FLAGS[named.flags & SAMPLED], state)
+
+
+def _carried(seen: Observation, context: SpanContext) -> Additions:
+    """What goes with a message."""
+    fields = {"traceparent": written(context.trace_id, context.span_id, context.trace_flags)}
+    if context.trace_state:
+        fields["tracestate"] = context.trace_state.to_header()
+    return Additions(meta=fields) if seen.protocol == "mcp" else Additions(headers=fields)

@@ -1,0 +1,136 @@
+"""Requests that need a token: each goes out with one, and goes out again after a 401 or 403 that something can be done
+about. Where the token comes from is told by a value of `Options.auth`; this module knows no OAuth.
+
+A request that was refused so was not run, so it may be sent again, which nothing else here ever is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
+
+from ....channel import Options
+from ....net.urls import Url
+from .connection import Reply
+from .pool import Pool
+from .posts import Posts
+
+MOST = 8
+"""Times that one request is sent: a nonce or two, a renewed token, a login, two logins for more scopes."""
+
+
+class RequestAttempt(Protocol):
+    """One request, however often it is sent."""
+
+    async def fields(self, method: str, url: str) -> Mapping[str, str]:
+        """The header fields of authorization, names in lower case. Raises Broken if there can be none."""
+
+    async def again(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Told of each answer: whether to send the request again. Raises Broken."""
+
+
+class RequestAuthorization(Protocol):
+    """The authorization of the requests to one URL."""
+
+    def begin(self, operation: str, patience: Callable[[], AbstractContextManager[object]]) -> RequestAttempt:
+        """A request begins. `operation`: what it does, in a text; `patience`: a context in which it does not time
+        out."""
+
+    async def close(self) -> None:
+        """No request will come any more."""
+
+
+class Requests(Protocol):
+    """What sends requests to one server: a `Pool`, or one that authorizes them."""
+
+    async def ask(
+        self,
+        method: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        target: str | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        """Send a request; see `Pool.ask`."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+class AuthorizedPool:
+    """A pool whose requests are authorized. `operation(body)`: what a request does."""
+
+    def __init__(
+        self, pool: Pool, place: Url, authorization: RequestAuthorization, operation: Callable[[bytes], str]
+    ) -> None:
+        self.posts: Posts | None = None
+        """Whose calls wait without a time-out while a person logs in."""
+        self._pool = pool
+        self._origin = f"{place.scheme}://{place.address}"
+        self._target = place.target
+        self._authorization = authorization
+        self._operation = operation
+
+    async def ask(
+        self,
+        method: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        target: str | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        """As `Pool.ask`, with authorization. Raises Broken, BadAnswer."""
+        url = self._origin + (self._target if target is None else target)
+        attempt = self._authorization.begin(method if not body else self._operation(body), self._patience)
+        for tries in range(MOST):
+            fields = await attempt.fields(method, url)
+            reply = await self._pool.ask(method, body, {**(headers or {}), **fields}, target=target, timeout=timeout)
+            try:
+                again = await attempt.again(reply.status, reply.headers)
+            except BaseException:
+                reply.close()
+                raise
+            if not again or tries == MOST - 1:
+                break
+            reply.close()
+        return reply
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._authorization.close()
+        await self._pool.close()
+
+    @contextmanager
+    def _patience(self) -> Iterator[None]:
+        """The call of the current POST does not time out in this context; its time begins anew after it."""
+        post = None if self.posts is None else self.posts.of_task(asyncio.current_task())
+        call = None if post is None else post.call
+        if call is None:
+            with nullcontext():
+                yield
+            return
+        call.hold()
+        try:
+            yield
+        finally:
+            call.resume()
+
+
+def _by_method(body: bytes) -> str:
+    return "POST"
+
+
+def requests_to(
+    place: Url, options: Options, accept: str, operation: Callable[[bytes], str] = _by_method
+) -> Pool | AuthorizedPool:
+    """A pool for a server, whose requests are authorized if `options.auth` says how to."""
+    pool = Pool(place, options, accept)
+    authorizing = getattr(options.auth, "authorizing", None)
+    if authorizing is None:
+        return pool
+    url = f"{place.scheme}://{place.address}{place.target}"
+    return AuthorizedPool(pool, place, authorizing(url, options.client_tls), operation)

@@ -1,0 +1,85 @@
+"""Routes of served objects as endpoints: which handler a path has for a method, and a request to it as an exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from ...channel import Servable
+from ...jsonrpc.errors import INTERNAL_ERROR, LocalError, Refusal, RpcError
+from ...routes import HasRoutes, Route, RouteRequest
+from .messages import JSON_LINES, STATUSES, Endpoint, HttpRequest, Reply, retry_after
+
+
+class Handler(Struct, frozen=True):
+    """What answers one method at one path."""
+
+    endpoint: Endpoint
+    public: bool
+
+
+def table(served: Iterable[Servable], taken: Collection[str]) -> dict[str, dict[str, Handler]]:
+    """The handlers by path and method. `taken`: the paths of endpoints and documents. LocalError for a route at one of
+    those, and for two routes that would answer the same."""
+    found: dict[str, dict[str, Handler]] = {}
+    for one in {id(one): one for one in served}.values():
+        if not isinstance(one, HasRoutes):
+            continue
+        for route in one.http_routes():
+            if route.path in taken:
+                raise LocalError(
+                    f"{one.name}: the route {route.path} is where an endpoint or a document is served: give the route "
+                    "another path, or serve at another one, as in http://127.0.0.1:8000/rpc"
+                )
+            by_method = found.setdefault(route.path, {})
+            for method in route.methods:
+                if method in by_method:
+                    raise LocalError(f"{one.name}: there is a route for {method} {route.path} already")
+                by_method[method] = Handler(_endpoint(one, route), route.public)
+    return found
+
+
+def _endpoint(served: HasRoutes, route: Route) -> Endpoint:
+    def endpoint(asked: HttpRequest, reply: Reply) -> None:
+        x = _Exchange(asked, reply)
+        reply.gone = x.left
+        served.take_route(route, x)
+
+    return endpoint
+
+
+class _Exchange:
+    """A `RouteExchange`."""
+
+    __slots__ = ("_reply", "caller", "gone", "request")
+
+    def __init__(self, asked: HttpRequest, reply: Reply) -> None:
+        self.caller = asked.caller
+        self.request = RouteRequest(
+            method=asked.method, path=asked.path, query=asked.query, body=asked.body, caller=asked.caller
+        )
+        self.gone: Callable[[], None] | None = None
+        self._reply = reply
+
+    def left(self) -> None:
+        if self.gone is not None:
+            self.gone()
+
+    def respond(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
+        self._reply.respond(status, tuple(headers), body)
+
+    def fail(self, error: RpcError, refusal: Refusal | None) -> None:
+        """500 for what failed, with the reference of the log; the status of a refusal; 503 for what took too long; 400
+        for an error that the handler raised for its caller."""
+        if refusal is not None:
+            status = STATUSES.get(refusal.kind, 503)
+        else:
+            status = 500 if error.code == INTERNAL_ERROR else 400
+        lines = JSON_LINES if refusal is None else (*JSON_LINES, *retry_after(refusal))
+        data = error.data if isinstance(error.data, dict) else {}
+        self._reply.respond(status, lines, msgspec.json.encode({"error": error.message} | data))
+
+    def stream(self, message: bytes) -> bool:
+        return False

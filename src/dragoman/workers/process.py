@@ -1,0 +1,142 @@
+"""One worker as the supervisor sees it: its process, and the control pipe to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+
+from .worker import ANSWER, ASK, DRAIN, QUERY, READY, REPORT
+
+DRAIN_TIME = 30.0
+"""Seconds for the drain of a worker that has not reported its own drain time."""
+CHUNK = 256 * 1024
+"""Bytes of a report that are read at once."""
+REPORT_SIZE = 64 * 1024 * 1024
+"""Bytes that a worker's report may have; more than the metrics of a thousand services."""
+
+
+class Worker:
+    """One process. `ready`: whether it listened in time; `over`: its exit status."""
+
+    def __init__(self, number: int, generation: int, process: asyncio.subprocess.Process, line: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        self.number: int = number
+        self.generation: int = generation
+        self.process = process
+        self.pid: int = process.pid
+        self.since: float = loop.time()
+        self.ready: asyncio.Future[bool] = loop.create_future()
+        self.over: asyncio.Task[int] = loop.create_task(process.wait())
+        self.seconds: float = DRAIN_TIME
+        self.report: bytes = b""
+        """The last that it sent."""
+        self.draining: bool = False
+        self._asked: asyncio.Future[None] | None = None
+        self._queries: dict[int, asyncio.Future[bytes]] = {}
+        self._last_query = 0
+        self._heard_part = b""
+        self._line = line
+        loop.add_reader(line, self._heard)
+        self.over.add_done_callback(self._ended)
+
+    def _heard(self) -> None:
+        try:
+            said = self._line.recv(CHUNK)
+        except OSError:
+            said = b""
+        if not said:
+            asyncio.get_running_loop().remove_reader(self._line)
+            self._answered()
+        *lines, self._heard_part = (self._heard_part + said).split(b"\n")
+        if len(self._heard_part) > REPORT_SIZE:
+            self._heard_part = b""
+        for line in lines:
+            word, _, rest = line.partition(b" ")
+            if word == READY and not self.ready.done():
+                self.seconds = float(rest)
+                self.since = asyncio.get_running_loop().time()
+                self.ready.set_result(True)
+            elif word == REPORT:
+                self.report = rest
+                self._answered()
+            elif word == ANSWER:
+                number, _, answer = rest.partition(b" ")
+                self._settle(int(number), answer)
+
+    def ask(self) -> asyncio.Future[None]:
+        """Ask for a report; done when `report` is new, or none will come."""
+        if self._asked is None or self._asked.done():
+            self._asked = asyncio.get_running_loop().create_future()
+            try:
+                self._line.send(ASK)
+            except OSError:  # it has ended, or reads nothing
+                self._answered()
+        return self._asked
+
+    def query(self, message: bytes) -> asyncio.Future[bytes]:
+        """Send a JSON-RPC message of one line; done with its answer, empty if none will come."""
+        self._last_query = number = self._last_query + 1
+        made = self._queries[number] = asyncio.get_running_loop().create_future()
+        made.add_done_callback(lambda over: self._queries.pop(number, None))
+        try:
+            self._line.send(b"%b %d %b\n" % (QUERY, number, message))
+        except OSError:  # it has ended, or reads nothing
+            self._settle(number, b"")
+        return made
+
+    def _settle(self, number: int, answer: bytes) -> None:
+        asked = self._queries.get(number)
+        if asked is not None and not asked.done():
+            asked.set_result(answer)
+
+    def _answered(self) -> None:
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_result(None)
+
+    def _ended(self, over: asyncio.Task[int]) -> None:
+        asyncio.get_running_loop().remove_reader(self._line)
+        self._drain_line()
+        self._line.close()
+        self._answered()
+        for number in list(self._queries):
+            self._settle(number, b"")
+        if not self.ready.done():
+            self.ready.set_result(False)
+
+    def _drain_line(self) -> None:
+        """Read what it sent last, its report."""
+        before = None
+        while before != (before := (len(self._heard_part), self.report)):
+            self._heard()
+
+    def drain(self) -> None:
+        """Tell it to drain. A worker that does not listen yet cannot be told."""
+        if self.over.done():
+            return
+        self.draining = True
+        if not self.ready.done():
+            self._signal(signal.SIGTERM)
+            return
+        with contextlib.suppress(OSError):
+            self._line.send(DRAIN)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        if not self.over.done():
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    def how(self) -> str:
+        """How it ended, for the log."""
+        status = self.over.result()
+        if status >= 0:
+            return f"ended with status {status}"
+        try:
+            return f"was killed by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"was killed by signal {-status}"

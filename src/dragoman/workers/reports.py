@@ -1,0 +1,67 @@
+"""What a supervisor asks its workers for, over their control pipes: reports, and answers to messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from .process import Worker
+
+REPORT_TIME = 1.0
+"""Seconds to wait for a worker's report; a worker whose loop is blocked is counted as it was before."""
+State: TypeAlias = Literal["starting", "serving", "draining"]
+
+
+class Report(Struct, frozen=True):
+    """A worker and what it reported. `number`: its place among the workers; `age`: seconds since it listens, or was
+    started; `text`: its last report, empty where it has sent none."""
+
+    number: int
+    pid: int
+    age: float
+    state: State
+    text: bytes
+
+
+class Reports(Struct, frozen=True):
+    """What workers reported: those that are there, and the last of those that have ended since it was asked before."""
+
+    living: list[Report]
+    ended: list[bytes]
+    starts: int = 0
+    """Workers that were started, in all."""
+    failures: int = 0
+    """Workers that ended by themselves or never listened, in all."""
+
+
+async def reported(workers: Collection[Worker]) -> list[Report]:
+    """Every worker's report; of one that does not answer in time, the one before."""
+    asked = [worker.ask() for worker in workers if worker.ready.done()]
+    if asked:
+        await asyncio.wait(asked, timeout=REPORT_TIME)
+    now = asyncio.get_running_loop().time()
+    return [
+        Report(one.number, one.pid, now - one.since, _state(one), one.report)
+        for one in sorted(workers, key=lambda one: (one.number, one.since))
+    ]
+
+
+async def queried(workers: Collection[Worker], message: bytes) -> dict[int, bytes]:
+    """The workers' answers to a JSON-RPC message of one line, by process id; nothing of one that does not answer in
+    time."""
+    asked = {worker.pid: worker.query(message) for worker in workers if worker.ready.done()}
+    if asked:
+        await asyncio.wait(asked.values(), timeout=REPORT_TIME)
+    found = {pid: answer.result() for pid, answer in asked.items() if answer.done()}
+    for late in asked.values():
+        late.cancel()
+    return {pid: answer for pid, answer in found.items() if answer}
+
+
+def _state(worker: Worker) -> State:
+    if worker.draining:
+        return "draining"
+    return "serving" if worker.ready.done() else "starting"

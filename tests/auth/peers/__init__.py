@@ -1,0 +1,1 @@
+"""Authorization against programs that are not ours."""

@@ -1,0 +1,293 @@
+"""The guard of tokens, handshake by handshake: what each is answered with, and by which challenge."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from dragoman import LocalError
+from dragoman.auth.auditing import Decision
+from dragoman.auth.challenge import parsed
+from dragoman.auth.guard import TokenGuard, protection_of
+from dragoman.channel import Admitted, Denied, Handshake, UnixCredentials
+from dragoman.jsonrpc.errors import Refusal
+
+from .guarding import CANARY, ISSUER, METADATA, Issued, issued, token, who
+
+Row = tuple[str, Sequence[tuple[bytes, bytes]], str, int, str]
+
+
+def auth(value: str | bytes) -> tuple[bytes, bytes]:
+    return b"authorization", value if isinstance(value, bytes) else value.encode()
+
+
+GOOD = f"Bearer {token('ada')}"
+URL = "https://mcp.example/mcp"
+
+REFUSED: list[Row] = [
+    ("no header", [], URL, 401, ""),
+    ("other headers alone", [(b"accept", b"*/*"), (b"cookie", b"a=b")], URL, 401, ""),
+    ("basic", [auth("Basic YWRhOnNlY3JldA==")], URL, 401, ""),
+    ("digest", [auth('Digest username="ada"')], URL, 401, ""),
+    ("negotiate", [auth("Negotiate abc")], URL, 401, ""),
+    ("another scheme with a good token", [auth(f"Token {token('ada')}")], URL, 401, ""),
+    ("a scheme alone that is none of ours", [auth("Basic")], URL, 401, ""),
+    ("empty", [auth("")], URL, 400, "invalid_request"),
+    ("the scheme alone", [auth("Bearer")], URL, 400, "invalid_request"),
+    ("the scheme and a space", [auth("Bearer ")], URL, 400, "invalid_request"),
+    ("two tokens", [auth(f"{GOOD} {token('bob')}")], URL, 400, "invalid_request"),
+    ("a token and a parameter", [auth(f'{GOOD}, realm="x"')], URL, 400, "invalid_request"),
+    ("two credentials in one field", [auth(f"{GOOD}, {GOOD}")], URL, 400, "invalid_request"),
+    ("quoted", [auth(f'Bearer "{token("ada")}"')], URL, 400, "invalid_request"),
+    ("a tab between", [auth(f"Bearer\t{token('ada')}")], URL, 400, "invalid_request"),
+    ("no space", [auth(f"Bearer:{token('ada')}")], URL, 400, "invalid_request"),
+    ("an equals sign within", [auth("Bearer a=b")], URL, 400, "invalid_request"),
+    ("equals signs alone", [auth("Bearer ==")], URL, 400, "invalid_request"),
+    ("a percent sign", [auth("Bearer a%20b")], URL, 400, "invalid_request"),
+    ("latin-1", [auth(b"Bearer t\xe9")], URL, 400, "invalid_request"),
+    ("UTF-8", [auth("Bearer t€n")], URL, 400, "invalid_request"),
+    ("a NUL", [auth(b"Bearer a\x00b")], URL, 400, "invalid_request"),
+    ("a control character", [auth(b"Bearer a\x1bb")], URL, 400, "invalid_request"),
+    ("a line end", [auth(b"Bearer a\r\nX: y")], URL, 400, "invalid_request"),
+    ("a brace", [auth('Bearer {"alg":"none"}')], URL, 400, "invalid_request"),
+    ("a comma", [auth("Bearer a,b")], URL, 400, "invalid_request"),
+    ("a semicolon", [auth("Bearer a;b")], URL, 400, "invalid_request"),
+    ("a leading space", [auth(f" {GOOD}")], URL, 400, "invalid_request"),
+    ("a trailing space", [auth(f"{GOOD} ")], URL, 400, "invalid_request"),
+    ("two fields, both good", [auth(GOOD), auth(GOOD)], URL, 400, "invalid_request"),
+    ("two fields, the first good", [auth(GOOD), auth("Bearer x")], URL, 400, "invalid_request"),
+    ("two fields, the second good", [auth("Bearer x"), auth(GOOD)], URL, 400, "invalid_request"),
+    ("two fields, one empty", [auth(""), auth(GOOD)], URL, 400, "invalid_request"),
+    ("two fields, one basic", [auth("Basic eA=="), auth(GOOD)], URL, 400, "invalid_request"),
+    ("three fields", [auth(GOOD)] * 3, URL, 400, "invalid_request"),
+    ("two fields apart", [auth(GOOD), (b"accept", b"*/*"), auth(GOOD)], URL, 400, "invalid_request"),
+    ("two proofs", [auth(GOOD), (b"dpop", b"a"), (b"dpop", b"b")], URL, 400, "invalid_request"),
+    ("two equal proofs", [auth(GOOD), (b"dpop", b"a"), (b"dpop", b"a")], URL, 400, "invalid_request"),
+    ("two proofs and no token", [(b"dpop", b"a"), (b"dpop", b"b")], URL, 400, "invalid_request"),
+    ("in the query alone", [], f"{URL}?access_token={token('ada')}", 400, "invalid_request"),
+    ("in the query too", [auth(GOOD)], f"{URL}?access_token={token('ada')}", 400, "invalid_request"),
+    ("later in the query", [auth(GOOD)], f"{URL}?a=b&access_token=x", 400, "invalid_request"),
+    ("in the query, empty", [auth(GOOD)], f"{URL}?access_token=", 400, "invalid_request"),
+    ("in the query, without a value", [auth(GOOD)], f"{URL}?access_token", 400, "invalid_request"),
+    ("in the query, in capitals", [auth(GOOD)], f"{URL}?ACCESS_TOKEN=x", 400, "invalid_request"),
+    ("behind a semicolon", [auth(GOOD)], f"{URL}?a=b;access_token=x", 400, "invalid_request"),
+    ("unknown", [auth("Bearer unknown-token")], URL, 401, "invalid_token"),
+    ("another case", [auth(f"Bearer {token('ada').upper()}")], URL, 401, "invalid_token"),
+    ("the beginning of one", [auth(GOOD[:-1])], URL, 401, "invalid_token"),
+    ("more than one", [auth(f"{GOOD}x")], URL, 401, "invalid_token"),
+    ("padded", [auth(f"{GOOD}=")], URL, 401, "invalid_token"),
+    ("one character", [auth("Bearer x")], URL, 401, "invalid_token"),
+    ("alg none", [auth("Bearer eyJhbGciOiJub25lIn0.e30.")], URL, 401, "invalid_token"),
+    ("dots", [auth("Bearer ...")], URL, 401, "invalid_token"),
+    ("a path", [auth("Bearer ../../etc/passwd")], URL, 401, "invalid_token"),
+    ("as long as allowed", [auth(b"Bearer " + b"x" * 16_384)], URL, 401, "invalid_token"),
+    ("a byte too long", [auth(b"Bearer " + b"x" * 16_385)], URL, 401, "invalid_token"),
+    ("far too long", [auth(b"Bearer " + b"x" * 1_000_000)], URL, 401, "invalid_token"),
+    ("too long, and not in the grammar", [auth(b"Bearer " + b"{" * 20_000)], URL, 401, "invalid_token"),
+    ("expired", [auth(f"Bearer {token('expired')}")], URL, 401, "invalid_token"),
+    ("refused for its scope", [auth(f"Bearer {token('narrow')}")], URL, 403, "insufficient_scope"),
+    ("refused as malformed", [auth(f"Bearer {token('odd')}")], URL, 400, "invalid_request"),
+    ("the issuer is away", [auth(f"Bearer {token('away')}")], URL, 503, ""),
+    ("of the scheme DPoP, unknown", [auth("DPoP unknown-token")], URL, 401, "invalid_token"),
+    ("of the scheme DPoP, alone", [auth("DPoP")], URL, 400, "invalid_request"),
+]
+
+
+@pytest.mark.parametrize(("name", "headers", "url", "status", "error"), REFUSED, ids=[row[0] for row in REFUSED])
+async def test_what_is_refused(
+    name: str, headers: Any, url: str, status: int, error: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    decided: list[Decision] = []
+    guard = TokenGuard(issued(), audit=decided.append)
+    verdict = await guard(Handshake(scheme="https", method="POST", url=url, headers=headers, remote="192.0.2.1:7"))
+    assert isinstance(verdict, Denied)
+    assert verdict.status == status
+    lines = dict(verdict.headers)
+    if status == 503:
+        assert lines == {"Retry-After": "7"}
+    else:
+        [challenge] = parsed(lines["WWW-Authenticate"])
+        assert challenge.scheme == "Bearer"
+        assert challenge.params.get("error", "") == error
+        assert challenge.params["resource_metadata"] == METADATA
+        assert ("error_description" in challenge.params) is bool(error)
+    [decision] = decided
+    assert (decision.outcome, decision.status, decision.path) == ("denied", status, "/mcp")
+    assert CANARY not in f"{verdict} {decision} {caplog.text}"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        GOOD,
+        GOOD.replace("Bearer", "bearer"),
+        GOOD.replace("Bearer", "BEARER"),
+        GOOD.replace("Bearer ", "Bearer    "),
+        GOOD.replace("Bearer", "bEaReR"),
+    ],
+)
+async def test_what_is_admitted(value: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    guard = TokenGuard(issued())
+    verdict = await guard(Handshake(scheme="https", url=f"{URL}?tokens=1&token=2", headers=[auth(value)]))
+    assert isinstance(verdict, Admitted)
+    assert verdict.identity is not None
+    assert verdict.identity.subject == "ada"
+    assert "admitted subject=ada client_id=client" in caplog.text
+    assert CANARY not in f"{caplog.text} {verdict}"
+
+
+@pytest.mark.parametrize(
+    ("scopes", "name", "status"),
+    [
+        ("notes:read", "ada", 200),
+        ("notes:read", "eve", 403),
+        ("notes:read notes:write", "ada", 403),
+        ("notes:read notes:write", "bob", 200),
+        (["notes:write"], "ada", 403),
+        ("offline_access notes:read", "ada", 403),
+    ],
+)
+async def test_scopes_of_every_call(scopes: Any, name: str, status: int) -> None:
+    guard = TokenGuard(issued(), scopes=scopes)
+    verdict = await guard(Handshake(scheme="https", url=URL, headers=[auth(f"Bearer {token(name)}")]))
+    assert isinstance(verdict, Admitted) is (status == 200)
+    if isinstance(verdict, Denied):
+        [challenge] = parsed(dict(verdict.headers)["WWW-Authenticate"])
+        assert verdict.status == 403
+        assert challenge.params["error"] == "insufficient_scope"
+        wanted = scopes.split() if isinstance(scopes, str) else scopes
+        # "Servers SHOULD NOT include `offline_access`" (2026-07-28, Refresh Tokens)
+        assert set(challenge.scopes) == set(wanted) - {"offline_access"}
+    no_one = await guard(Handshake(scheme="https", url=URL))
+    assert isinstance(no_one, Denied)
+    [challenge] = parsed(dict(no_one.headers)["WWW-Authenticate"])
+    assert challenge.scopes
+    assert "error" not in challenge.params
+
+
+@pytest.mark.parametrize(
+    ("dpop", "schemes"), [("off", ["Bearer"]), ("accepted", ["Bearer", "DPoP"]), ("required", ["DPoP"])]
+)
+async def test_a_challenge_of_each_scheme_that_is_taken(dpop: str, schemes: list[str]) -> None:
+    verifier = issued()
+    verifier.dpop = dpop
+    verdict = await TokenGuard(verifier)(Handshake(scheme="https", url=URL))
+    assert isinstance(verdict, Denied)
+    found = [one for name, value in verdict.headers for one in parsed(value) if name == "WWW-Authenticate"]
+    assert [one.scheme for one in found] == schemes
+    assert all("algs" in one.params for one in found if one.scheme == "DPoP")
+
+
+async def test_a_nonce_goes_with_its_challenge() -> None:
+    verifier = issued()
+    verifier.dpop = "accepted"
+    handshake = Handshake(scheme="https", url=URL, headers=[auth(f"DPoP {token('nonce')}"), (b"dpop", b"x")])
+    verdict = await TokenGuard(verifier)(handshake)
+    assert isinstance(verdict, Denied)
+    assert (verdict.status, dict(verdict.headers)["DPoP-Nonce"]) == (401, "n1")
+    found = {one.scheme: one for name, value in verdict.headers if name == "WWW-Authenticate" for one in parsed(value)}
+    assert found["DPoP"].params["error"] == "use_dpop_nonce"
+    assert "error" not in found["Bearer"].params
+
+
+async def test_what_is_known_at_once_is_what_asking_says() -> None:
+    guard = TokenGuard(issued())
+    for value in (GOOD, GOOD.replace("Bearer", "bearer")):
+        found = guard.at_once(value.encode())
+        assert isinstance(found, Admitted)
+        assert found.identity is not None
+        assert found.identity.subject == "ada"
+    assert isinstance(guard.at_once(b""), Denied)
+    for value in ("Bearer", "Basic eA==", f"DPoP {token('ada')}", "Bearer unknown-token", f"{GOOD}, {GOOD}"):
+        assert guard.at_once(value.encode()) is None
+    assert TokenGuard(issued(), audit=lambda _: None).at_once(GOOD.encode()) is None  # each decision is told
+    assert TokenGuard(issued(), scopes="notes:write").at_once(GOOD.encode()) is None
+
+
+async def test_several_verifiers_are_asked_in_turn() -> None:
+    guard = TokenGuard(Issued({token("ada"): who("ada")}), Issued({token("bob"): who("bob")}))
+    for name in ("ada", "bob"):
+        verdict = await guard(Handshake(scheme="https", url=URL, headers=[auth(f"Bearer {token(name)}")]))
+        assert isinstance(verdict, Admitted)
+    verdict = await guard(Handshake(scheme="https", url=URL, headers=[auth("Bearer unknown-token")]))
+    assert isinstance(verdict, Denied)
+    assert verdict.status == 401
+
+
+async def test_a_fault_of_a_verifier_is_not_an_admission() -> None:
+    with pytest.raises(RuntimeError):  # `net.guarding` makes 500 of it, with a reference
+        await TokenGuard(issued())(Handshake(scheme="https", url=URL, headers=[auth(f"Bearer {token('broken')}")]))
+
+
+@pytest.mark.parametrize(
+    ("credentials", "admitted"),
+    [(None, False), (UnixCredentials(1, 4_000_000, 1), False), (UnixCredentials(1, 4_000_001, 1), True)],
+)
+async def test_users_of_this_machine(credentials: UnixCredentials | None, admitted: bool) -> None:
+    guard = TokenGuard(issued(), users={4_000_001: {"notes:read"}})
+    # a token has no place there, and is not looked at
+    verdict = await guard(Handshake(scheme="unix", url="unix:x", headers=[auth(GOOD)], credentials=credentials))
+    assert isinstance(verdict, Admitted) is admitted
+
+
+def test_the_challenge_of_a_forbidden_call() -> None:
+    from dragoman.channel import Caller
+
+    guard = TokenGuard(issued())
+    guard.demands(lambda: frozenset({"notes:read", "notes:write"}))
+    caller = Caller(scheme="https", identity=who("ada", "notes:read", "openid"))
+    refusal = Refusal("forbidden", "Forbidden: no", {"error": "insufficient_scope", "scopes": ["notes:write"]})
+    [now] = parsed(guard.challenged(refusal, caller).challenge)
+    assert now.scopes == ("notes:write",)
+    [older] = parsed(guard.challenged(refusal, caller, granted=True).challenge)
+    assert older.scopes == ("notes:read", "notes:write")  # what is granted and means nothing here is left out
+    plain = Refusal("forbidden", "Forbidden: no", {"error": "access_denied"})
+    assert guard.challenged(plain, caller).challenge == ""
+
+
+def test_the_documents() -> None:
+    guard = TokenGuard(issued(), scopes="notes:read", name="Notes", documentation="https://mcp.example/docs")
+    documents = guard.documents()
+    assert list(documents) == [
+        "/.well-known/oauth-protected-resource/mcp",
+        "/.well-known/oauth-protected-resource",
+    ]
+    [made] = {one.make for one in documents.values()}
+    assert made is not None
+    assert msgspec.json.decode(made()) == {
+        "resource": "https://mcp.example/mcp",
+        "authorization_servers": [ISSUER],
+        "scopes_supported": ["notes:read"],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Notes",
+        "resource_documentation": "https://mcp.example/docs",
+    }
+
+
+@pytest.mark.parametrize("wrong", ["oauth", "https://as.example", 7, object(), lambda token: None, {}])
+def test_what_is_no_verifier(wrong: Any) -> None:
+    with pytest.raises(LocalError, match="verifier"):
+        protection_of(wrong)
+
+
+def test_a_guard_needs_a_verifier() -> None:
+    with pytest.raises(LocalError, match="has a verifier"):
+        protection_of([])
+
+
+@pytest.mark.parametrize(
+    ("scheme", "lacks"),
+    [
+        *((scheme, False) for scheme in ("http", "https", "ws", "wss", "stdio", "memory", "unix")),
+        *((scheme, False) for scheme in ("amqp", "amqps", "mqtt", "mqtts", "nats", "natss", "redis", "memory+broker")),
+        *((scheme, True) for scheme in ("tcp", "tls", "udp")),
+    ],
+)
+def test_the_wires_on_which_callers_can_say_who_they_are(scheme: str, lacks: bool) -> None:
+    assert bool(TokenGuard(issued()).lacks(scheme)) is lacks

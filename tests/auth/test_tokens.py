@@ -1,0 +1,33 @@
+"""The rules of claims that no single token shows: what they keep, and which scopes include which."""
+
+from __future__ import annotations
+
+from dragoman.auth.jose import Token
+from dragoman.auth.tokens import Issuer, Rules, closed
+from tests.auth.issuing import CLAIMS, ISSUER, NOW, RESOURCE
+
+
+def scopes(rules: Rules, text: str) -> frozenset[str]:
+    token = Token({"typ": "at+jwt"}, CLAIMS | {"scope": text}, b"")
+    return rules.judged(token, NOW, claims={}, credential=None)[0].scopes
+
+
+def test_equal_sets_of_scopes_are_kept_once_and_so_many_of_them() -> None:
+    rules = Rules(Issuer(issuer=ISSUER), audience=[RESOURCE])
+    first = scopes(rules, "b a")
+    assert scopes(rules, "a b") is first
+    for each in range(600):
+        scopes(rules, f"scope-{each}")
+    assert len(rules._scopes._kept) == 512
+    assert scopes(rules, "a b") == first
+    assert scopes(rules, "a b") is not first
+
+
+def test_what_a_scope_includes_over_several_steps() -> None:
+    implies = {"admin": ["write", "audit"], "write": ["read"], "a": ["b"], "b": ["a"]}
+    assert closed(implies) == {
+        "admin": {"write", "audit", "read"},
+        "write": {"read"},
+        "a": {"a", "b"},
+        "b": {"a", "b"},
+    }

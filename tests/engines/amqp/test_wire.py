@@ -1,0 +1,108 @@
+"""RabbitMQ, the real server: what only it does. What all brokers do is in `test_every_broker`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from dragoman import connect, serve
+from dragoman.channel import Broken
+from dragoman.engines.amqp.connection import BrokerConnection
+from dragoman.jsonrpc.errors import LocalError
+from dragoman.net.urls import parse
+from dragoman.transports.broker.contract import Refused
+from tests.engines.brokers import Engine, name
+from tests.engines.wires import PATIENCE, calculator, too_large_is_refused, until_answered
+
+pytestmark = pytest.mark.xdist_group("rabbitmq")
+
+
+async def test_too_large_is_refused(rabbitmq: Engine) -> None:
+    await too_large_is_refused(f"{rabbitmq.url}/{name()}?limit=1000", 2000, "RabbitMQ")
+
+
+async def test_a_full_queue_is_said_at_once(rabbitmq: Engine) -> None:
+    url = f"{rabbitmq.url}/{name()}?length=2"
+    async with serve(calculator(), urls=[url]):
+        pass
+    async with connect(url) as peer:
+        calls: list[asyncio.Task[int]] = []
+        done: set[asyncio.Task[int]] = set()
+        while not done:  # a quorum queue tells a channel that it is full some time after it is: a burst may all get in
+            calls += [asyncio.create_task(peer.call("add", [1, n])) for n in range(30)]
+            done, _ = await asyncio.wait(calls, timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
+        assert isinstance(done.pop().exception(), Refused)
+        async with serve(calculator(), urls=[url]):
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(end, int | Refused) for end in ends)
+        assert sum(isinstance(end, int) for end in ends) >= 2
+
+
+async def test_credentials_are_never_shown(
+    rabbitmq: Engine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    host, port = rabbitmq.address
+    url = f"amqp://guest:sesame77@{host}:{port}/{name()}"
+    with pytest.raises(Broken) as refused:
+        await connect(url)
+    with pytest.raises(LocalError) as unheard:
+        async with serve(calculator(), urls=[url]):
+            pass
+    monkeypatch.setenv("DRAGOMAN_AMQP_USER", "guest")
+    monkeypatch.setenv("DRAGOMAN_AMQP_PASSWORD", "sesame77")
+    with pytest.raises(Broken) as from_environment:
+        await connect(f"amqp://{host}:{port}/{name()}")
+    monkeypatch.setenv("DRAGOMAN_AMQP_PASSWORD", "guest")
+    bare = f"amqp://{host}:{port}/{name()}"
+    async with serve(calculator(), urls=[bare]) as serving, connect(bare) as peer:
+        assert await peer.call("add", [1, 2]) == 3
+        shown = f"{serving.urls} {peer!r} {peer.caller}"
+    said = f"{refused.value!r} {unheard.value!r} {from_environment.value!r} {shown} {caplog.text}"
+    assert "sesame77" not in said
+    assert "ACCESS_REFUSED" in str(refused.value)
+
+
+async def test_a_queue_that_is_otherwise_is_said(rabbitmq: Engine) -> None:
+    queue = name()
+    async with serve(calculator(), urls=[f"{rabbitmq.url}/{queue}?length=5"]):
+        with pytest.raises(LocalError, match="inequivalent"):
+            async with serve(calculator(), urls=[f"{rabbitmq.url}/{queue}?length=6"]):
+                pass
+        async with (
+            serve(calculator(), urls=[f"{rabbitmq.url}/{queue}?declare=no"]),
+            connect(f"{rabbitmq.url}/{queue}") as peer,
+        ):
+            assert await peer.call("add", [1, 2]) == 3
+
+
+async def test_a_deleted_queue_comes_back(rabbitmq: Engine) -> None:
+    """The broker cancels a consumer whose queue is taken away."""
+    queue = name()
+    url = f"{rabbitmq.url}/{queue}"
+    async with serve(calculator(), urls=[url]), connect(url, timeout=PATIENCE) as peer:
+        assert await peer.call("add", [1, 2]) == 3
+        line = BrokerConnection(parse(rabbitmq.url), vhost="", role="test")
+        await line.begin()
+        await line.delete(queue)
+        await line.close()
+        await until_answered(peer)
+
+
+async def test_a_queue_that_gives_no_answer_is_named(rabbitmq: Engine) -> None:
+    """As one without a leader: the error says what is waited for."""
+    rabbitmq.control()
+    line = BrokerConnection(parse(rabbitmq.url), vhost="", role="test")
+    await line.begin()
+    line._patience = 0.2
+    rabbitmq.freeze()
+    try:
+        with pytest.raises(
+            ConnectionError, match="it does not answer about the queue 'lost', which may have no leader"
+        ):
+            await line.queue("lost")
+    finally:
+        rabbitmq.thaw()
+    await line.close()

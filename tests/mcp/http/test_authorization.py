@@ -1,0 +1,286 @@
+"""Who may call what over HTTP, in every revision: scopes, roles and `allow`, batches, lists, streams that stand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from dragoman import Identity
+from dragoman.auth.challenge import parsed
+from dragoman.auth.guard import TokenGuard
+from dragoman.channel import Options
+from dragoman.mcp import HttpOptions, Server
+from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, R2025_11, R2026_07, Revision
+from tests.auth.guarding import METADATA, issued, token, who
+from tests.mcp.http_wire import Place, Sitting, body, called, meta
+from tests.transports.http.cases import Answered
+from tests.transports.http.ends import face
+
+STATEFUL = (R2025_03, R2025_06, R2025_11)
+REVISIONS = pytest.mark.parametrize("revision", [*STATEFUL, R2026_07], ids=lambda one: one.date)
+
+
+def notes() -> Server:
+    app = Server("notes", auth=issued(), http=HttpOptions(keep_alive=60))
+
+    @app.tool(scopes="notes:read")
+    def read() -> str:
+        return "read"
+
+    @app.tool(scopes="notes:read notes:write")
+    async def write(author: Identity, text: str = "") -> str:
+        return author.subject
+
+    @app.tool(roles="admin")
+    def wipe() -> str:
+        return "wiped"
+
+    @app.tool(allow=lambda identity, arguments: arguments is None or arguments["of"] == identity.subject)
+    def own(of: str) -> str:
+        return of
+
+    @app.tool
+    def anyone() -> str:
+        return "anyone"
+
+    @app.resource("note://open")
+    def opened() -> str:
+        return "open"
+
+    @app.resource("note://secret", scopes="notes:write")
+    def secret() -> str:
+        return "secret"
+
+    @app.resource("note://of/{name}", roles="admin")
+    def of(name: str) -> str:
+        return name
+
+    @app.prompt(scopes="notes:write")
+    def ask(topic: str) -> str:
+        return topic
+
+    @app.completion("ask", "topic")
+    def topics(typed: str) -> list[str]:
+        return ["all"]
+
+    return app
+
+
+class As(Place):
+    """A caller with a token."""
+
+    def __init__(self, port: int, server: Server, name: str) -> None:
+        super().__init__(port, server)
+        self.name = name
+
+    def head(
+        self, headers: Mapping[str, str | None], length: int, *, method: str = "POST", path: str = "/mcp"
+    ) -> bytes:
+        shown = {"Authorization": f"Bearer {token(self.name)}"}
+        return super().head(shown | dict(headers), length, method=method, path=path)
+
+
+@asynccontextmanager
+async def served(kind: str = "native", **more: Identity) -> AsyncIterator[tuple[int, Server]]:
+    app = notes()
+    guard = TokenGuard(issued(**more))
+    app.protect(guard)
+    guard.demands(lambda: app.demanded or frozenset())
+    async with face(kind, {"/mcp": app}, Options()) as port:
+        yield port, app
+
+
+async def asked(place: Place, revision: Revision, method: str, params: dict[str, Any]) -> Answered:
+    """One request in a revision."""
+    if revision.stateful:
+        sitting = await place.begin(revision)
+        return await sitting.post(body(method, params))
+    named = params.get("name") or params.get("uri")
+    headers = {"MCP-Protocol-Version": revision.date, "Mcp-Method": method} | ({"Mcp-Name": named} if named else {})
+    return await place.ask(body(method, params | {"_meta": meta()}), headers)
+
+
+def tool(name: str, **arguments: Any) -> tuple[str, dict[str, Any]]:
+    return "tools/call", {"name": name, "arguments": arguments}
+
+
+READ = ("resources/read", {"uri": "note://secret"})
+PROMPT = ("prompts/get", {"name": "ask", "arguments": {"topic": "x"}})
+COMPLETE = (
+    "completion/complete",
+    {"ref": {"type": "ref/prompt", "name": "ask"}, "argument": {"name": "topic", "value": "x"}},
+)
+FORBIDDEN: list[tuple[str, tuple[str, dict[str, Any]], str]] = [
+    # caller, call, the scopes that it needs ("": a new login would not help)
+    ("eve", tool("read"), "notes:read"),
+    ("eve", tool("write"), "notes:read notes:write"),
+    ("ada", tool("write"), "notes:read notes:write"),
+    ("ada", tool("write", wrong=1), "notes:read notes:write"),
+    ("ada", tool("wipe"), ""),
+    ("ada", tool("own", of="bob"), ""),
+    ("ada", READ, "notes:write"),
+    ("eve", READ, "notes:write"),
+    ("ada", ("resources/read", {"uri": "note://of/bob"}), ""),
+    ("ada", PROMPT, "notes:write"),
+    ("ada", COMPLETE, "notes:write"),
+]
+GRANTED = {"ada": {"notes:read"}, "eve": set[str]()}
+
+
+@REVISIONS
+@pytest.mark.parametrize(("name", "call", "scopes"), FORBIDDEN, ids=[f"{n}-{c[1]}" for n, c, _ in FORBIDDEN])
+async def test_a_forbidden_call_is_403(
+    revision: Revision, name: str, call: tuple[str, dict[str, Any]], scopes: str
+) -> None:
+    async with served() as (port, app):
+        found = await asked(As(port, app, name), revision, *call)
+    assert found.status == 403
+    assert found.headers["content-type"] == "application/json"  # and no stream
+    told = json.loads(found.body)
+    assert told["error"]["code"] == -32600
+    assert told["id"] == 1
+    if not scopes:
+        assert "www-authenticate" not in found.headers
+        return
+    [challenge] = parsed(found.headers["www-authenticate"])
+    assert challenge.params["error"] == "insufficient_scope"
+    assert challenge.params["resource_metadata"] == METADATA
+    # clients of older revisions ask for what they are told, and for nothing else
+    assert set(challenge.scopes) == set(scopes.split()) | (GRANTED[name] if revision.stateful else set())
+    assert told["error"]["data"]["scopes"] == scopes.split()
+
+
+ALLOWED: list[tuple[str, tuple[str, dict[str, Any]]]] = [
+    ("ada", tool("read")),
+    ("bob", tool("write")),
+    ("bob", tool("wipe")),
+    ("ada", tool("own", of="ada")),
+    ("eve", tool("anyone")),
+    ("bob", READ),
+    ("bob", PROMPT),
+    ("bob", COMPLETE),
+    ("eve", ("resources/read", {"uri": "note://open"})),
+]
+
+
+@REVISIONS
+@pytest.mark.parametrize(("name", "call"), ALLOWED, ids=[f"{n}-{c[1]}" for n, c in ALLOWED])
+async def test_what_is_allowed_is_answered(revision: Revision, name: str, call: tuple[str, dict[str, Any]]) -> None:
+    async with served() as (port, app):
+        found = await asked(As(port, app, name), revision, *call)
+    assert found.status == 200
+    assert b'"result"' in found.body
+
+
+@pytest.mark.parametrize("kind", ["native", "asgi"])
+async def test_nobody_is_401_before_anything(kind: str) -> None:
+    async with served(kind) as (port, app):
+        place = Place(port, app)
+        for raw, headers in (called("read"), (body("initialize", {}, 0), {}), (b"not JSON", {})):
+            found = await place.ask(raw, headers)
+            assert found.status == 401
+            assert METADATA in found.headers["www-authenticate"]
+        assert (await place.ask(method="GET")).status == 401
+        assert (await place.ask(method="DELETE")).status == 401
+
+
+@REVISIONS
+async def test_lists_hide_what_a_login_would_not_change(revision: Revision) -> None:
+    async with served() as (port, app):
+        for name, tools, templates in (
+            ("eve", ["anyone", "own", "read", "write"], []),
+            ("bob", ["anyone", "own", "read", "wipe", "write"], ["note://of/{name}"]),
+        ):
+            place = As(port, app, name)
+            found = json.loads((await asked(place, revision, "tools/list", {})).body)["result"]
+            assert sorted(one["name"] for one in found["tools"]) == tools
+            if not revision.stateful:
+                assert found["cacheScope"] == "private"
+            found = json.loads((await asked(place, revision, "resources/templates/list", {})).body)["result"]
+            assert [one["uriTemplate"] for one in found["resourceTemplates"]] == templates
+            found = json.loads((await asked(place, revision, "resources/list", {})).body)["result"]
+            assert [one["uri"] for one in found["resources"]] == ["note://open", "note://secret"]
+
+
+ran: list[str] = []
+
+
+async def test_a_batch_with_a_forbidden_call_is_refused_whole() -> None:
+    async with served() as (port, app):
+
+        @app.tool
+        def mark() -> str:
+            ran.append("marked")
+            return "marked"
+
+        sitting = await As(port, app, "ada").begin(R2025_03)
+        batch = [tool("mark"), tool("write"), tool("read")]
+        raw = b"[%b]" % b",".join(body(method, params, id) for id, (method, params) in enumerate(batch))
+        found = await sitting.post(raw)
+        assert found.status == 403
+        [challenge] = parsed(found.headers["www-authenticate"])
+        assert challenge.scopes == ("notes:read", "notes:write")
+        assert ran == []
+        raw = b"[%b]" % b",".join(body(method, params, id) for id, (method, params) in enumerate(batch[:1]))
+        assert (await sitting.post(raw)).status == 200
+        assert ran == ["marked"]
+
+
+async def test_each_request_of_a_session_has_the_rights_of_its_own_token() -> None:
+    # a step-up changes the token, and neither the caller nor its session
+    async with served(ada2=who("ada", "notes:read", "notes:write")) as (port, app):
+        sitting = await As(port, app, "ada").begin(R2025_11)
+        assert (await sitting.post(body(*tool("write")))).status == 403
+        stepped = Sitting(As(port, app, "ada2"), sitting.id, R2025_11)
+        assert (await stepped.post(body(*tool("write")))).status == 200
+        assert (await sitting.post(body(*tool("write")))).status == 403
+        other = Sitting(As(port, app, "bob"), sitting.id, R2025_11)
+        assert (await other.post(body(*tool("read")))).status == 404
+
+
+async def test_a_subscription_demands_what_reading_does() -> None:
+    async with served() as (port, app):
+        sitting = await As(port, app, "ada").begin(R2025_11)
+        found = await sitting.post(body("resources/subscribe", {"uri": "note://secret"}))
+        assert found.status == 403
+        assert (await sitting.post(body("resources/subscribe", {"uri": "note://open"}))).status == 200
+        wanted = {"notifications": {"resourceSubscriptions": ["note://open", "note://secret"]}}
+        found = await asked(As(port, app, "ada"), R2026_07, "subscriptions/listen", wanted)
+        assert found.status == 403
+        assert parsed(found.headers["www-authenticate"])[0].scopes == ("notes:write",)
+
+
+async def test_standing_streams_end_with_the_token() -> None:
+    until = time.time() + 0.5
+    async with served(brief=who("brief", "notes:read", expires=until)) as (port, app):
+        place = As(port, app, "brief")
+        sitting = await place.begin(R2025_11)
+        raw = body("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": meta()})
+        headers = {"MCP-Protocol-Version": R2026_07.date, "Mcp-Method": "subscriptions/listen"}
+        async with sitting.get() as stream, place.stream(raw, headers) as listening:
+            assert (stream.status, listening.status) == (200, 200)
+            await asyncio.gather(stream.rest(), listening.rest())  # both end
+            assert time.time() >= until
+        found = await sitting.post(body(*tool("read")))
+        assert found.status == 401
+        assert "invalid_token" in found.headers["www-authenticate"]
+
+
+async def test_a_call_that_began_with_a_valid_token_finishes() -> None:
+    until, over = time.time() + 0.3, asyncio.Event()
+    async with served(brief=who("brief", expires=until)) as (port, app):
+
+        @app.tool
+        async def slow() -> str:
+            await over.wait()
+            return "done" if time.time() > until else "too early"
+
+        asyncio.get_running_loop().call_later(0.4, over.set)
+        raw, headers = called("slow")
+        assert b"done" in (await As(port, app, "brief").ask(raw, headers)).body

@@ -1,0 +1,145 @@
+"""What sessions on replicas read and write in the store: nothing that is not needed, and nothing that stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from dragoman.bus import BusLost
+from dragoman.mcp.protocol.revisions import R2025_11
+from tests.transports.ends import PATIENCE, until
+
+from ..http_wire import body
+from ..replicas import Ring, accepted, ring, settled, text
+
+ASKS: dict[str, Any] = {"elicitation": {}}
+
+
+class Asked:
+    """The keys of a session that a replica asked the store for, by operation."""
+
+    def __init__(self, two: Ring, number: int, id: str) -> None:
+        self.keys: dict[str, list[str]] = {}
+        store: Any = two.buses[number].store
+        for name in ("put", "put_new", "append", "touch", "delete"):
+            self._watch(store, name, id)
+
+    def _watch(self, store: Any, name: str, id: str) -> None:
+        real = getattr(store, name)
+        keys = self.keys[name] = []
+
+        async def noting(key: str, *args: Any, **options: Any) -> Any:
+            if id in key:
+                keys.append(key)
+            return await real(key, *args, **options)
+
+        setattr(store, name, noting)
+
+    def all(self, *names: str) -> set[str]:
+        return {key for name in names for key in self.keys[name]}
+
+
+async def answered(two: Ring, sitting: Any) -> None:
+    """A question of the first replica, answered through the second."""
+    async with two.at(0, sitting).stream(sitting.tool("ask", 5)) as events:
+        question = await events.message()
+        assert (await two.at(1, sitting).post(accepted(question["id"], city="Ulm"))).status == 202
+        assert text(await events.message()) == "Ulm"
+        assert await events.message() is None
+
+
+async def test_a_session_that_was_ended_leaves_nothing_of_its_own() -> None:
+    async with ring(2) as two:
+        sitting = await two.begin(capabilities=ASKS)
+        asked = [Asked(two, number, sitting.id) for number in range(2)]
+        async with two.at(0, sitting).get() as home:
+            await answered(two, sitting)
+            two.servers[0].remove_tool("add")
+            assert (await home.message())["method"] == "notifications/tools/list_changed"
+            assert (await two.ask(headers=sitting.headers, method="DELETE")).status == 204
+        await settled()
+        stored = set().union(*(one.all("put", "put_new", "append") for one in asked))
+        lasting = {key for key in stored if "/stream/" not in key}  # streams go when their time is over
+        assert {key.rpartition("/")[2] for key in lasting} >= {"home", "inbox"}
+        assert lasting <= set().union(*(one.all("delete") for one in asked))
+
+
+async def test_a_session_in_use_is_not_extended_with_every_request() -> None:
+    async with ring(1) as one:
+        sitting = await one.begin()
+        assert (await sitting.post(body("ping"))).status == 200
+        asked = Asked(one, 0, sitting.id)
+        for _ in range(3):
+            assert (await sitting.post(body("ping"))).status == 200
+        assert asked.all("touch", "append", "put") == set()
+
+
+async def test_an_answer_is_kept_for_another_replica_only() -> None:
+    """What answers no question of a replica, and what answers a question of the replica that got it, goes nowhere."""
+    async with ring(2) as two:
+        sitting = await two.begin(capabilities=ASKS)
+        asked = Asked(two, 0, sitting.id)
+        here = two.at(0, sitting)
+        for id in (-1, 2**60, "a"):
+            assert (await here.post(accepted(id, city="Ulm"))).status == 202
+        async with here.stream(sitting.tool("ask", 5)) as events:
+            question = await events.message()
+            assert (await here.post(accepted(question["id"], city="Ulm"))).status == 202
+            assert text(await events.message()) == "Ulm"
+        assert not [key for key in asked.all("append") if key.endswith("inbox")]
+
+
+async def test_a_stream_that_is_over_before_its_reader_is_known_is_read_to_its_end() -> None:
+    """The word of the reader elsewhere comes when the replica that wrote the stream has dropped it."""
+    async with ring(2) as two:
+        sitting = await two.begin(R2025_11)
+        async with two.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:
+            assert (await events.message())["params"]["progress"] == 1
+            last = events.parser.last_id
+        bus: Any = two.buses[1]
+        publish, held = bus.publish, []
+
+        async def hold(topic: str, message: bytes) -> None:
+            held.append((topic, message))
+
+        bus.publish = hold
+        async with two.at(1, sitting).get(last) as again:
+            await until(lambda: held)
+            peers = two.servers[0].host.peers
+            session: Any = next(iter(peers)).channel
+            two.stages[0].go.set()
+            await until(lambda: not session.streams)
+            bus.publish = publish
+            for topic, message in held:
+                await publish(topic, message)
+            async with asyncio.timeout(PATIENCE):
+                told = await again.rest()
+        assert [one.get("id") for one in told] == [None, 3]
+
+
+async def test_a_change_that_cannot_be_read_is_read_with_the_next_request(caplog: pytest.LogCaptureFixture) -> None:
+    async with ring(2) as two:
+        sitting = await two.begin()
+        for _ in two.places:
+            assert (await sitting.post(body("ping"))).status == 200
+        store: Any = two.buses[0].store
+        read, failed = store.read, 0
+
+        async def away(*args: Any, **options: Any) -> Any:
+            nonlocal failed
+            failed += 1
+            raise BusLost("away")
+
+        store.read = away
+        with caplog.at_level(logging.WARNING):
+            assert (await two.at(1, sitting).post(body("logging/setLevel", {"level": "error"}))).status == 200
+            await until(lambda: failed)
+            await settled()
+        store.read = read
+        assert caplog.records == []
+        assert json.loads((await two.at(0, sitting).post(body("ping"))).body)["result"] == {}
+        assert next(iter(two.servers[0].host.peers)).state.log_level == "error"
