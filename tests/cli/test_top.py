@@ -193,7 +193,7 @@ def ready(process: subprocess.Popen[str], count: int) -> None:
 def place(process: subprocess.Popen[str]) -> tuple[str, str]:
     """The URL and the secret that the command tells."""
     assert process.stderr is not None
-    found = re.fullmatch(r"admin at (http://\S+) with the secret (\S{43})\n", process.stderr.readline())
+    found = re.fullmatch(r"admin at (http://\S+) with the secret ([0-9a-f]{64})\n", process.stderr.readline())
     assert found is not None
     return found[1], found[2]
 

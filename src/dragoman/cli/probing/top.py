@@ -27,7 +27,7 @@ Examples:
   dragoman top run/admin.sock                     until q or Ctrl-C
   dragoman top run/admin.sock --once --json       for scripts
   dragoman top run/admin.sock --kill 7            end a call
-  dragoman top 127.0.0.1:9091 --secret hRb2...    where --admin is an address
+  dragoman top 127.0.0.1:9091 --secret 4b1f...    where --admin is an address
 
 The server says what goes on where it was started with --admin run/admin.sock,
 in a folder that is yours alone (mkdir -m 700 run), or with --admin :9091, for

@@ -45,7 +45,7 @@ def place_of(text: str) -> Place:
     others may enter."""
     if (found := _ADDRESS.fullmatch(text)) is not None:
         url, name = _loopback(text, found["host"], int(found["port"]))
-        return Place(url, secrets.token_urlsafe(32), ("localhost", "127.0.0.1", "[::1]", name))
+        return Place(url, secrets.token_hex(), ("localhost", "127.0.0.1", "[::1]", name))
     if not text or "://" in text or set("?#%") & set(text):
         raise Usage(f"--admin {text}: {_WRITE}")
     folder = os.path.dirname(os.path.abspath(text))
