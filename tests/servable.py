@@ -16,7 +16,7 @@ class Idle:
 
     def __init__(self) -> None:
         self.limits = Limits()
-        self.call_limit = CallLimit(1_000)
+        self.call_limit = CallLimit(self.limits)
 
     def exchange(self, x: Exchange) -> None:
         """Nothing is owed."""

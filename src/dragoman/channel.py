@@ -25,6 +25,7 @@ from msgspec import Struct, field
 from .credentials import AUTH, Auth
 from .doors import listed
 from .endings import Broken, ChannelError, Closed, Ended, EndedUnread, Reason, again
+from .jsonrpc.call_limit import CallLimit
 from .jsonrpc.codec import decode, failure
 from .jsonrpc.errors import InternalError, LocalError, Refusal
 from .jsonrpc.framing import FramingName
@@ -348,48 +349,6 @@ def exchanged(served: Servable, x: Exchange) -> None:
         id = message.id if isinstance(message, Request) else NULL
         answer = failure(id, InternalError(data={"reference": reference}))
         x.respond(None if isinstance(message, Notification) else answer)
-
-
-class CallLimit:
-    """Counts the calls `in_flight` of one served object over all wires, at most `limit`, and whether it is `draining`.
-
-    `enter` before a call starts that takes time, `leave` when it has ended; `idle` is called on the last `leave` while
-    draining.
-    """
-
-    __slots__ = ("draining", "idle", "in_flight", "limit")
-
-    def __init__(self, limit: int) -> None:
-        self.limit: int = limit
-        self.in_flight: int = 0
-        self.draining: bool = False
-        self.idle: Callable[[], None] | None = None
-
-    def refusal(self, already_accepted: bool = False) -> Refusal | None:
-        """The reason to refuse a call now, or None. `already_accepted`: the call is part of a batch that was accepted
-        before draining began."""
-        if self.draining and not already_accepted:
-            return Refusal("draining", "Draining: this server is closing and takes no new calls", {"retry_after": 1})
-        return busy("calls", self.limit) if self.in_flight >= self.limit else None
-
-    def enter(self, already_accepted: bool = False) -> Refusal | None:
-        """Count a call and return None; if it cannot run now, return the reason, as `refusal`."""
-        if self.in_flight < self.limit and (already_accepted or not self.draining):
-            self.in_flight += 1
-            return None
-        return self.refusal(already_accepted)
-
-    def leave(self) -> None:
-        """Count a call no longer."""
-        self.in_flight -= 1
-        if not self.in_flight and self.idle is not None:
-            self.idle()
-
-
-def busy(limit: str, allowed: int) -> Refusal:
-    """The refusal of a call above a limit of concurrency; `retry_after` in seconds."""
-    data = {"limit": limit, "allowed": allowed, "retry_after": 1}
-    return Refusal("busy", f"Busy: {limit} allows {allowed} at once", data)
 
 
 class Options(Struct, frozen=True, kw_only=True):

@@ -62,6 +62,33 @@ async def test_limits_hold_for_what_is_wrapped_already(url: str, its_own: bool) 
         assert await first == 3
 
 
+@pytest.mark.parametrize("url", ["memory:sizes", "tcp://127.0.0.1:0", "ws://127.0.0.1:0", "http://127.0.0.1:0"])
+async def test_the_params_of_calls_in_flight_are_bounded_together(url: str) -> None:
+    """Whether they run or wait. The size of a call that has ended, or whose caller is gone, is free again."""
+    api, gate = holding(Limits(calls_size=1_000, calls_per_channel=1))
+    served = ServableService(api)
+    async with serve(served, urls=[url]) as serving, connect(serving.urls[0]) as peer:
+        one, two = (asyncio.create_task(peer.call("hold", ["x" * 400])) for _ in range(2))
+        while served.call_limit.size < 800:  # noqa: ASYNC110  (for what no event tells)
+            await asyncio.sleep(0)
+        with pytest.raises(RpcError) as caught:
+            await peer.call("hold", ["x" * 400])
+        assert (caught.value.code, caught.value.data) == (
+            -32000,
+            {"limit": "calls_size", "allowed": 1_000, "retry_after": 1},
+        )
+        two.cancel()
+        while served.call_limit.size > 800 or served.call_limit.in_flight > 1:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        last = asyncio.create_task(peer.call("hold", ["x" * 500]))
+        while served.call_limit.in_flight < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        gate.set()
+        assert (await one, await last) == (400, 500)
+        assert await peer.call("hold", ["x" * 2_000]) == 2_000, "beside no other a call may be of any size"
+        assert (served.call_limit.in_flight, served.call_limit.size) == (0, 0)
+
+
 def routed() -> Service:
     """A service that turns one method away before it is looked up."""
     api = Service("routed")

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 import websockets
 
-from dragoman import serve
+from dragoman import Limits, serve
 from dragoman.channel import CallLimit
 
 from .steps import arm_step, broken_service, walked
@@ -178,8 +178,8 @@ def call_limits(monkeypatch: pytest.MonkeyPatch) -> list[CallLimit]:
     made: list[CallLimit] = []
     original = CallLimit.__init__
 
-    def init(limit: CallLimit, calls: int) -> None:
-        original(limit, calls)
+    def init(limit: CallLimit, limits: Limits) -> None:
+        original(limit, limits)
         made.append(limit)
 
     monkeypatch.setattr(CallLimit, "__init__", init)

@@ -43,6 +43,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Calls that wait for one of those slots; beyond them a call is refused as busy."""
     calls: int = 1_000
     """Calls in flight in all, per served object."""
+    calls_size: int = 256 * MIB
+    """Bytes of the params of those calls together: a thousand calls of `message_size` would be 4 GiB. One call of any
+    size is always accepted."""
     send_queue: int = 1 * MIB
     """High-water mark of unsent bytes: above it no further waiting call is started."""
     write_timeout: float | None = 30.0

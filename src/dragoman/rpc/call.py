@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 from msgspec import UNSET, Raw
 
-from ..channel import Caller, Closed, busy
+from ..channel import Caller, Closed
+from ..jsonrpc.call_limit import busy
 from ..jsonrpc.codec import failure
 from ..jsonrpc.errors import CallRefused, LocalError, Refusal
 from ..jsonrpc.messages import Notification, Request
@@ -111,6 +112,7 @@ class InboundCall:
         "peer",
         "runner",
         "seen",
+        "size",
     )
 
     def __init__(
@@ -121,12 +123,15 @@ class InboundCall:
         acceptor: CallAcceptor,
         origin: Origin,
         deliver: Deliver,
+        size: int,
         key: Any = None,
     ) -> None:
         self.runner: CallRunner = runner
         self.loop: asyncio.AbstractEventLoop = runner.loop
         self.method: Method = method
         self.message: Request | Notification = message
+        self.size: int = size
+        """Bytes of its params as they came."""
         self.acceptor: CallAcceptor = acceptor
         self.origin: Origin = origin
         self.peer: Any = origin.peer

@@ -198,7 +198,7 @@ class ChannelEnd:
         conversation = self.conversation
         for run in list(conversation.waiting):
             conversation.withdraw(run)
-            self.runner.call_limit.leave()
+            self.runner.call_limit.leave(run.size)
             run.drop(f"{why}")
         for run in list(conversation.inbound.values()):
             run.drop(f"{why}")
@@ -275,7 +275,9 @@ class ChannelEnd:
             return False
         return self.conversation.takes_inline(UNSET if type(message) is Notification else message.id)
 
-    def start(self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver) -> None:
+    def start(
+        self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+    ) -> None:
         """Start a call, queue it, or refuse it."""
         channel, call_limit = self.channel, self.runner.call_limit
         id, told = None, type(message) is Notification
@@ -286,14 +288,14 @@ class ChannelEnd:
         answers = deliver
         if told:
             answers = deliver.work_alone() if type(deliver) is Arrival else nothing
-        call = InboundCall(self.runner, method, message, self, origin, answers, id)
-        refusal = call_limit.enter(origin.already_accepted)
+        call = InboundCall(self.runner, method, message, self, origin, answers, size, id)
+        refusal = call_limit.enter(origin.already_accepted, size)
         if refusal is None:
             try:
                 paused = channel is None or not channel.writable
                 verdict = self.conversation.accept(id, call, paused=paused, already_accepted=origin.already_accepted)
             except BaseException:
-                call_limit.leave()
+                call_limit.leave(size)
                 raise
             if verdict == "start" or verdict == "wait":
                 if verdict == "start":
@@ -301,7 +303,7 @@ class ChannelEnd:
                 if told:
                     deliver(None)
                 return
-            call_limit.leave()
+            call_limit.leave(size)
             if verdict == "duplicate":
                 reason = {"reason": "a call with this id is in flight", "id": message.id}  # type: ignore[union-attr]
                 deliver(failure(None, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
@@ -348,7 +350,7 @@ class ChannelEnd:
 
     def release(self, call: InboundCall) -> None:
         """A call's work has ended, or is not counted: its slot is free."""
-        self.runner.call_limit.leave()
+        self.runner.call_limit.leave(call.size)
         conversation = self.conversation
         conversation.release()
         if conversation.waiting:
@@ -382,7 +384,7 @@ class ChannelEnd:
 
     def _end(self, run: InboundCall, refusal: Refusal | None) -> None:
         if self.conversation.withdraw(run):
-            self.runner.call_limit.leave()
+            self.runner.call_limit.leave(run.size)
         run.end(refusal)
 
     def batched(self, origin: Origin) -> Origin:

@@ -76,8 +76,10 @@ class Acceptor(Protocol):
     def takes_inline(self, message: Request | Notification) -> bool:
         """Whether a method that never waits may run now, in place."""
 
-    def start(self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver) -> None:
-        """Take a call that takes time: run it, queue it, or refuse it."""
+    def start(
+        self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+    ) -> None:
+        """Take a call that takes time: run it, queue it, or refuse it. `size`: the bytes of its params."""
 
     def responded(self, message: Result | Failure) -> None:
         """A response came."""
@@ -162,7 +164,7 @@ class Dispatcher:
             deliver(self.table.answers.fault(message, error, acceptor.dialect))
 
     def _call(self, message: Request | Notification, acceptor: Acceptor, origin: Origin, deliver: Deliver) -> None:
-        table = self.table
+        table, params = self.table, message.params
         try:
             method, message = table.router(message, origin.caller, origin.peer)
             if method is not None and method.access is not None:
@@ -184,7 +186,7 @@ class Dispatcher:
             else:
                 deliver(self.run_inline(method, message, origin))
         else:
-            acceptor.start(origin, method, message, deliver)
+            acceptor.start(origin, method, message, deliver, 0 if params is UNSET else len(params))
 
     def _tell_responded(
         self, watch: Watch, message: Result | Failure, acceptor: Acceptor, origin: Origin, raw: bytes
@@ -457,13 +459,13 @@ class LooplessAcceptor:
     def takes_inline(self, message: Request | Notification) -> bool:
         return True
 
-    def start(self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver) -> None:
+    def start(
+        self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+    ) -> None:
         seen = deliver if type(deliver) is Arrival else None
         if method.handler is None:
-            if seen is None:
-                deliver(self._dispatcher.run_inline(method, message, origin))
-            else:
-                deliver(seen.run(self._dispatcher.run_inline, method, message, origin, seen))
+            run = self._dispatcher.run_inline
+            deliver(run(method, message, origin) if seen is None else seen.run(run, method, message, origin, seen))
             return
         dispatcher, answers = self._dispatcher, self._dispatcher.table.answers
 

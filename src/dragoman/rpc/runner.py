@@ -68,7 +68,7 @@ class Runner:
 
     def __init__(self, table: Table) -> None:
         self.service = table
-        self.call_limit: CallLimit = CallLimit(table.limits.calls)
+        self.call_limit: CallLimit = CallLimit(table.limits)
         self.loop: asyncio.AbstractEventLoop
         """The loop on which it runs now; see `bind`."""
         self.clock: Clock
@@ -228,11 +228,13 @@ class ExchangeOrigin(Origin):
     def takes_inline(self, message: Request | Notification) -> bool:
         return True
 
-    def start(self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver) -> None:
+    def start(
+        self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+    ) -> None:
         runner = self._runner
         runner.bind()
-        call = InboundCall(runner, method, message, self, self, deliver)
-        refusal = runner.call_limit.enter(already_accepted=True)
+        call = InboundCall(runner, method, message, self, self, deliver, size)
+        refusal = runner.call_limit.enter(already_accepted=True, size=size)
         if refusal is not None:
             deliver(call.refused(refusal), refusal)
             return
@@ -246,7 +248,7 @@ class ExchangeOrigin(Origin):
         """No effect: no call is kept by id."""
 
     def release(self, call: InboundCall) -> None:
-        self._runner.call_limit.leave()
+        self._runner.call_limit.leave(call.size)
         if self.calls is not None:
             self.calls.remove(call)
         elif not call.method.stream:

@@ -42,7 +42,7 @@ class ServableService:
     def restrict(self, limits: Limits) -> None:
         """Serve under other limits from now on."""
         self.service = self.runner.service = self.service.within(limits)
-        self.call_limit.limit = limits.calls
+        self.call_limit.restrict(limits)
 
     @property
     def auth(self) -> Any:

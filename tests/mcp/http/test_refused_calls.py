@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dragoman import RpcError, Service, connect
-from dragoman.channel import Options, busy
+from dragoman.channel import Options
+from dragoman.jsonrpc.call_limit import busy
 from dragoman.jsonrpc.errors import CallRefused
 from dragoman.mcp import Client, Server
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07

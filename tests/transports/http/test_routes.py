@@ -15,7 +15,8 @@ import pytest
 from msgspec import Struct
 
 from dragoman import Context, Limits, LocalError, RpcError, Service, http_app, serve
-from dragoman.channel import Admitted, Denied, Handshake, Identity, Options, Servable, busy
+from dragoman.channel import Admitted, Denied, Handshake, Identity, Options, Servable
+from dragoman.jsonrpc.call_limit import busy
 from dragoman.jsonrpc.errors import CallRefused
 from dragoman.mcp import Server
 from dragoman.middleware import AuditEntry, audit, rate_limit, response_cache, size_limit

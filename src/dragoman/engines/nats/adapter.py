@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from ...bus.contract import BusLost
-from ...channel import busy
+from ...jsonrpc.call_limit import busy
 from ...jsonrpc.codec import decode, failure
 from ...jsonrpc.errors import PLAIN
 from ...jsonrpc.messages import NULL, Notification, Request

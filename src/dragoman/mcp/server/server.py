@@ -261,7 +261,7 @@ class Server(Offering):
         """Serve under other limits from now on; for `serve(limits=...)`."""
         self.limits = limits
         self.service.restrict(limits)
-        self.call_limit.limit = limits.calls
+        self.call_limit.restrict(limits)
 
     async def join(self, bus: Bus) -> None:
         """Join this bus as one of several replicas (docs/mcp/replicas.md); `serve(bus=...)` calls it.

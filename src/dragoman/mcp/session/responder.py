@@ -13,7 +13,8 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from ...bus.contract import BusLost
-from ...channel import ChannelError, Closed, busy
+from ...channel import ChannelError, Closed
+from ...jsonrpc.call_limit import busy
 from ...jsonrpc.errors import INVALID_REQUEST, InternalError, Refusal, RpcError
 from ...jsonrpc.messages import Malformed, Request
 from ..protocol.dialect import MCP

@@ -90,7 +90,7 @@ def _take(runner: Runner, service: Any, route: Route, x: RouteExchange) -> None:
     if life is not None:
         runner.bind()
         method = living(life, method, service.handler)
-    origin.start(origin, method, Request(name, request, _ID), deliver)
+    origin.start(origin, method, Request(name, request, _ID), deliver, len(request.body))
 
 
 class _Running(Protocol):

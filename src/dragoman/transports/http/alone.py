@@ -24,7 +24,7 @@ class HttpAlone:
         """Its name in logs."""
         self.limits: Limits = SERVER
         """The bounds under which it is served."""
-        self.call_limit: CallLimit = CallLimit(SERVER.calls)
+        self.call_limit: CallLimit = CallLimit(SERVER)
         """The requests in flight."""
         self._words = words
         self._tasks: set[asyncio.Task[None]] = set()
@@ -32,7 +32,7 @@ class HttpAlone:
     def restrict(self, limits: Limits) -> None:
         """Serve under other limits from now on."""
         self.limits = limits
-        self.call_limit.limit = limits.calls
+        self.call_limit.restrict(limits)
 
     async def start(self) -> None:
         """No effect: there is nothing to start."""
