@@ -42,7 +42,7 @@ AFTER = {
     "rpc.channel_end:ChannelEnd.release",
     "rpc.runner:ExchangeOrigin.release",
     "jsonrpc.conversation:Conversation.release",
-    "channel:CallLimit.leave",
+    "jsonrpc.call_limit:CallLimit.leave",
 }
 """Steps behind the answer: the fault is logged, the answer is the result."""
 
@@ -239,7 +239,9 @@ async def test_a_step_that_raises_is_the_fault_of_its_message_alone(
     assert tried > 20
 
 
-@pytest.mark.parametrize("step", sorted(AFTER - {"channel:CallLimit.leave", "rpc.runner:ExchangeOrigin.release"}))
+@pytest.mark.parametrize(
+    "step", sorted(AFTER - {"jsonrpc.call_limit:CallLimit.leave", "rpc.runner:ExchangeOrigin.release"})
+)
 async def test_a_step_behind_the_answer_that_raises_is_logged(step: str, caplog: pytest.LogCaptureFixture) -> None:
     async with memory() as wire:
         mend = arm_step(f"dragoman.{step}")
@@ -255,7 +257,7 @@ async def test_no_step_stands_in_a_table_that_no_call_takes(tmp_path: Path) -> N
         async with make(tmp_path) as wire:
             for method in METHODS:
                 found |= {known(step) for step in await steps_of(wire, method)}
-    assert (GUARDS.keys() | AFTER) - {"channel:CallLimit.leave"} <= found
+    assert (GUARDS.keys() | AFTER) - {"jsonrpc.call_limit:CallLimit.leave"} <= found
 
 
 STDIO = """
