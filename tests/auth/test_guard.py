@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman import LocalError
+from dragoman import Identity, LocalError
+from dragoman.auth import MutualTls, TokenRefused
 from dragoman.auth.auditing import Decision
 from dragoman.auth.challenge import parsed
 from dragoman.auth.guard import TokenGuard, protection_of
@@ -156,7 +157,7 @@ async def test_what_is_admitted(value: str, caplog: pytest.LogCaptureFixture) ->
 async def test_scopes_of_every_call(scopes: Any, name: str, status: int) -> None:
     guard = TokenGuard(issued(), scopes=scopes)
     verdict = await guard(Handshake(scheme="https", url=URL, headers=[auth(f"Bearer {token(name)}")]))
-    assert isinstance(verdict, Admitted) is (status == 200)
+    assert isinstance(verdict, Admitted if status == 200 else Denied)
     if isinstance(verdict, Denied):
         [challenge] = parsed(dict(verdict.headers)["WWW-Authenticate"])
         assert verdict.status == 403
@@ -182,6 +183,26 @@ async def test_a_challenge_of_each_scheme_that_is_taken(dpop: str, schemes: list
     found = [one for name, value in verdict.headers for one in parsed(value) if name == "WWW-Authenticate"]
     assert [one.scheme for one in found] == schemes
     assert all("algs" in one.params for one in found if one.scheme == "DPoP")
+
+
+@pytest.mark.parametrize(
+    ("rules", "schemes"),
+    [
+        (("off", "off"), ["Bearer"]),
+        (("off", "accepted"), ["Bearer", "DPoP"]),
+        (("accepted", "off"), ["Bearer", "DPoP"]),
+        (("off", "required"), ["Bearer", "DPoP"]),
+        (("required", "accepted"), ["Bearer", "DPoP"]),
+        (("required", "required"), ["DPoP"]),
+    ],
+)
+async def test_a_challenge_of_each_scheme_that_one_of_several_takes(rules: Sequence[str], schemes: list[str]) -> None:
+    verifiers = [issued() for _ in rules]
+    for verifier, rule in zip(verifiers, rules, strict=True):
+        verifier.dpop = rule
+    verdict = await TokenGuard(*verifiers)(Handshake(scheme="https", url=URL))
+    assert isinstance(verdict, Denied)
+    assert [one.scheme for _, value in verdict.headers for one in parsed(value)] == schemes
 
 
 async def test_a_nonce_goes_with_its_challenge() -> None:
@@ -220,6 +241,58 @@ async def test_several_verifiers_are_asked_in_turn() -> None:
     assert verdict.status == 401
 
 
+CERTIFICATE = {"subjectAltName": (("URI", "spiffe://example/ada"),), "notAfter": "Jan 15 08:00:00 2100 GMT"}
+
+
+@pytest.mark.parametrize(
+    ("certificate", "shown", "subject", "error"),
+    [
+        (CERTIFICATE, [], "spiffe://example/ada", ""),
+        (CERTIFICATE, [auth(GOOD)], "ada", ""),
+        (CERTIFICATE, [auth("Bearer unknown-token")], "", "invalid_token"),
+        (CERTIFICATE | {"subjectAltName": ()}, [], "", "invalid_token"),
+        (None, [], "", ""),
+        (None, [auth(GOOD)], "ada", ""),
+    ],
+)
+@pytest.mark.parametrize("first", [False, True])
+async def test_certificates_beside_tokens(certificate: Any, shown: Any, subject: str, error: str, first: bool) -> None:
+    """In either order. A verifier of tokens is not asked about no token."""
+
+    class OfTokens(Issued):
+        async def verify(self, token: str, handshake: Handshake) -> Identity | None:
+            assert token
+            return await super().verify(token, handshake)
+
+    verifiers = [OfTokens({token("ada"): who("ada")}), MutualTls({"spiffe://example/ada": ["notes:read"]})]
+    guard = TokenGuard(*(reversed(verifiers) if first else verifiers))
+    assert guard.lacks("tls") == ""
+    verdict = await guard(Handshake(scheme="https", url=URL, headers=shown, certificate=certificate))
+    if subject:
+        assert isinstance(verdict, Admitted)
+        assert verdict.identity is not None
+        assert verdict.identity.subject == subject
+    else:
+        assert isinstance(verdict, Denied)
+        [challenge] = parsed(dict(verdict.headers)["WWW-Authenticate"])
+        assert (verdict.status, challenge.params.get("error", "")) == (401, error)
+
+
+async def test_a_description_has_the_characters_that_it_may_have() -> None:
+    """RFC 6750, section 3: %x20-21 / %x23-5B / %x5D-7E."""
+
+    class Wordy(Issued):
+        async def verify(self, token: str, handshake: Handshake) -> Identity | None:
+            raise TokenRefused('a b!#[]~ "\\\x1f\x7f\r\n\u00e9')
+
+    verdict = await TokenGuard(Wordy({token("ada"): who("ada")}))(
+        Handshake(scheme="https", url=URL, headers=[auth(GOOD)])
+    )
+    assert isinstance(verdict, Denied)
+    [challenge] = parsed(dict(verdict.headers)["WWW-Authenticate"])
+    assert challenge.params["error_description"] == "a b!#[]~ ???????"
+
+
 async def test_a_fault_of_a_verifier_is_not_an_admission() -> None:
     with pytest.raises(RuntimeError):  # `net.guarding` makes 500 of it, with a reference
         await TokenGuard(issued())(Handshake(scheme="https", url=URL, headers=[auth(f"Bearer {token('broken')}")]))
@@ -233,7 +306,7 @@ async def test_users_of_this_machine(credentials: UnixCredentials | None, admitt
     guard = TokenGuard(issued(), users={4_000_001: {"notes:read"}})
     # a token has no place there, and is not looked at
     verdict = await guard(Handshake(scheme="unix", url="unix:x", headers=[auth(GOOD)], credentials=credentials))
-    assert isinstance(verdict, Admitted) is admitted
+    assert isinstance(verdict, Admitted if admitted else Denied)
 
 
 def test_the_challenge_of_a_forbidden_call() -> None:
@@ -267,6 +340,13 @@ def test_the_documents() -> None:
         "bearer_methods_supported": ["header"],
         "resource_name": "Notes",
         "resource_documentation": "https://mcp.example/docs",
+    }
+    [made] = {one.make for one in TokenGuard(issued()).documents().values()}
+    assert made is not None
+    assert msgspec.json.decode(made()) == {
+        "resource": "https://mcp.example/mcp",
+        "authorization_servers": [ISSUER],
+        "bearer_methods_supported": ["header"],
     }
 
 

@@ -343,8 +343,8 @@ def protection_of(auth: Any) -> TokenGuard:
 
 
 def _dpop(verifiers: Iterable[Verifier]) -> str:
-    kinds = [one.dpop if isinstance(one, Bound) else "off" for one in verifiers]
-    return "required" if all(kind == "required" for kind in kinds) else max(kinds, key=("off", "accepted").index)
+    kinds = {one.dpop if isinstance(one, Bound) else "off" for one in verifiers}
+    return kinds.pop() if len(kinds) == 1 else "accepted"
 
 
 def _descriptive(words: str) -> str:
