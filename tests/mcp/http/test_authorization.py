@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dragoman import Identity
+from dragoman import Identity, Service
 from dragoman.auth.challenge import parsed
 from dragoman.auth.guard import TokenGuard
 from dragoman.channel import Options
@@ -69,6 +69,19 @@ def notes() -> Server:
     def topics(typed: str) -> list[str]:
         return ["all"]
 
+    ledger = Service("ledger")
+
+    @ledger.method(
+        name="own", allow=lambda identity, arguments: arguments is None or arguments["of"] == identity.subject
+    )
+    def its_own(of: str) -> str:
+        return of
+
+    @ledger.method(name="sum", scopes="notes:write")
+    def total() -> int:
+        return 3
+
+    app.include(ledger, namespace="ledger")
     return app
 
 
@@ -127,6 +140,8 @@ FORBIDDEN: list[tuple[str, tuple[str, dict[str, Any]], str]] = [
     ("ada", READ, "notes:write"),
     ("eve", READ, "notes:write"),
     ("ada", ("resources/read", {"uri": "note://of/bob"}), ""),
+    ("ada", tool("ledger_own", of="bob"), ""),
+    ("ada", tool("ledger_sum"), "notes:write"),
     ("ada", PROMPT, "notes:write"),
     ("ada", COMPLETE, "notes:write"),
 ]
@@ -161,6 +176,8 @@ ALLOWED: list[tuple[str, tuple[str, dict[str, Any]]]] = [
     ("bob", tool("write")),
     ("bob", tool("wipe")),
     ("ada", tool("own", of="ada")),
+    ("ada", tool("ledger_own", of="ada")),
+    ("bob", tool("ledger_sum")),
     ("eve", tool("anyone")),
     ("bob", READ),
     ("bob", PROMPT),
@@ -176,6 +193,14 @@ async def test_what_is_allowed_is_answered(revision: Revision, name: str, call: 
         found = await asked(As(port, app, name), revision, *call)
     assert found.status == 200
     assert b'"result"' in found.body
+
+
+@REVISIONS
+async def test_arguments_that_do_not_fit_end_the_call_in_the_error_that_says_so(revision: Revision) -> None:
+    async with served() as (port, app):
+        found = await asked(As(port, app, "ada"), revision, *tool("own", of=1))
+    assert found.status == 200
+    assert b"Expected a string" in found.body
 
 
 @pytest.mark.parametrize("kind", ["native", "asgi"])
@@ -194,8 +219,8 @@ async def test_nobody_is_401_before_anything(kind: str) -> None:
 async def test_lists_hide_what_a_login_would_not_change(revision: Revision) -> None:
     async with served() as (port, app):
         for name, tools, templates in (
-            ("eve", ["anyone", "own", "read", "write"], []),
-            ("bob", ["anyone", "own", "read", "wipe", "write"], ["note://of/{name}"]),
+            ("eve", ["anyone", "ledger_own", "ledger_sum", "own", "read", "write"], []),
+            ("bob", ["anyone", "ledger_own", "ledger_sum", "own", "read", "wipe", "write"], ["note://of/{name}"]),
         ):
             place = As(port, app, name)
             found = json.loads((await asked(place, revision, "tools/list", {})).body)["result"]
@@ -250,6 +275,11 @@ async def test_a_subscription_demands_what_reading_does() -> None:
         found = await sitting.post(body("resources/subscribe", {"uri": "note://secret"}))
         assert found.status == 403
         assert (await sitting.post(body("resources/subscribe", {"uri": "note://open"}))).status == 200
+        # a role is no matter of scopes: nothing is asked for
+        found = await sitting.post(body("resources/subscribe", {"uri": "note://of/bob"}))
+        assert (found.status, "www-authenticate" in found.headers) == (403, False)
+        admin = await As(port, app, "bob").begin(R2025_11)
+        assert (await admin.post(body("resources/subscribe", {"uri": "note://of/bob"}))).status == 200
         wanted = {"notifications": {"resourceSubscriptions": ["note://open", "note://secret"]}}
         found = await asked(As(port, app, "ada"), R2026_07, "subscriptions/listen", wanted)
         assert found.status == 403
