@@ -29,7 +29,7 @@ from ..jsonrpc.errors import LocalError, Refusal
 from ..net.scheme import SCHEMES
 from .auditing import Audit, Decision
 from .challenge import Challenge
-from .errors import IssuerAway, TokenRefused
+from .errors import IssuerAway, TokenRefused, described
 from .limits import DEFAULTS, AuthLimits
 from .metadata import resource_locations
 
@@ -252,7 +252,7 @@ class TokenGuard:
             params: dict[str, str] = {}
             if error and scheme in ("", own):
                 # RFC 6750 section 3.1: without authentication information there is no error code
-                params |= {"error": error, "error_description": _descriptive(words)}
+                params |= {"error": error, "error_description": described(words)}
             if own == "DPoP":
                 params["algs"] = "ES256 EdDSA RS256"
             if named:
@@ -345,11 +345,6 @@ def protection_of(auth: Any) -> TokenGuard:
 def _dpop(verifiers: Iterable[Verifier]) -> str:
     kinds = {one.dpop if isinstance(one, Bound) else "off" for one in verifiers}
     return kinds.pop() if len(kinds) == 1 else "accepted"
-
-
-def _descriptive(words: str) -> str:
-    """RFC 6750 section 3: characters that an error_description may have."""
-    return "".join(one if 0x20 <= ord(one) < 0x7F and one not in '"\\' else "?" for one in words)
 
 
 def _shown(value: object) -> str:
