@@ -193,3 +193,13 @@ def test_nonces() -> None:
 def test_urls_are_compared_by_what_they_mean(url: str) -> None:
     checked(made(htu=url))
     assert normal(url) == URL
+
+
+@pytest.mark.parametrize(
+    "url", ["", "/mcp", "//mcp.example/mcp", "https:///mcp", "https:", "mailto:a@b", "https://h:x/"]
+)
+def test_urls_that_are_not_absolute(url: str) -> None:
+    with pytest.raises(ValueError):
+        normal(url)
+    with pytest.raises(TokenRefused, match="htu"):
+        checked(made(htu=url))

@@ -11,7 +11,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman.auth.errors import TokenRefused, UnknownKey
-from dragoman.auth.jose import ASYMMETRIC, FITS, Key, KeyRefused, KeySet, encoded, new_key, signed, thumbprint, verified
+from dragoman.auth.jose import (
+    ASYMMETRIC,
+    FITS,
+    Key,
+    KeyRefused,
+    KeySet,
+    deeper,
+    encoded,
+    new_key,
+    signed,
+    thumbprint,
+    verified,
+)
 from dragoman.auth.limits import AuthLimits
 from dragoman.jsonrpc.errors import LocalError
 
@@ -73,6 +85,24 @@ def test_the_thumbprint_of_rfc_7638() -> None:
 def test_a_jwk_that_is_not_taken(change: dict[str, Any], why: str) -> None:
     with pytest.raises(KeyRefused, match=why):
         Key.from_jwk(KEYS["ES256"].public_jwk() | change)
+
+
+def test_a_private_jwk_is_for_signing() -> None:
+    private = KEYS["ES256"].private_jwk()
+    assert Key.from_jwk(private | {"key_ops": ["sign"]}).private_jwk()["d"] == private["d"]
+    with pytest.raises(KeyRefused, match="key_ops lack sign"):
+        Key.from_jwk(private | {"key_ops": ["verify"]})
+
+
+def test_a_key_set_keeps_what_it_still_has() -> None:
+    one, two = (KeySet((KEYS[name],)) for name in ("ES256", "RS256"))
+    both = KeySet((KEYS["ES256"], KEYS["RS256"]))
+    assert [both.keeps(one), both.keeps(both), one.keeps(both), one.keeps(two)] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(("text", "depth"), [(b"[]", 1), (b'{"a":[{}],"b":[]}', 3), (b'["[[[", "\\"[[", {}]', 2)])
+def test_how_deep_json_is(text: bytes, depth: int) -> None:
+    assert [deeper(text, limit) for limit in (depth - 1, depth, depth + 1)] == [True, False, False]
 
 
 def test_a_key_set_leaves_out_what_it_cannot_use() -> None:

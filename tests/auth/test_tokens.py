@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from dragoman.auth.errors import TokenRefused
 from dragoman.auth.jose import Token
 from dragoman.auth.tokens import Issuer, Rules, closed
 from tests.auth.issuing import CLAIMS, ISSUER, NOW, RESOURCE
@@ -31,3 +34,17 @@ def test_what_a_scope_includes_over_several_steps() -> None:
         "a": {"a", "b"},
         "b": {"a", "b"},
     }
+
+
+def test_a_claim_within_another_shows_an_access_token_too() -> None:
+    """As Keycloak's roles are."""
+    issuer = Issuer(issuer=ISSUER, types=frozenset({"jwt"}), scopes=(("realm", "scopes"),), client=(), evidence=())
+    rules = Rules(issuer, audience=[RESOURCE])
+    claims = {name: value for name, value in CLAIMS.items() if name not in ("scope", "client_id")}
+    with pytest.raises(TokenRefused, match="no access token: it has none of realm"):
+        rules.judged(Token({"typ": "JWT"}, claims, b""), NOW, claims={}, credential=None)
+    token = Token({"typ": "JWT"}, claims | {"realm": {"scopes": ["read"]}}, b"")
+    assert rules.judged(token, NOW, claims={}, credential=None)[0].scopes == {"read"}
+    token = Token({"typ": "JWT"}, claims | {"realm": {"scopes": 7}}, b"")
+    with pytest.raises(TokenRefused, match="realm is neither a text nor a list"):
+        rules.judged(token, NOW, claims={}, credential=None)

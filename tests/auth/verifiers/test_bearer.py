@@ -57,6 +57,17 @@ async def test_each_algorithm(name: str) -> None:
     assert (await bearer(FakeIssuer(key)).verify(token(key), PLAIN)).subject == "ada"
 
 
+async def test_an_algorithm_of_another_issuer_is_none_of_this_one() -> None:
+    """Although its keys would fit."""
+    fake = FakeIssuer(key_of("ES256"), key_of("RS256"))
+    mine = Issuer(issuer=ISSUER, algorithms=frozenset({"ES256"}))
+    other = Issuer(issuer="https://other.example", algorithms=frozenset({"RS256"}))
+    verifier = Bearer([mine, other], resource=RESOURCE, fetcher=fake, now=Clock())  # type: ignore[arg-type]
+    assert (await verifier.verify(token(key_of("ES256")), PLAIN)).subject == "ada"
+    with pytest.raises(TokenRefused, match="an algorithm that its issuer does not use"):
+        await verifier.verify(token(key_of("RS256")), PLAIN)
+
+
 async def test_the_second_time_nothing_is_computed_or_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeIssuer()
     verifier = bearer(fake)
@@ -171,7 +182,7 @@ async def test_implied_scopes() -> None:
         ("https://a.example/", None, {"https://a.example", "https://a.example/"}),
         ("https://a.example/mcp", None, {"https://a.example/mcp"}),
         ("https://a.example/mcp/", None, {"https://a.example/mcp/"}),
-        ("https://a.example", "x", {"x"}),
+        ("https://a.example", "https://b.example", {"https://b.example"}),
         ("https://a.example", ["x", "y"], {"x", "y"}),
     ],
 )

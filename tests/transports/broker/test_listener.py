@@ -283,6 +283,7 @@ async def test_a_request_after_its_deadline_is_not_run(monkeypatch: pytest.Monke
     async with scene() as one:
         for text, late in (
             ("999999", True),
+            ("1000000", False),
             ("1000001", False),
             ("0", True),
             ("", False),
@@ -402,7 +403,7 @@ async def test_what_a_guard_sees_and_says() -> None:
 # -- the end --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("write_timeout", [30.0, None])
+@pytest.mark.parametrize("write_timeout", [1_000.0, None])
 async def test_the_end_waits_for_what_runs_while_the_broker_is_there(
     monkeypatch: pytest.MonkeyPatch, write_timeout: float | None
 ) -> None:
