@@ -9,7 +9,7 @@ import pytest
 
 from dragoman.auth.jose import new_key, signed, taken_apart
 from dragoman.auth.server import Client, TrustedIssuer, secret_hash
-from dragoman.auth.server.model import JWT_CLIENT
+from dragoman.auth.server.model import JWT_CLIENT, Lives
 
 from .asking import (
     ALL,
@@ -273,6 +273,10 @@ async def test_an_exchange_gives_a_token_of_the_subject_for_another_audience() -
     assert (found["sub"], found["aud"], found["scope"]) == ("alice", "https://next.example", "notes:read")
     assert found["act"] == {"sub": "shop"}
     assert body(await asker.token(BASIC, **form, scope="admin"))["error"] == "invalid_scope"
+    # 4.1: "prior actors" are nested
+    again = form | {"subject_token": given["access_token"], "resource": RESOURCE, "scope": "notes:read"}
+    found = claims(body(await asker.token(BASIC, **again))["access_token"])
+    assert found["act"] == {"sub": "shop", "act": {"sub": "shop"}}
 
 
 async def test_an_exchange_of_what_has_ended_is_refused() -> None:
@@ -292,7 +296,7 @@ async def test_an_exchange_of_what_has_ended_is_refused() -> None:
 
 
 async def test_an_id_token_becomes_an_id_jag_for_another_server() -> None:
-    asker = Asker()
+    asker = Asker(lives=Lives(access=600.0))
     code = await asker.code(client_id="shop", scope="openid")
     form = {"grant_type": "authorization_code", "code": code, "redirect_uri": REDIRECT, "code_verifier": "v" * 43}
     token = body(await asker.token(BASIC, **form))["id_token"]
@@ -311,6 +315,34 @@ async def test_an_id_token_becomes_an_id_jag_for_another_server() -> None:
     assert taken_apart(given["access_token"], frozenset({"ES256"})).header["typ"] == "oauth-id-jag+jwt"
     assert (found["sub"], found["aud"], found["client_id"]) == ("alice", "https://other.example", "shop")
     assert (found["resource"], found["scope"]) == (RESOURCE, "notes:read")
+    assert given["expires_in"] == found["exp"] - found["iat"] == 300
+    mine = await asker.login(scope="openid")  # its ID token is the app's
+    for kind, other in (("id_token", mine["id_token"]), ("access_token", mine["access_token"])):
+        changes = {"subject_token": other, "subject_token_type": TYPE + kind}
+        refused = body(await asker.token(BASIC, **(form | changes)))
+        assert refused["error"] == "invalid_request"
+        assert "the ID token that this client got" in refused["error_description"]
+    for audiences in ([], ["https://other.example", "https://another.example"]):
+        fields = [*((name, value) for name, value in form.items() if name != "audience")]
+        made = await asker.post("/token", [*fields, *(("audience", one) for one in audiences)], BASIC)
+        assert body(made)["error"] == "invalid_request"
+
+
+async def test_an_id_token_is_exchanged_by_its_own_client_alone() -> None:
+    asker = Asker()
+    token = (await asker.login(scope="openid"))["id_token"]
+    form = {"grant_type": EXCHANGE, "subject_token": token, "subject_token_type": TYPE + "id_token"}
+    refused = body(await asker.token(BASIC, **form))
+    assert (refused["error"], refused["error_description"]) == (
+        "invalid_request",
+        "The subject_token was issued to another client",
+    )
+
+
+@pytest.mark.parametrize("grant", ["password", "implicit", "urn:ietf:params:oauth:grant-type:saml2-bearer"])
+async def test_a_grant_that_there_is_not(grant: str) -> None:
+    refused = await Asker().token(BASIC, grant_type=grant, username="alice", password="wonder")
+    assert (refused.status, body(refused)["error"]) == (400, "unsupported_grant_type")
 
 
 # -- devices
@@ -342,6 +374,21 @@ async def test_a_device_gets_tokens_when_its_user_agrees() -> None:
     assert claims(given["access_token"])["aud"] == RESOURCE
     assert (await poll(asker, asked))["error"] == "expired_token"
     assert "no such code" in (await asker.post("/device", {"user_code": asked["user_code"]})).body.decode()
+
+
+async def test_a_registration_that_a_device_uses_lives_on() -> None:
+    asker = Asker(registration=True)
+    said = {"redirect_uris": [REDIRECT], "token_endpoint_auth_method": "none", "grant_types": [DEVICE]}
+    made = await asker.ask(
+        "POST", "/register", body=msgspec.json.encode(said), headers={"content-type": "application/json"}
+    )
+    id = body(made)["client_id"]
+    for _ in range(2):
+        form = {"client_id": id, "scope": "notes:read", "resource": RESOURCE}
+        asked = body(await asker.post("/device_authorization", form))
+        await asker.consent(await asker.post("/device", {"user_code": asked["user_code"]}))
+        assert "access_token" in await poll(asker, asked, client=id)
+        asker.clock.advance(86_401)  # seconds after which one that no one uses is forgotten
 
 
 async def test_a_device_is_denied() -> None:
