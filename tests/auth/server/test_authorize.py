@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 
 from dragoman.auth.server import Client
+from dragoman.auth.server.messages import Request
 from dragoman.auth.server.redirects import fault, matches
 
 from .asking import ISSUER, LOOPBACK, REDIRECT, RESOURCE, Asker, answer, body, header, pending
@@ -208,7 +210,7 @@ async def test_a_form_of_our_own_is_taken() -> None:
 async def test_the_cookie_is_for_this_host_and_no_script() -> None:
     cookie = header(await Asker().authorize(), "Set-Cookie")
     assert cookie.startswith("__Host-dragoman-")
-    for part in ("Path=/", "HttpOnly", "SameSite=Strict", "Secure"):
+    for part in ("Path=/", "HttpOnly", "SameSite=Strict", "Secure", "Max-Age=600"):
         assert part in cookie.split("; ")
     assert "Domain" not in cookie
 
@@ -220,8 +222,32 @@ async def test_a_page_that_was_changed_or_is_old_is_refused() -> None:
     value, _, mark = text.partition(".")
     for wrong in ("", "x", value, f"{value}.", f"{value[:-2]}AA.{mark}", f"{value}.{mark[:-1]}", "é.é", "." + mark):
         assert (await asker.consent(page, pending=wrong)).status == 400
-    asker.clock.advance(601)
+    asker.clock.advance(600)
     assert (await asker.consent(page)).status == 400
+
+
+async def test_a_page_is_good_to_its_last_second_and_its_code_has_256_bits() -> None:
+    asker = Asker()
+    page = await asker.authorize(state="s" * 2_000, nonce="n" * 2_000)
+    asker.clock.advance(599)
+    assert len(answer(await asker.consent(page))["code"]) == 43
+
+
+async def test_a_registration_lives_from_the_consent_on_and_not_beyond_its_end() -> None:
+    said = {"redirect_uris": [REDIRECT], "token_endpoint_auth_method": "none"}
+    made = Request(
+        method="POST", path="/register", body=msgspec.json.encode(said), headers={"content-type": "application/json"}
+    )
+    asker = Asker(registration=True)
+    late, used = [body(await asker.engine.answer(made))["client_id"] for _ in range(2)]
+    asker.clock.advance(86_390)  # seconds before both are forgotten
+    page = await asker.authorize(client_id=late)
+    code = await asker.code(client_id=used)
+    asker.clock.advance(20)
+    assert (await asker.redeem(code, client_id=used)).status == 200
+    sent = await asker.consent(page)
+    assert (sent.status, header(sent, "Location")) == (400, "")
+    assert b"The client is gone" in sent.body
 
 
 async def test_a_page_is_answered_once() -> None:
