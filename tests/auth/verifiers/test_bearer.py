@@ -62,7 +62,7 @@ async def test_an_algorithm_of_another_issuer_is_none_of_this_one() -> None:
     fake = FakeIssuer(key_of("ES256"), key_of("RS256"))
     mine = Issuer(issuer=ISSUER, algorithms=frozenset({"ES256"}))
     other = Issuer(issuer="https://other.example", algorithms=frozenset({"RS256"}))
-    verifier = Bearer([mine, other], resource=RESOURCE, fetcher=fake, now=Clock())  # type: ignore[arg-type]
+    verifier = Bearer([mine, other], resource=RESOURCE, fetcher=fake, now=Clock())
     assert (await verifier.verify(token(key_of("ES256")), PLAIN)).subject == "ada"
     with pytest.raises(TokenRefused, match="an algorithm that its issuer does not use"):
         await verifier.verify(token(key_of("RS256")), PLAIN)

@@ -302,7 +302,7 @@ async def test_a_cancel_ends_what_runs_and_what_comes_after_it() -> None:
         gone: list[str] = []
         first, other = one.adapter.deliver(correlation="first"), one.adapter.deliver(correlation="other")
         for x, name in zip(one.held.came, ("first", "other"), strict=True):
-            x.gone = lambda name=name: gone.append(name)  # type: ignore[misc]
+            x.gone = lambda name=name: gone.append(name)
         one.adapter.cancel("first")
         assert (first, other, gone) == (["nothing_owed"], [], ["first"])
         assert one.adapter.deliver(correlation="first") == ["nothing_owed"]
