@@ -226,6 +226,10 @@ class Protection(Protocol):
     def demands(self, scopes: Callable[[], frozenset[str]]) -> None:
         """A served object stands behind it, whose methods demand these."""
 
+    def share(self, store: Any) -> Callable[[], None]:
+        """Remember what may be used once (DPoP proofs) in this `bus.Store` too, which other processes share, until the
+        function that is returned is called."""
+
     def known(self, caller: Caller) -> Caller:
         """The caller of a wire within this machine with its identity, which is its user's; others as they are."""
 

@@ -138,6 +138,8 @@ class Handshake(Struct, frozen=True, kw_only=True):
     """The far end's address as text."""
     certificate: Mapping[str, Any] | None = None
     """The caller's TLS certificate, as `ssl.SSLSocket.getpeercert()` returns it; None if it sent none."""
+    certificate_der: bytes | None = None
+    """The same certificate, as DER: what its thumbprint is made of."""
     credentials: UnixCredentials | None = None
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from .access import Protectable, Protection
 from .bus.contract import Bus, JoinsBus, open_bus
 from .channel import Servable
 from .jsonrpc.limits import Limits
@@ -34,6 +35,7 @@ class Shared:
         self._limits = limits
         self._served = served
         self._kept: list[KeepsStore] = []
+        self._shared: list[Callable[[], None]] = []
         self._engine: Engine | None = None
         self.bus: Bus | None = None
         self.closing = False
@@ -44,14 +46,23 @@ class Shared:
             self.bus = await open_bus(given, tls=self._tls) if isinstance(given, str) else given
         if store is not None:
             self._engine = open_store(store, self._limits, self.bus) if isinstance(store, str) else store
+        protections: dict[int, Protection] = {}
         for one in {id(one): one for one in (*self._served, *served)}.values():
             if self.bus is not None and isinstance(one, JoinsBus):
                 await one.join(self.bus)
+            if isinstance(one, Protectable) and one.protection is not None:
+                protections[id(one.protection)] = one.protection
             if self._engine is not None and isinstance(one, KeepsStore):
                 one.keep_in(self._engine)
                 self._kept.append(one)
 
+        if self.bus is not None and self.bus.store is not None:
+            self._shared += [each.share(self.bus.store) for each in protections.values()]
+
     async def stop(self) -> None:
+        for end in self._shared:
+            end()
+        self._shared.clear()
         for one in self._kept:
             one.keep_in(None)
         self._kept.clear()

@@ -10,6 +10,7 @@ from dragoman.auth.dpop import Nonces, ProofChecker, normal, proof, token_hash
 from dragoman.auth.errors import IssuerAway, TokenRefused
 from dragoman.auth.jose import Key, new_key, signed, thumbprint
 from dragoman.auth.limits import AuthLimits
+from dragoman.bus.memory import MemoryBus
 
 URL = "https://mcp.example/mcp"
 TOKEN = "an.access.token"
@@ -203,3 +204,57 @@ def test_urls_that_are_not_absolute(url: str) -> None:
         normal(url)
     with pytest.raises(TokenRefused, match="htu"):
         checked(made(htu=url))
+
+
+# -- what several processes remember --------------------------------------------------------------
+
+
+async def test_a_proof_is_good_once_among_all_that_share_a_store() -> None:
+    bus = MemoryBus("proofs")
+    assert bus.store is not None
+    one, other, alone = (ProofChecker(now=Clock()) for _ in range(3))
+    end = one.share(bus.store)
+    other.share(bus.store)
+    given: dict[str, Any] = {"token": TOKEN, "thumbprint": JKT}
+    for name, first, second in (("a", one, other), ("b", other, one)):
+        assert await first.check_shared(made(jti=name), "POST", URL, **given) == JKT
+        for again in (second, first):
+            with pytest.raises(TokenRefused, match="used before"):
+                await again.check_shared(made(jti=name), "POST", URL, **given)
+    assert await alone.check_shared(made(jti="a"), "POST", URL, **given) == JKT
+    end()
+    assert await one.check_shared(made(jti="c"), "POST", URL, **given) == JKT
+    assert await other.check_shared(made(jti="c"), "POST", URL, **given) == JKT
+    await bus.close()
+
+
+async def test_a_store_that_is_away_takes_no_proof() -> None:
+    bus = MemoryBus("away-proofs")
+    assert bus.store is not None
+    checker = ProofChecker(now=Clock())
+    checker.share(bus.store)
+    bus.disconnect()
+    given: dict[str, Any] = {"token": TOKEN, "thumbprint": JKT}
+    with pytest.raises(IssuerAway, match="is away"):
+        await checker.check_shared(made(), "POST", URL, **given)
+    with pytest.raises(TokenRefused, match="another URL"):  # what is wrong is told, whatever is away
+        await checker.check_shared(made(htu="https://evil.example/"), "POST", URL, **given)
+    bus.connect_again()
+    assert await checker.check_shared(made(jti="fresh"), "POST", URL, **given) == JKT
+    await bus.close()
+
+
+async def test_what_is_shared_is_kept_for_as_long_as_it_could_be_used() -> None:
+    clock = Clock()
+    bus = MemoryBus("kept-proofs", clock=clock)
+    assert bus.store is not None
+    one, other = (ProofChecker(now=clock) for _ in range(2))
+    one.share(bus.store)
+    other.share(bus.store)
+    given: dict[str, Any] = {"token": TOKEN, "thumbprint": JKT}
+    early: dict[str, Any] = {"jti": "x", "iat": NOW + 300}  # the most of the future that is taken, so good for 600 s
+    await one.check_shared(made(**early), "POST", URL, **given)
+    clock.now += 600
+    with pytest.raises(TokenRefused, match="used before"):
+        await other.check_shared(made(**early), "POST", URL, **given)
+    await bus.close()

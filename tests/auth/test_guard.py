@@ -10,14 +10,19 @@ import msgspec
 import pytest
 
 from dragoman import Identity, LocalError
-from dragoman.auth import MutualTls, TokenRefused
+from dragoman.auth import Bearer, MutualTls, TokenRefused
 from dragoman.auth.auditing import Decision
 from dragoman.auth.challenge import parsed
+from dragoman.auth.dpop import proof
 from dragoman.auth.guard import TokenGuard, protection_of
+from dragoman.auth.jose import new_key, thumbprint
+from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Admitted, Denied, Handshake, UnixCredentials
 from dragoman.jsonrpc.errors import Refusal
 
-from .guarding import CANARY, ISSUER, METADATA, Issued, issued, token, who
+from .guarding import CANARY, ISSUER, METADATA, RESOURCE, Issued, issued, token, who
+from .issuing import Clock, FakeIssuer, shown
+from .issuing import token as signed
 
 Row = tuple[str, Sequence[tuple[bytes, bytes]], str, int, str]
 
@@ -371,3 +376,25 @@ def test_a_guard_needs_a_verifier() -> None:
 )
 def test_the_wires_on_which_callers_can_say_who_they_are(scheme: str, lacks: bool) -> None:
     assert bool(TokenGuard(issued()).lacks(scheme)) is lacks
+
+
+async def test_proofs_that_cannot_be_looked_up_are_503() -> None:
+    key, bus = new_key("ES256"), MemoryBus("guard-proofs")
+    assert bus.store is not None
+    text = signed(cnf={"jkt": thumbprint(key.public_jwk())})
+    verifier = Bearer(ISSUER, resource=RESOURCE, fetcher=FakeIssuer(), now=Clock(), dpop="accepted")
+    guard = TokenGuard(issued(), verifier)
+
+    def request() -> Handshake:
+        made = proof(key, "POST", RESOURCE, token=text, now=Clock())
+        return shown(text, scheme="DPoP", proofs=(made,))
+
+    end = guard.share(bus.store)
+    assert isinstance(await guard(request()), Admitted)
+    bus.disconnect()
+    denied = await guard(request())
+    assert isinstance(denied, Denied)
+    assert (denied.status, dict(denied.headers)) == (503, {"Retry-After": "1"})
+    end()  # the serving that shares has ended: the process is alone again
+    assert isinstance(await guard(request()), Admitted)
+    await bus.close()

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from .errors import IssuerAway, TokenRefused
+from .errors import TokenRefused
 from .jose import ASYMMETRIC, Key, KeyRefused, encoded, signed, taken_apart, thumbprint
 from .limits import DEFAULTS, AuthLimits
+from .replays import Replays, SeenOnce
 
 TYPE: Final = "dpop+jwt"
 WINDOW: Final = 300.0
@@ -99,38 +100,11 @@ class Nonces:
         return encoded(hmac.digest(self._key, b"dragoman dpop nonce %d" % turn, "sha256")[:18])
 
 
-class _Replays:
-    """The proofs that were seen within `span` seconds, in two generations. Bounded: what is over it is not taken."""
-
-    __slots__ = ("_before", "_limit", "_now", "_seen", "_span", "_turn")
-
-    def __init__(self, limit: int, span: float, now: Callable[[], float]) -> None:
-        self._limit, self._span, self._now = limit, span, now
-        self._seen: set[bytes] = set()
-        self._before: set[bytes] = set()
-        self._turn = now() + span
-
-    def take(self, name: bytes) -> bool:
-        """Remember a proof; False if it was seen before. Raises IssuerAway where there is no room."""
-        moment = self._now()
-        if moment >= self._turn:
-            self._before = self._seen if moment < self._turn + self._span else set()
-            self._seen, self._turn = set(), moment + self._span
-        if name in self._seen or name in self._before:
-            return False
-        if len(self._seen) + len(self._before) >= self._limit:
-            raise IssuerAway(
-                f"AuthLimits.proofs allows {self._limit} DPoP proofs to be remembered", int(self._turn - moment) + 1
-            )
-        self._seen.add(name)
-        return True
-
-
 class ProofChecker:
     """Checks DPoP proofs (RFC 9449 section 4.3) and remembers them against replay.
 
     `nonces`: those that a proof must have; None: it needs none. `window`: seconds by which a proof's `iat` may differ
-    from our clock. A checker belongs to one process: replicas without nonces take one proof once each.
+    from our clock. What was used is remembered by this process, and by all that `share` a store.
     """
 
     __slots__ = ("_keys", "_limits", "_now", "_replays", "_window", "algorithms", "nonces")
@@ -149,7 +123,7 @@ class ProofChecker:
         self._window, self._limits, self._now = window, limits, now
         # a proof is good from iat - window to iat + window, and with a nonce no longer than that is
         span = 2 * window if nonces is None else min(2 * window, 2 * nonces.life)
-        self._replays = _Replays(limits.proofs, span, now)
+        self._replays = Replays(limits.proofs, span, now)
         self._keys: dict[str, Key] = {}
 
     def check(
@@ -161,6 +135,27 @@ class ProofChecker:
         to. Raises TokenRefused ("invalid_dpop_proof", or "use_dpop_nonce" with the nonce to use), and IssuerAway where
         `limits.proofs` is reached.
         """
+        found, name = self._proved(proof, method, url, token, thumbprint)
+        if not self._replays.take(name):
+            raise _used()
+        return found
+
+    async def check_shared(
+        self, proof: str, method: str, url: str, *, token: str | None = None, thumbprint: str | None = None
+    ) -> str:
+        """As `check`, for a proof that no process took which shares a store with this one. Raises IssuerAway also where
+        the store is away."""
+        found, name = self._proved(proof, method, url, token, thumbprint)
+        if not await self._replays.take_shared(name):
+            raise _used()
+        return found
+
+    def share(self, store: SeenOnce) -> Callable[[], None]:
+        """Remember proofs in this store too, that of a bus, until the function that is returned is called."""
+        return self._replays.share(store)
+
+    def _proved(self, proof: str, method: str, url: str, token: str | None, expected: str | None) -> tuple[str, bytes]:
+        """The thumbprint of the key, and the name by which the proof is remembered."""
         if len(proof) > self._limits.proof:
             raise _refused(f"is longer than {self._limits.proof} bytes")
         try:
@@ -168,14 +163,13 @@ class ProofChecker:
             claims = parts.claims(self._limits)
         except TokenRefused as error:
             raise _refused(f"cannot be read: {error}") from None
-        key, found = self._key(parts.header, thumbprint)
+        key, found = self._key(parts.header, expected)
         if not key.verifies(parts.header["alg"], parts.signed, parts.signature):
             raise _refused("is not signed by the key in its header")
         self._check_claims(claims, method, url, token)
-        jti = claims["jti"]
-        if not self._replays.take(hashlib.sha256(f"{found} {jti}".encode("utf-8", "surrogatepass")).digest()[:16]):
-            raise _refused("was used before (jti)")
-        return found
+        # RFC 9449 section 11.1: "a server SHOULD reject DPoP proof JWTs with unnecessarily large jti values or store
+        # only a hash thereof"
+        return found, hashlib.sha256(f"{found} {claims['jti']}".encode("utf-8", "surrogatepass")).digest()[:16]
 
     def _key(self, header: Mapping[str, Any], expected: str | None) -> tuple[Key, str]:
         """The key in a proof's header and its thumbprint."""
@@ -239,6 +233,10 @@ class ProofChecker:
             ath = claims.get("ath")
             if not isinstance(ath, str) or not ath.isascii() or not hmac.compare_digest(ath, token_hash(token)):
                 raise _refused("is for another token (ath)")
+
+
+def _used() -> TokenRefused:
+    return _refused("was used before (jti)")
 
 
 def _refused(what: str) -> TokenRefused:

@@ -32,6 +32,7 @@ from .challenge import Challenge
 from .errors import IssuerAway, TokenRefused, described
 from .limits import DEFAULTS, AuthLimits
 from .metadata import resource_locations
+from .replays import SeenOnce
 
 _CREDENTIALS: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?: +(.*))?", re.DOTALL)
 _TOKEN68: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
@@ -81,6 +82,14 @@ class Bound(Protocol):
     @property
     def dpop(self) -> str:
         """ "off", "accepted" or "required"."""
+
+
+@runtime_checkable
+class Shares(Protocol):
+    """A verifier that remembers what was used, and can do so for several processes."""
+
+    def share(self, store: SeenOnce) -> Callable[[], None]:
+        """As `access.Protection`."""
 
 
 @runtime_checkable
@@ -316,6 +325,16 @@ class TokenGuard:
             found["dpop_signing_alg_values_supported"] = ["ES256", "EdDSA", "RS256"]
             found["dpop_bound_access_tokens_required"] = self._dpop == "required"
         return msgspec.json.encode(found)
+
+    def share(self, store: SeenOnce) -> Callable[[], None]:
+        """As `access.Protection`."""
+        ends = [one.share(store) for one in self._verifiers if isinstance(one, Shares)]
+
+        def end() -> None:
+            for each in ends:
+                each()
+
+        return end
 
     def known(self, caller: Caller) -> Caller:
         """As `access.Protection`."""

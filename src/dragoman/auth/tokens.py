@@ -6,9 +6,10 @@ Whatever a claim is not, the token is refused: nothing is guessed.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -35,8 +36,21 @@ _NEVER: Final = frozenset(
     {"dpop+jwt", "oauth-id-jag+jwt", "logout+jwt", "secevent+jwt", "token-introspection+jwt", "oauth-authz-req+jwt"}
 )
 
+_THUMBPRINT: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+"""32 bytes in base64url without padding: a SHA-256."""
+
 Path = str | tuple[str, ...]
 """The name of a claim, or the names on the way to it in nested objects."""
+
+
+class Binding(Struct, frozen=True):
+    """What a token is bound to (RFC 7800): whoever shows it shows that too."""
+
+    by: Literal["jkt", "x5t#S256"]
+    """A key, by its JWK thumbprint (RFC 9449 section 6.1), or a TLS certificate, by the SHA-256 of its DER (RFC 8705
+    section 3.1)."""
+    thumbprint: str
+    """In base64url, without padding."""
 
 
 class Issuer(Struct, frozen=True, kw_only=True):
@@ -130,9 +144,9 @@ class Rules:
 
     def judged(
         self, token: Token, now: float, *, claims: Mapping[str, Any], credential: Credential | None
-    ) -> tuple[Identity, str | None]:
-        """Who the bearer is, and the thumbprint of the key that the token is bound to; None: to no key. `claims` and
-        `credential` are the identity's. Its `expires_at` is `exp` and the leeway. Raises TokenRefused."""
+    ) -> tuple[Identity, Binding | None]:
+        """Who the bearer is, and what the token is bound to; None: to nothing. `claims` and `credential` are the
+        identity's. Its `expires_at` is `exp` and the leeway. Raises TokenRefused."""
         found, issuer = token.claims, self.issuer
         # RFC 9068 section 4: "The issuer identifier for the authorization server ... MUST exactly match the value of
         # the "iss" claim."
@@ -237,14 +251,21 @@ def closed(implies: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
     return found
 
 
-def bound_to(claims: Mapping[str, Any]) -> str | None:
-    """The thumbprint of the DPoP key in `cnf` (RFC 9449 section 6.1); None without `cnf`. Raises TokenRefused for any
-    other confirmation: what is bound in a way that cannot be checked admits no one (RFC 7800 section 3.1)."""
+def bound_to(claims: Mapping[str, Any]) -> Binding | None:
+    """What `cnf` binds a token to; None without `cnf`. Raises TokenRefused for any other confirmation: what is bound in
+    a way that cannot be checked admits no one (RFC 7800 section 3.1)."""
     if "cnf" not in claims:
         return None
     cnf = claims["cnf"]
-    if isinstance(cnf, dict) and len(cnf) == 1 and isinstance(cnf.get("jkt"), str) and cnf["jkt"].isascii():
-        return str(cnf["jkt"])
+    # RFC 7800 section 3.1: it "MUST represent only a single proof-of-possession key"
+    if isinstance(cnf, dict) and len(cnf) == 1:
+        key, certificate = cnf.get("jkt"), cnf.get("x5t#S256")
+        if isinstance(key, str) and key.isascii():
+            return Binding("jkt", key)
+        # RFC 8705 section 3.1: "a base64url-encoded ... SHA-256 hash ... of the DER encoding of the X.509 certificate",
+        # which "MUST omit all trailing pad '=' characters"
+        if isinstance(certificate, str) and _THUMBPRINT.fullmatch(certificate):
+            return Binding("x5t#S256", certificate)
     raise TokenRefused("The token is bound to something that cannot be checked here (cnf)")
 
 

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from ..channel import Admitted, Denied, Guard, Handshake
 from ..jsonrpc.codec import failure
@@ -17,6 +19,14 @@ log: logging.Logger = logging.getLogger("dragoman.wire")
 
 EXPIRED = Denied(reason="The admission has expired")
 """Why a caller whose `Admitted.expires` is past is turned away, and why its channel ends."""
+
+
+def certificate_of(transport: asyncio.BaseTransport | None) -> tuple[Mapping[str, Any] | None, bytes | None]:
+    """The caller's TLS certificate, as `Handshake.certificate` and `Handshake.certificate_der`."""
+    found = None if transport is None else transport.get_extra_info("peercert")
+    if transport is None or not found:  # {}: none was asked for, or none was checked
+        return None, None
+    return found, transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
 
 
 async def decide(guard: Guard, handshake: Handshake, timeout: float | None, listener: str) -> Admitted | Denied:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.auth import IssuerAway, OpaqueTokens, TokenRefused
 from dragoman.auth.limits import AuthLimits
@@ -187,3 +188,16 @@ def test_what_cannot_be_right() -> None:
         google("", resource=RESOURCE)
     with pytest.raises(LocalError, match="resource is this server's URL"):
         google("x", resource="mcp")
+
+
+async def test_a_bound_token_is_refused_where_nobody_proves_it() -> None:
+    found = GITHUB | {"cnf": {"jkt": "x" * 43}}
+    fake = FakeIssuer()
+    github_check = of_github(fake)._check
+    bound = replace(github_check, read=lambda answer: {**github_check.read(answer), "cnf": answer["cnf"]})
+    fake.pages[CHECK] = reply(found)
+    verifier = OpaqueTokens(bound, resource=RESOURCE, fetcher=fake)
+    for _ in range(2):
+        with pytest.raises(TokenRefused, match="The token is bound"):
+            await verifier.verify(TOKEN, PLAIN)
+        assert verifier.known(TOKEN.encode()) is None

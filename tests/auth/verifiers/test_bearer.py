@@ -297,6 +297,7 @@ async def test_a_bound_token_with_its_proof() -> None:
             await verifier.verify(text, once)
 
 
+CERTIFIED: dict[str, Any] = {"cnf": {"x5t#S256": "x" * 43}}
 BINDING: list[tuple[str, str, dict[str, Any], dict[str, Any], str, str]] = [
     ("bound, as Bearer", "accepted", BOUND, {"scheme": "Bearer"}, "invalid_token", "sent as DPoP"),
     ("bound, as Bearer, required", "required", BOUND, {"scheme": "Bearer"}, "invalid_token", "sent as DPoP"),
@@ -310,6 +311,10 @@ BINDING: list[tuple[str, str, dict[str, Any], dict[str, Any], str, str]] = [
     ("bound, another method", "accepted", BOUND, {"method": "GET"}, "invalid_dpop_proof", "another HTTP method"),
     ("unbound, as DPoP", "accepted", {}, {"scheme": "DPoP"}, "invalid_token", "not bound"),
     ("unbound, as DPoP, off", "off", {}, {"scheme": "DPoP"}, "invalid_token", "not bound"),
+    ("a certificate, not shown", "accepted", CERTIFIED, {"scheme": "Bearer"}, "invalid_token", "showed none"),
+    ("a certificate, not shown, off", "off", CERTIFIED, {"scheme": "Bearer"}, "invalid_token", "showed none"),
+    ("a certificate, as DPoP", "accepted", CERTIFIED, {}, "invalid_token", "not bound to a key"),
+    ("a certificate, required", "required", CERTIFIED, {"scheme": "Bearer"}, "invalid_token", "bound to a key"),
     ("unbound, required", "required", {}, {"scheme": "Bearer"}, "invalid_token", "only tokens that are bound"),
     ("unbound, as DPoP, required", "required", {}, {"scheme": "DPoP"}, "invalid_token", "only tokens that are bound"),
 ]

@@ -11,13 +11,14 @@ from ...channel import Identity
 from ..errors import AuthError, IssuerAway, TokenRefused
 from ..keys import SingleFlight
 from ..limits import DEFAULTS, AuthLimits
+from ..tokens import Binding
 from .cache import TokenCache
 
 log: Final = logging.getLogger("dragoman.auth")
 
 
 class Asking:
-    """`ask(token)` says who the bearer is and to which key the token is bound; it raises TokenRefused, and AuthError or
+    """`ask(token)` says who the bearer is and what the token is bound to; it raises TokenRefused, and AuthError or
     OSError where the issuer cannot be asked. `name`: the issuer's, for the log."""
 
     __slots__ = ("_ask", "_flights", "_limits", "_name", "cache")
@@ -25,7 +26,7 @@ class Asking:
     def __init__(
         self,
         name: str,
-        ask: Callable[[str], Awaitable[tuple[Identity, str | None]]],
+        ask: Callable[[str], Awaitable[tuple[Identity, Binding | None]]],
         cache: TokenCache,
         *,
         limits: AuthLimits = DEFAULTS,
@@ -34,9 +35,8 @@ class Asking:
         self._flights: dict[bytes, SingleFlight] = {}
         self.cache: TokenCache = cache
 
-    async def verified(self, token: str) -> tuple[Identity, str | None]:
-        """Who the bearer is, and the thumbprint of the key that the token is bound to. Raises TokenRefused and
-        IssuerAway."""
+    async def verified(self, token: str) -> tuple[Identity, Binding | None]:
+        """Who the bearer is, and what the token is bound to. Raises TokenRefused and IssuerAway."""
         if len(token) > self._limits.token:
             raise TokenRefused(f"The token has {len(token)} bytes: {self._limits.token} are taken")
         raw = token.encode("utf-8", "surrogatepass")
@@ -52,12 +52,12 @@ class Asking:
                     f"AuthLimits.questions allows {self._limits.questions} tokens to be asked about at once"
                 )
             flight = self._flights[name] = SingleFlight(lambda: self._asked(token, raw, name))
-        asked: tuple[Identity, str | None] = await flight.join()
+        asked: tuple[Identity, Binding | None] = await flight.join()
         return asked
 
-    async def _asked(self, token: str, raw: bytes, name: bytes) -> tuple[Identity, str | None]:
+    async def _asked(self, token: str, raw: bytes, name: bytes) -> tuple[Identity, Binding | None]:
         try:
-            identity, key = await self._ask(token)
+            identity, bound = await self._ask(token)
         except TokenRefused as error:
             self.cache.refuse(raw, error)
             raise
@@ -68,7 +68,7 @@ class Asking:
             log.warning("%s cannot be asked about a token: %s", self._name, error)
             raise IssuerAway("The issuer of the token does not answer") from error
         else:
-            self.cache.keep(raw, identity, key)
-            return identity, key
+            self.cache.keep(raw, identity, bound)
+            return identity, bound
         finally:
             del self._flights[name]

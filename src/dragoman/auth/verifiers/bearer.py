@@ -21,7 +21,8 @@ from ..fetching import FETCHER, fetching
 from ..jose import Token, Unverified, checked, taken_apart
 from ..keys import Fetches, IssuerKeys
 from ..limits import DEFAULTS, AuthLimits
-from ..tokens import LEEWAY, Issuer, Rules
+from ..replays import SeenOnce
+from ..tokens import LEEWAY, Binding, Issuer, Rules
 from ..urls import split
 from .cache import SECONDS, TokenCache
 from .contract import Before
@@ -106,33 +107,37 @@ class Bearer:
         self._algorithms = frozenset[str]().union(*(each.rules.issuer.algorithms for each in self._sources.values()))
 
     def known(self, token: bytes) -> Identity | None:
-        """The identity of a token that was verified before, is still good and is bound to no key; None: `verify` has to
-        be asked. `token`: as it came, of the scheme Bearer."""
+        """The identity of a token that was verified before, is still good and is bound to nothing; None: `verify` has
+        to be asked. `token`: as it came, of the scheme Bearer."""
         found = self._cache.find(token)
         return found[1] if found is not None and found[2] is None and self._unbound else None
+
+    def share(self, store: SeenOnce) -> Callable[[], None]:
+        """As `access.Protection`."""
+        return self._possession.share(store)
 
     async def verify(self, token: str, handshake: Handshake) -> Identity:
         """As `Verifier.verify`."""
         raw = token.encode("utf-8", "surrogatepass")
         found = self._cache.find(raw)
-        identity, key = await self._first(token, raw) if found is None else found[1:]
-        self._possession.check(token, key, handshake)
+        identity, bound = await self._first(token, raw) if found is None else found[1:]
+        await self._possession.check(token, bound, handshake)
         return identity
 
-    async def _first(self, token: str, raw: bytes) -> tuple[Identity, str | None]:
+    async def _first(self, token: str, raw: bytes) -> tuple[Identity, Binding | None]:
         """Verify a token that is not in the cache."""
         self._cache.check_refused(raw)
         try:
-            identity, key = await self._judged(token)
+            identity, bound = await self._judged(token)
         except (UnknownKey, NotYet):
             raise
         except TokenRefused as error:
             self._cache.refuse(raw, error)
             raise
-        self._cache.keep(raw, identity, key)
-        return identity, key
+        self._cache.keep(raw, identity, bound)
+        return identity, bound
 
-    async def _judged(self, token: str) -> tuple[Identity, str | None]:
+    async def _judged(self, token: str) -> tuple[Identity, Binding | None]:
         parts = taken_apart(token, self._algorithms, limits=self._limits)
         # the issuer that the token names says which keys to try, and nothing else of it is believed before
         named = parts.claims(self._limits).get("iss")

@@ -13,6 +13,7 @@ from typing import Final
 from ...channel import Identity
 from ..errors import TokenRefused
 from ..limits import DEFAULTS, AuthLimits
+from ..tokens import Binding
 
 SECONDS: Final = 300.0
 """Seconds for which a verified token is believed at most: so long a key that was withdrawn, or a claim that a preset
@@ -31,15 +32,15 @@ class TokenCache:
         self, *, seconds: float = SECONDS, limits: AuthLimits = DEFAULTS, now: Callable[[], float] = time.time
     ) -> None:
         self._seconds, self._limits, self._now = seconds, limits, now
-        self._good: dict[bytes, tuple[float, Identity, str | None]] = {}
+        self._good: dict[bytes, tuple[float, Identity, Binding | None]] = {}
         self._refused: dict[bytes, tuple[float, TokenRefused]] = {}
 
     def __len__(self) -> int:
         return len(self._good)
 
-    def find(self, token: bytes) -> tuple[float, Identity, str | None] | None:
-        """Until when a token is good, whose it is, and the thumbprint of the key that it is bound to; None if it is not
-        here, or its time is over."""
+    def find(self, token: bytes) -> tuple[float, Identity, Binding | None] | None:
+        """Until when a token is good, whose it is, and what it is bound to; None if it is not here, or its time is
+        over."""
         found = self._good.get(sha256(token).digest())
         return found if found is not None and self._now() < found[0] else None
 
@@ -50,7 +51,7 @@ class TokenCache:
             again = found[1]
             raise TokenRefused(again.description, error=again.error, scheme=again.scheme)
 
-    def keep(self, token: bytes, identity: Identity, key: str | None = None) -> None:
+    def keep(self, token: bytes, identity: Identity, bound: Binding | None = None) -> None:
         """Keep a verified token."""
         until = self._now() + self._seconds
         if identity.expires_at is not None:
@@ -59,7 +60,7 @@ class TokenCache:
         self._good.pop(name, None)  # to the end of the line
         while len(self._good) >= self._limits.cached_tokens:
             del self._good[next(iter(self._good))]
-        self._good[name] = (until, identity, key)
+        self._good[name] = (until, identity, bound)
 
     def refuse(self, token: bytes, error: TokenRefused) -> None:
         """Keep a refusal that time alone does not change."""

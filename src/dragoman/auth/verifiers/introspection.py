@@ -20,7 +20,8 @@ from ..fetching import FETCHER, fetching
 from ..jose import Key, Token
 from ..keys import Fetches
 from ..limits import DEFAULTS, AuthLimits
-from ..tokens import LEEWAY, Issuer, Rules
+from ..replays import SeenOnce
+from ..tokens import LEEWAY, Binding, Issuer, Rules
 from ..urls import split
 from .asking import Asking
 from .bearer import audiences, check_resource
@@ -84,13 +85,17 @@ class Introspection:
         found = self._asking.cache.find(token)
         return found[1] if found is not None and found[2] is None and self.dpop != "required" else None
 
+    def share(self, store: SeenOnce) -> Callable[[], None]:
+        """As `access.Protection`."""
+        return self._possession.share(store)
+
     async def verify(self, token: str, handshake: Handshake) -> Identity:
         """As `Verifier.verify`."""
-        identity, key = await self._asking.verified(token)
-        self._possession.check(token, key, handshake)
+        identity, bound = await self._asking.verified(token)
+        await self._possession.check(token, bound, handshake)
         return identity
 
-    async def _ask(self, token: str) -> tuple[Identity, str | None]:
+    async def _ask(self, token: str) -> tuple[Identity, Binding | None]:
         more, headers = authentication(self._client, self._issuer, self._now())
         form = {"token": token, "token_type_hint": "access_token", **more}
         answer = await self._fetch().post_form(self._url, form, by="operator", origin=self._issuer, headers=headers)
@@ -102,7 +107,7 @@ class Introspection:
             raise IssuerAway("The issuer does not let this server ask about tokens") from error
         return self._judged(token, found)
 
-    def _judged(self, token: str, found: dict[str, Any]) -> tuple[Identity, str | None]:
+    def _judged(self, token: str, found: dict[str, Any]) -> tuple[Identity, Binding | None]:
         # RFC 7662 section 2.2: "active: REQUIRED. Boolean indicator"
         if found.get("active") is not True:
             raise TokenRefused("The token is not active: it has expired, was revoked, or is not of this issuer")

@@ -23,7 +23,7 @@ from ..fetching import FETCHER, fetching
 from ..jose import Token
 from ..keys import Answer, Fetches
 from ..limits import DEFAULTS, AuthLimits
-from ..tokens import Issuer, Rules
+from ..tokens import Binding, Issuer, Rules
 from .asking import Asking
 from .bearer import check_resource
 from .cache import SECONDS as BELIEVED
@@ -86,7 +86,7 @@ class OpaqueTokens:
         """As `Verifier.verify`."""
         return (await self._asking.verified(token))[0]
 
-    async def _ask(self, token: str) -> tuple[Identity, str | None]:
+    async def _ask(self, token: str) -> tuple[Identity, Binding | None]:
         answer = await self._check.ask(self._fetch(), token)
         if answer.status in self._check.unknown:
             raise TokenRefused("The token is not of this server's client, has expired or was revoked")
@@ -98,9 +98,12 @@ class OpaqueTokens:
         except (LookupError, TypeError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
             raise TokenRefused("The issuer's answer about the token is not what it documents") from None
         raw = msgspec.json.encode(claims)
-        return self._rules.judged(
+        identity, bound = self._rules.judged(
             Token({"typ": "at+jwt"}, claims, raw), self._now(), claims=Claims(raw), credential=TokenCredential(token)
         )
+        if bound is not None:
+            raise TokenRefused("The token is bound (cnf), and this server asks nobody to prove it")
+        return identity, None
 
 
 _RULES: Final = {

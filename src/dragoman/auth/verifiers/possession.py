@@ -1,13 +1,22 @@
-"""Whether a caller holds the key that its token is bound to (RFC 9449 section 7)."""
+"""Whether a caller holds what its token is bound to: a key (RFC 9449 section 7) or a TLS certificate (RFC 8705 section
+3). A token that is bound to a certificate is always taken with it: no option is needed for what is stricter than a
+bearer token.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+from collections.abc import Callable
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from ...channel import Handshake
 from ..dpop import ProofChecker
 from ..errors import TokenRefused
+from ..jose import encoded
+from ..replays import SeenOnce
+from ..tokens import Binding
 
 Policy = Literal["off", "accepted", "required"]
 POLICIES: Final[tuple[Policy, ...]] = ("off", "accepted", "required")
@@ -25,15 +34,21 @@ class Possession:
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._checker = checker
 
-    def check(self, token: str, key: str | None, handshake: Handshake) -> None:
-        """Raises TokenRefused unless the token may be used as it came. `key`: the thumbprint of the key that it is
-        bound to; None: to no key."""
+    def share(self, store: SeenOnce) -> Callable[[], None]:
+        """As `access.Protection`."""
+        return self._checker.share(store) if self.policy != "off" else _nothing
+
+    async def check(self, token: str, bound: Binding | None, handshake: Handshake) -> None:
+        """Raises TokenRefused unless the token may be used as it came, IssuerAway where no one can say now. `bound`:
+        what it is bound to; None: to nothing."""
         scheme, proofs = _shown(handshake)
-        if key is None:
+        if bound is None or bound.by != "jkt":
             if self.policy == "required":
                 raise TokenRefused("This server takes only tokens that are bound to a key (DPoP)", scheme="DPoP")
             if scheme == b"dpop":
                 raise TokenRefused("The token is not bound to a key: it is sent as Bearer", scheme="DPoP")
+            if bound is not None:
+                _check_certificate(bound.thumbprint, handshake.certificate_der)
             return
         if self.policy == "off":
             raise TokenRefused("The token is bound to a key (cnf), and this server takes no DPoP")
@@ -49,7 +64,19 @@ class Possession:
         # as it was sent: "//host/mcp" is a path here, and no host
         sent = handshake.url.partition("?")[0]
         url = self._origin + (sent if sent.startswith("/") else urlsplit(sent).path or "/")
-        self._checker.check(proofs[0].decode("latin-1"), handshake.method, url, token=token, thumbprint=key)
+        proof = proofs[0].decode("latin-1")
+        await self._checker.check_shared(proof, handshake.method, url, token=token, thumbprint=bound.thumbprint)
+
+
+def _check_certificate(thumbprint: str, der: bytes | None) -> None:
+    # RFC 8705 section 3: "The protected resource MUST obtain, from its TLS implementation layer, the client certificate
+    # used for mutual TLS and MUST verify that the certificate matches the certificate associated with the access token.
+    # If they do not match, the resource access attempt MUST be rejected with an error, per [RFC6750], using an HTTP 401
+    # status code and the "invalid_token" error code."
+    if der is None:
+        raise TokenRefused("The token is bound to a TLS certificate (cnf), and this connection showed none")
+    if not hmac.compare_digest(encoded(hashlib.sha256(der).digest()), thumbprint):
+        raise TokenRefused("The token is bound to another TLS certificate than that of this connection (cnf)")
 
 
 def _shown(handshake: Handshake) -> tuple[bytes, list[bytes]]:
@@ -61,3 +88,7 @@ def _shown(handshake: Handshake) -> tuple[bytes, list[bytes]]:
         elif name == b"dpop":
             proofs.append(value)
     return scheme, proofs
+
+
+def _nothing() -> None:
+    """Nothing was shared."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 from ...channel import Admitted, Denied, Guard, Handshake
-from ...net.guarding import decide
+from ...net.guarding import certificate_of, decide
 from .messages import Answer, Head
 from .refusals import refusal
 
@@ -23,9 +23,11 @@ def handshake(
     authority: bytes,
     fields: Sequence[tuple[bytes, bytes]],
     remote: str,
-    certificate: object = None,
+    transport: asyncio.BaseTransport | None = None,
 ) -> Handshake:
-    """What the guard sees of a request. `authority`: the Host, or the authority in the target."""
+    """What the guard sees of a request. `authority`: the Host, or the authority in the target; `transport`: the
+    connection, where it is ours."""
+    certificate, der = certificate_of(transport)
     target = head.target if head.target.startswith(b"/") else b"/" + head.target.partition(b"://")[2].partition(b"/")[2]
     return Handshake(
         scheme=scheme,
@@ -33,7 +35,8 @@ def handshake(
         url=f"{scheme}://{authority.decode('latin-1')}{target.decode('latin-1')}",
         headers=fields,
         remote=remote,
-        certificate=certificate if isinstance(certificate, dict) and certificate else None,
+        certificate=certificate,
+        certificate_der=der,
     )
 
 

@@ -354,8 +354,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         else:
             fields = fields_of(request.raw)
         scheme = ("ws" if head.socket is not None else "http") + "s" * self.owner.tls
-        certificate = None if self.transport is None else self.transport.get_extra_info("peercert")
-        seen = handshake(head, scheme, head.headers.get(b"host", b""), fields, self.remote, certificate)
+        seen = handshake(head, scheme, head.headers.get(b"host", b""), fields, self.remote, self.transport)
         return Admission(guard, seen, head, limits.guard_timeout, self._settle)
 
     def _deny(self, request: Request, answer: Answer) -> None:

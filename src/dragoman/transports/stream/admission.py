@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from ...channel import Admitted, ChannelError, Closed, Denied, Guard, Handshake, UnixCredentials
 from ...jsonrpc.messages import Malformed
-from ...net.guarding import EXPIRED, decide, told
+from ...net.guarding import EXPIRED, certificate_of, decide, told
 from ...net.reconnect import BackgroundTasks
 from ...net.urls import printable
 from ...observer import Rejection
@@ -76,11 +76,13 @@ class Admissions:
     def ask(self, channel: StreamChannel, transport: asyncio.Transport) -> None:
         """Ask the guard about a channel whose wire has come, and do what it says."""
         caller = channel.caller
+        certificate, der = certificate_of(transport)
         handshake = Handshake(
             scheme=caller.scheme,
             url=self._url,
             remote=caller.remote,
-            certificate=transport.get_extra_info("peercert") or None,  # {}: none was asked for, or none was checked
+            certificate=certificate,
+            certificate_der=der,
             credentials=_credentials(transport) if caller.scheme == "unix" else None,
         )
         deciding = decide(self._guard, handshake, self._timeout, self._url)

@@ -1,0 +1,74 @@
+"""What may be used once: the proofs that were seen, in this process and by all that share a store.
+
+Rules:
+
+- Each process remembers what came to it, within a bound: a second use here is refused without asking anybody.
+- With a store (that of the bus, which workers and replicas share) a proof is written there too before it is taken, for
+  as long as it could be used. A store that is away fails closed: what may have been used elsewhere is not taken.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from .errors import IssuerAway
+
+CLOCKS: Final = 60.0
+"""Seconds by which the clocks of those that share a store may differ: what is used up stays so for as much longer."""
+
+log: Final = logging.getLogger("dragoman.auth")
+
+
+class SeenOnce(Protocol):
+    """The part of a `bus.Store` that is used."""
+
+    async def put_new(self, key: str, value: bytes, *, ttl: float | None = None) -> bool:
+        """Set a value if there is none and return True; False if there is one. Raises ConnectionError."""
+
+
+class Replays:
+    """The proofs that were seen within `span` seconds, in two generations. Bounded by `limit`: what is over it is not
+    taken. `now`: Unix time in seconds."""
+
+    __slots__ = ("_before", "_limit", "_now", "_seen", "_span", "_stores", "_turn")
+
+    def __init__(self, limit: int, span: float, now: Callable[[], float]) -> None:
+        self._limit, self._span, self._now = limit, span, now
+        self._seen: set[bytes] = set()
+        self._before: set[bytes] = set()
+        self._turn = now() + span
+        self._stores: list[SeenOnce] = []
+
+    def share(self, store: SeenOnce) -> Callable[[], None]:
+        """Remember proofs in this store too, until the function that is returned is called."""
+        self._stores.append(store)
+        return lambda: self._stores.remove(store)
+
+    def take(self, name: bytes) -> bool:
+        """Remember a proof in this process; False if it was seen before. Raises IssuerAway where there is no room."""
+        moment = self._now()
+        if moment >= self._turn:
+            self._before = self._seen if moment < self._turn + self._span else set()
+            self._seen, self._turn = set(), moment + self._span
+        if name in self._seen or name in self._before:
+            return False
+        if len(self._seen) + len(self._before) >= self._limit:
+            raise IssuerAway(
+                f"AuthLimits.proofs allows {self._limit} DPoP proofs to be remembered", int(self._turn - moment) + 1
+            )
+        self._seen.add(name)
+        return True
+
+    async def take_shared(self, name: bytes) -> bool:
+        """As `take`, in every process that shares a store with this one. Raises IssuerAway where the store is away."""
+        if not self.take(name):
+            return False
+        if not self._stores:
+            return True
+        try:
+            return await self._stores[-1].put_new(f"dragoman.dpop.{name.hex()}", b"", ttl=self._span + CLOCKS)
+        except ConnectionError as why:
+            log.warning("a DPoP proof cannot be looked up among those that were used: %s", why)
+            raise IssuerAway("what remembers the DPoP proofs that were used is away") from why
