@@ -40,7 +40,7 @@ LAZY: Final = {
     ("dragoman.auth.client.sources", "dragoman.auth.client.store.files"): EXTRA,
     ("dragoman.auth.client.sources", "dragoman.auth.jose"): EXTRA,
     ("dragoman.access", "getpass"): GUARDED,
-    ("dragoman.cli.serving.settings", "dragoman.auth"): EXTRA,
+    ("dragoman.cli.serving.authorizing", "dragoman.auth"): EXTRA,
     ("dragoman.protecting", "dragoman.auth.guard"): EXTRA,
     ("dragoman.rpc.binding.identity", "dragoman.access"): GUARDED,
     ("dragoman.rpc.method", "dragoman.access"): GUARDED,

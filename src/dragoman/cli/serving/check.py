@@ -74,6 +74,7 @@ def faults_of(options: ServeOptions, wire: Wire) -> list[str]:
     ]
     looks: list[Callable[[], object]] = [
         options.tls,
+        options.auth,
         *(partial(look, value) for value, look in asked if value is not None),
     ]
     for look in looks:

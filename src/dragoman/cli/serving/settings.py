@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from ...jsonrpc.errors import LocalError
 from ...jsonrpc.limits import SERVER, Limits
 from ...net.scheme import SCHEMES
 from ...net.urls import scheme_of
 from ..ends import Usage
 from ..options import Output, Wire, server_tls
 from . import config
+from .authorizing import by_asking, by_signature
 from .config import Source, Table
 
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -54,6 +54,12 @@ class ServeOptions:
     """Let in callers with a token of this issuer; needs --auth-resource."""
     auth_resource: Annotated[str | None, Parameter(metavar="URL")] = None
     """The URL of this server as clients write it: tokens are for it alone."""
+    auth_introspection: Annotated[str | None, Parameter(metavar="URL")] = None
+    """Ask the issuer at this endpoint about each token (RFC 7662), for tokens without a signature."""
+    auth_client_id: Annotated[str | None, Parameter(metavar="ID")] = None
+    """This server as a client of the issuer, for --auth-introspection."""
+    auth_client_secret_file: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """That client's secret; default: DRAGOMAN_CLIENT_SECRET in the environment."""
     log_level: Literal["debug", "info", "warning", "error"] | None = None
     """What is logged on stderr; info has a line for every call and refusal. Default: warning, with -v debug."""
     log_format: Literal["text", "json"] = "text"
@@ -77,16 +83,22 @@ class ServeOptions:
 
     def auth(self) -> object:
         """What says who is calling; None where no one is asked. Raises Usage."""
-        if not self.auth_issuer and self.auth_resource is None:
+        asking = {
+            "--auth-introspection": self.auth_introspection,
+            "--auth-client-id": self.auth_client_id,
+            "--auth-client-secret-file": self.auth_client_secret_file,
+        }
+        given = [name for name, value in asking.items() if value is not None]
+        if not self.auth_issuer and self.auth_resource is None and not given:
             return None
         if not self.auth_issuer or self.auth_resource is None:
             raise Usage("--auth-issuer and --auth-resource go together: whose tokens, and for which URL")
-        from ...auth import Bearer  # noqa: PLC0415  (an optional extra)
-
-        try:
-            return Bearer(self.auth_issuer, resource=self.auth_resource)
-        except (LocalError, ImportError) as fault:
-            raise Usage(f"--auth-issuer, --auth-resource: {fault}") from None
+        if self.auth_introspection is not None:
+            asked = self.auth_client_id, self.auth_client_secret_file
+            return by_asking(self.auth_introspection, self.auth_issuer, self.auth_resource, *asked)
+        if given:
+            raise Usage(f"{given[0]} goes with --auth-introspection URL")
+        return by_signature(self.auth_issuer, self.auth_resource)
 
     def limits(self, wire: Wire) -> Limits | None:
         """The server's limits with the changes that were asked for; None if there are none. Raises Usage."""
