@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from ..channel import Admitted, Denied, Guard, Handshake
 from ..jsonrpc.codec import failure
@@ -18,7 +18,17 @@ from .urls import printable
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
 EXPIRED = Denied(reason="The admission has expired")
-"""Why a caller whose `Admitted.expires` is past is turned away, and why its channel ends."""
+"""Why a caller whose `Admitted.expires` is past is turned away, and why its channel ends. A call that runs by then is
+finished first, where the receiver of the channel does that (`LetsFinish`)."""
+
+
+@runtime_checkable
+class LetsFinish(Protocol):
+    """A `channel.Receiver` that lets what runs finish when the admission of its channel expires."""
+
+    def lapse(self) -> None:
+        """The far end may begin nothing more on the channel: answer what is owed, within bounds of your own, and
+        `close` it."""
 
 
 def certificate_of(transport: asyncio.BaseTransport | None) -> tuple[Mapping[str, Any] | None, bytes | None]:

@@ -68,6 +68,7 @@ class ChannelEnd:
         "mute",
         "number",
         "origin",
+        "refusing",
         "runner",
     )
 
@@ -92,6 +93,8 @@ class ChannelEnd:
         """The iterators that get the far end's notifications."""
         self.dropped: int = 0
         """Progress notifications that were not sent because the far end reads too slowly."""
+        self.refusing: Refusal = _DRAINING
+        """What a call is told that comes while it drains."""
         self.mute: bool = False
         """No incoming message is answered: for a protocol in which this end only sends requests."""
         self.alone: bool = False
@@ -187,10 +190,13 @@ class ChannelEnd:
         self.conversation.half_closed = True
         for pending in self.conversation.abandon():
             pending.fail(Ended("the far end closed its sending side before it answered").because("hung_up"))
-        for run in tuple(self.conversation.inbound.values()):
-            if run.method.stream:  # it has no end of its own, and could not be cancelled any more
-                self._end(run, None)
+        self.end_standing(None)  # they could not be cancelled any more
         self._settled()
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether the admission of the far end has expired."""
+        return self.refusing is LAPSED
 
     def _over(self, why: ChannelError) -> None:
         """The channel is over: what we owe on it is not waited for."""
@@ -271,7 +277,7 @@ class ChannelEnd:
     def takes_inline(self, message: Request | Notification) -> bool:
         """Whether a method that never waits may run in place now."""
         channel = self.channel
-        if channel is None or not channel.writable or self.runner.call_limit.draining:
+        if channel is None or not channel.writable or self.runner.call_limit.draining or self.conversation.draining:
             return False
         return self.conversation.takes_inline(UNSET if type(message) is Notification else message.id)
 
@@ -308,7 +314,7 @@ class ChannelEnd:
                 reason = {"reason": "a call with this id is in flight", "id": message.id}  # type: ignore[union-attr]
                 deliver(failure(None, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
                 return
-            refusal = self._full() if verdict == "busy" else _DRAINING
+            refusal = self._full() if verdict == "busy" else self.refusing
         if told:
             if call.seen is not None:
                 call.seen.over(None, refusal)
@@ -381,6 +387,11 @@ class ChannelEnd:
         for run in (*conversation.waiting, *conversation.inbound.values()):
             self._end(run, refusal)
         self._settled()
+
+    def end_standing(self, refusal: Refusal | None) -> None:
+        """End the calls that have no end of their own; None: with no answer."""
+        for run in [run for run in self.conversation.inbound.values() if run.method.stream]:
+            self._end(run, refusal)
 
     def _end(self, run: InboundCall, refusal: Refusal | None) -> None:
         if self.conversation.withdraw(run):
@@ -482,5 +493,8 @@ class ChannelEnd:
         return True
 
 
+LAPSED: Refusal = Refusal("forbidden", "Forbidden: the admission has expired, connect anew", {"error": "invalid_token"})
+"""With the error of RFC 6750 section 3.1: "The access token provided is expired, revoked, malformed, or invalid"."""
+UNDONE: Refusal = Refusal("draining", "Draining: the peer closed before the call was done")
 _CANCELLED = Refusal("cancelled", "Request cancelled")
 _DRAINING = Refusal("draining", "Draining: this peer is closing and takes no new calls", {"retry_after": 1})

@@ -17,11 +17,11 @@ from msgspec import UNSET
 from ..channel import LIMITS, Channel, ChannelError, Closed, Ended, again
 from ..jsonrpc.codec import Call as WireCall
 from ..jsonrpc.codec import Leniency
-from ..jsonrpc.errors import LSP, CallTimeout, Dialect, LocalError, Refusal, RpcError
+from ..jsonrpc.errors import LSP, CallTimeout, Dialect, LocalError, RpcError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, check, instance, many
 from .binding.results import to_json
-from .channel_end import ChannelEnd
+from .channel_end import LAPSED, UNDONE, ChannelEnd
 from .dispatch import Speak
 from .method import ERROR
 from .middleware import Call, Middleware, Next, chain
@@ -98,7 +98,6 @@ class Peer(ChannelEnd):
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self._chain = chain(self.middleware, self.unchained) if middleware else None
         self._ending: asyncio.Task[None] | None = None  # closing, once draining is over
-        # reconnection, see wires
         self.idempotent: frozenset[str] = frozenset()
         self.on_lost: Callable[[ChannelError], bool] | None = None
         self.on_state: OnState | None = None
@@ -144,6 +143,13 @@ class Peer(ChannelEnd):
         """Refuse new calls from now on."""
         self.conversation.draining = True
 
+    def lapse(self) -> None:
+        """The far end's admission has expired: end what stands (subscriptions), then `close`."""
+        self.refusing = LAPSED
+        self.drain()
+        self.end_standing(LAPSED)
+        self.later(self._close(None))
+
     async def close(self, drain: float | None = None) -> None:
         """Refuse new calls, let those that came in end within `drain` seconds (default: the limits'
         `drain_timeout`), send what is queued, close. Our own calls still in flight fail with `Closed`.
@@ -176,7 +182,7 @@ class Peer(ChannelEnd):
     async def _closed(self, waited: bool) -> None:
         channel = self.channel
         if channel is not None:
-            self.turn_away(Refusal("draining", "Draining: the peer closed before the call was done"))
+            self.turn_away(LAPSED if self.lapsed else UNDONE)
             for pending in list(self.conversation.outbound.values()):
                 self.abandon(pending)
                 pending.fail(Closed("the peer was closed"))

@@ -59,7 +59,7 @@ class OldWire:
             channel = OldChannel(self, request.caller, reply)
             peer = Peer(self.server.host, limits=self.server.limits, dialect=of(R2024_11))
             channel.principal = request.caller.principal
-            channel.expiry = expiry_of(request.caller, lambda: channel.abort(Closed("the admission has expired")))
+            channel.expiry = expiry_of(request.caller, peer.lapse)
             channel.peer = peer
             self.channels[channel.secret] = channel
             peer.attach(channel)

@@ -463,7 +463,7 @@ class _Hearer:
 
     def _say(self, event: Event) -> bool:
         peer = self._peer()
-        if peer is None or peer.closed:
+        if peer is None or peer.closed or peer.lapsed:  # who may not call is told nothing either
             self._hub.leave(peer)
             return True
         if peer.tell(self._hub.written(event), _METHODS[event.kind]):

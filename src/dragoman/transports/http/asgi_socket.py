@@ -29,7 +29,7 @@ from ...channel import (
 )
 from ...jsonrpc.dropped import overlong
 from ...jsonrpc.errors import too_large
-from ...net.guarding import EXPIRED
+from ...net.guarding import EXPIRED, LetsFinish
 from ...net.sending import StallWatch, Waiters
 
 Event: TypeAlias = MutableMapping[str, Any]
@@ -46,7 +46,8 @@ async def run(
     send: Send,
     admitted: Admitted,
 ) -> None:
-    """Accept the WebSocket and serve it until it ends, at the latest when its admission expires."""
+    """Accept the WebSocket and serve it until it ends, at the latest when its admission has expired and what runs by
+    then is finished."""
     accepted: Event = {"type": "websocket.accept"}
     offer = options.subprotocol or served.subprotocol
     if offer is not None and offer in scope.get("subprotocols", ()):
@@ -125,9 +126,14 @@ class AsgiSocket:
         self._end(why)
 
     def expired(self) -> None:
-        """The far end's admission has expired: close with 1008 (RFC 6455, 7.4.1) and the reason."""
-        if self._why is None:
-            self._close = {"type": "websocket.close", "code": 1008, "reason": EXPIRED.reason}
+        """The far end's admission has expired: close with 1008 (RFC 6455, 7.4.1) and the reason, once what runs is
+        finished, if the receiver does that."""
+        if self._why is not None:
+            return
+        self._close = {"type": "websocket.close", "code": 1008, "reason": EXPIRED.reason}
+        if isinstance(self._receiver, LetsFinish):
+            self._receiver.lapse()
+        else:
             self._queue.append(None)
             self._end(Closed(EXPIRED.reason))
 

@@ -33,7 +33,7 @@ from ...channel import Broken, Caller, ChannelError, Closed, Ended, Options, Out
 from ...jsonrpc.errors import LocalError
 from ...net import urls
 from ...net.fields import fields
-from ...net.guarding import EXPIRED
+from ...net.guarding import EXPIRED, LetsFinish
 from ...net.read_buffer import read_buffer
 from ...net.sending import StallWatch, Waiters
 from ...net.sockets import cannot_dial, keep_alive
@@ -82,6 +82,7 @@ class WebSocket(asyncio.BufferedProtocol):
         self._reading = self._scheduled = False
         self._queued = 0
         self._why: ChannelError | None = None
+        self._goodbye = (CloseCode.NORMAL_CLOSURE, "")
         self._told = False
         self._below = Waiters()
         self._over: asyncio.Future[None] | None = None
@@ -137,11 +138,7 @@ class WebSocket(asyncio.BufferedProtocol):
 
     async def close(self) -> None:
         if self._why is None:
-            self._why = Closed("closed here")
-            if self._wire.state is State.OPEN:
-                self._wire.send_close(CloseCode.NORMAL_CLOSURE)
-            self._write()
-            self._expect_end()
+            self._close(Closed("closed here"))
         if self._transport is not None:
             if self._over is None:
                 self._over = self._loop.create_future()
@@ -265,19 +262,27 @@ class WebSocket(asyncio.BufferedProtocol):
         self.abort(Broken(f"the far end read nothing for {seconds:g} s (limit write_timeout)"))
 
     def expires(self, moment: float) -> None:
-        """End at this Unix time, when the far end's admission expires."""
+        """Begin to end at this Unix time, when the far end's admission expires."""
         self._expiry = self._loop.call_later(max(0.0, moment - time.time()), self._expired)
 
     def _expired(self) -> None:
-        """Close with 1008 (RFC 6455, 7.4.1) and the reason. What is queued before still goes out; calls that run are
-        over, and what the far end sends is dropped."""
-        if self._why is None:
-            self._why = Closed(EXPIRED.reason)
-            if self._wire.state is State.OPEN:
-                self._wire.send_close(CloseCode.POLICY_VIOLATION, EXPIRED.reason)
-            self._write()
-            self._expect_end()
+        """Close with 1008 (RFC 6455, 7.4.1) and the reason, once what runs is finished, if the receiver does that."""
+        if self._why is not None:
+            return
+        self._goodbye = (CloseCode.POLICY_VIOLATION, EXPIRED.reason)
+        if isinstance(self._receiver, LetsFinish):
+            self._receiver.lapse()
+        else:
+            self._close(Closed(EXPIRED.reason))
             self._tell()
+
+    def _close(self, why: ChannelError) -> None:
+        """Send the close frame. What is queued before still goes out, and what the far end sends is dropped."""
+        self._why = why
+        if self._wire.state is State.OPEN:
+            self._wire.send_close(*self._goodbye)
+        self._write()
+        self._expect_end()
 
     def pause_writing(self) -> None:
         self.writable = False

@@ -8,7 +8,7 @@ Rules:
   and in TLS's, which are bounded.
 - What the guard decides about counts among `limits.channels`, as handshakes do, and it has `limits.guard_timeout`.
 - A caller that it denies gets one JSON-RPC error without an id and the end of the channel; one that is admitted for a
-  time gets the same when that is over.
+  time gets the same when that is over and what runs by then is finished.
 - What a caller can cause at will is one escaped line at debug level.
 """
 
@@ -103,17 +103,29 @@ class Admissions:
         channel.caller = replace(channel.caller, identity=admitted.identity)
         if admitted.expires is not None:
             left = max(0.0, admitted.expires - time.time())
-            self._expiring[channel] = asyncio.get_running_loop().call_later(left, self._turn_away, channel, EXPIRED)
+            self._expiring[channel] = asyncio.get_running_loop().call_later(left, self._expired, channel)
         self._attach(channel)
+
+    def _expired(self, channel: StreamChannel) -> None:
+        """What runs may finish, then the channel ends as that of one who is turned away."""
+        del self._expiring[channel]
+        why = Closed(f"{channel.caller.remote} turned away: {EXPIRED.reason}")
+        if channel.lapse(told(EXPIRED), why):
+            self._tell(channel, EXPIRED)
+        else:
+            self._turn_away(channel, EXPIRED)
 
     def _turn_away(self, channel: StreamChannel, denied: Denied) -> None:
         """Tell why, and end: what is queued before it still goes out."""
-        self._expiring.pop(channel, None)
+        self._tell(channel, denied)
+        self._ends.begin(channel.end(told(denied), Closed(f"{channel.caller.remote} turned away: {denied.reason}")))
+
+    def _tell(self, channel: StreamChannel, denied: Denied) -> None:
+        """Tell the observers and the log."""
         if self._rejected is not None:
             caller = replace(channel.caller, identity=None)
             self._rejected(Rejection(kind="denied", reason=denied.reason, place=self._url, caller=caller))
         log.debug("%s: %s turned away: %s", self._url, channel.caller.remote, printable(denied.reason))
-        self._ends.begin(channel.end(told(denied), Closed(f"{channel.caller.remote} turned away: {denied.reason}")))
 
     def left(self, channel: StreamChannel) -> None:
         """A channel is over."""

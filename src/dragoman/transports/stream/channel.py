@@ -22,6 +22,7 @@ from ...channel import Broken, Caller, ChannelError, Closed, Ended, Outgoing, Re
 from ...jsonrpc.framing import Framing
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.messages import Malformed
+from ...net.guarding import LetsFinish
 from ...net.read_buffer import read_buffer
 from ...net.sending import StallWatch, Waiters
 from ...net.sockets import in_words, reason_of
@@ -76,6 +77,7 @@ class StreamChannel(asyncio.BufferedProtocol):
         "_limits",
         "_listener",
         "_loop",
+        "_parting",
         "_pending",
         "_pending_size",
         "_receiver",
@@ -106,6 +108,7 @@ class StreamChannel(asyncio.BufferedProtocol):
         self._held = 0  # bytes of a message whose rest has not come, as the listener knows
         self._flushing = False  # a callback will write what is pending
         self._finished = False  # the far end says no more
+        self._parting: tuple[bytes, ChannelError] | None = None  # the last message of a channel that lapses, and why
         self._why: ChannelError | None = None  # set: closing, or over
         self._gone: asyncio.Future[None] | None = None  # for `close` to wait on
         self._waiters = Waiters()
@@ -142,7 +145,19 @@ class StreamChannel(asyncio.BufferedProtocol):
             raise again(self._why)
 
     async def close(self) -> None:
+        if self._parting is not None:
+            await self.end(*self._parting)
+            return
         await self._close(Closed(f"The channel to {self.caller.remote} was closed here: connect anew"))
+
+    def lapse(self, notice: bytes, why: ChannelError) -> bool:
+        """The far end's admission is over: have the receiver finish what runs and close, with this message at the end.
+        False if it is none that does."""
+        if self._why is not None or not isinstance(self._receiver, LetsFinish):
+            return False
+        self._parting = notice, why
+        self._receiver.lapse()
+        return True
 
     async def end(self, notice: bytes, why: ChannelError) -> None:
         """Send one message more and then `close`, for this reason."""
