@@ -57,7 +57,7 @@ class Guarded:
 
     def __init__(self, served: Any, **limits: Any) -> None:
         self.served, self.limits = served, Limits(**limits)
-        self.begun, self.go, self.lasts = asyncio.Event(), asyncio.Event(), 0.3
+        self.begun, self.go, self.lasts = asyncio.Event(), asyncio.Event(), 1.5
         self.peers: set[Peer] = set()
 
     async def guard(self, handshake: Handshake) -> Admitted | Denied:
@@ -196,6 +196,7 @@ async def test_what_takes_too_long_is_refused(kind: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_idle_channel_is_closed_at_once(kind: str, tmp_path: Path) -> None:
     guarded = of_holding()
+    guarded.lasts = 0.2
     async with guarded.far(kind, tmp_path) as far:
         await ended(far, kind)
         await until(lambda: not guarded.peers)

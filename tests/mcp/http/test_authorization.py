@@ -16,9 +16,10 @@ from dragoman.auth.challenge import parsed
 from dragoman.auth.guard import TokenGuard
 from dragoman.channel import Options
 from dragoman.mcp import HttpOptions, Server
-from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, R2025_11, R2026_07, Revision
+from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
 from tests.auth.guarding import METADATA, issued, token, who
-from tests.mcp.http_wire import Place, Sitting, body, called, meta
+from tests.mcp.http_wire import ME, Place, Sitting, body, called, meta
+from tests.transports.ends import until as settled
 from tests.transports.http.cases import Answered
 from tests.transports.http.ends import face
 
@@ -26,8 +27,8 @@ STATEFUL = (R2025_03, R2025_06, R2025_11)
 REVISIONS = pytest.mark.parametrize("revision", [*STATEFUL, R2026_07], ids=lambda one: one.date)
 
 
-def notes() -> Server:
-    app = Server("notes", auth=issued(), http=HttpOptions(keep_alive=60))
+def notes(*, sse_2024: bool = False) -> Server:
+    app = Server("notes", auth=issued(), http=HttpOptions(keep_alive=60, sse_2024=sse_2024))
 
     @app.tool(scopes="notes:read")
     def read() -> str:
@@ -100,8 +101,10 @@ class As(Place):
 
 
 @asynccontextmanager
-async def served(kind: str = "native", **more: Identity) -> AsyncIterator[tuple[int, Server]]:
-    app = notes()
+async def served(
+    kind: str = "native", *, sse_2024: bool = False, **more: Identity
+) -> AsyncIterator[tuple[int, Server]]:
+    app = notes(sse_2024=sse_2024)
     guard = TokenGuard(issued(**more))
     app.protect(guard)
     guard.demands(lambda: app.demanded or frozenset())
@@ -300,6 +303,39 @@ async def test_standing_streams_end_with_the_token() -> None:
         found = await sitting.post(body(*tool("read")))
         assert found.status == 401
         assert "invalid_token" in found.headers["www-authenticate"]
+
+
+async def test_the_stream_of_http_and_sse_answers_what_runs_and_ends() -> None:
+    until, begun, over = time.time() + 2.0, asyncio.Event(), asyncio.Event()
+    async with served(sse_2024=True, brief=who("brief", expires=until), later=who("brief")) as (port, app):
+
+        @app.tool
+        async def slow() -> str:
+            begun.set()
+            await over.wait()
+            return "done"
+
+        place, later = As(port, app, "brief"), As(port, app, "later")
+        async with place.stream(method="GET", path="/sse") as events:
+            event = await events.next()
+            assert event is not None
+            path = "/" + event.data.decode()
+            params = {"protocolVersion": R2024_11.date, "capabilities": {}, "clientInfo": ME}
+            assert (await place.ask(body("initialize", params, 0), path=path)).status == 202
+            assert (await events.message())["id"] == 0
+            assert (await place.ask(body(*tool("slow"), 1), path=path)).status == 202
+            await begun.wait()
+            (peer,) = app.host.peers
+            await settled(lambda: peer.lapsed)
+            assert (await place.ask(body(*tool("slow"), 2), path=path)).status == 401
+            # another token of the same caller does not renew the stream
+            assert (await later.ask(body(*tool("slow"), 3), path=path)).status == 202
+            refused = await events.message()
+            assert (refused["id"], refused["error"]["data"]) == (3, {"error": "invalid_token"})
+            over.set()
+            answered = await events.message()
+            assert (answered["id"], answered["result"]["content"][0]["text"]) == (1, "done")
+            assert await events.next() is None
 
 
 async def test_a_call_that_began_with_a_valid_token_finishes() -> None:
