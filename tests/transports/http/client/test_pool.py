@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from dragoman.jsonrpc.errors import BadAnswer, LocalError
 from dragoman.jsonrpc.limits import CLIENT
 from dragoman.net.urls import parse
 from dragoman.transports.http.client import pool as http_pool
-from dragoman.transports.http.client.connection import HIGH
+from dragoman.transports.http.client.connection import HIGH, ClientConnection
 from dragoman.transports.http.client.pool import Pool
 from tests.mcp.scripted_http import Script, Scripted, Seen, Talk, forever, scripted
 
@@ -288,3 +289,40 @@ async def test_an_answer_before_the_request_is_through() -> None:
         assert reply.line == "HTTP 413 Too Large"
         await until(lambda: not pool._live)
         await pool.close()
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["a new connection", "a connection that waited"])
+async def test_a_server_that_hangs_up_before_the_next_request(used: bool) -> None:
+    """Between the end of the stream and the end of the transport a connection takes no request: the next one goes out
+    on another, and none leaves a failure behind that nothing takes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if used:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(OK + b"Content-Length: 4\r\n\r\nbody")
+        writer.close()
+
+    unheard: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context["message"]))
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        pool = Pool(parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"), Options(), "*/*")
+        if used:
+            assert await (await pool.ask("GET")).body(100) == b"body"
+        else:
+            await pool._connect()
+        (wire,) = pool._live
+        while not _closing(wire):  # noqa: ASYNC110  (a look at every turn: what follows is one turn long)
+            await asyncio.sleep(0)
+        if used:
+            assert await (await pool.ask("GET")).body(100) == b"body"
+        with pytest.raises(Broken, match="without an answer"):
+            await wire.ask(b"GET / HTTP/1.1\r\n\r\n", b"", None)
+        await pool.close()
+    del wire
+    gc.collect()
+    assert unheard == []
+
+
+def _closing(wire: ClientConnection) -> bool:
+    return wire._transport is None or wire._transport.is_closing()

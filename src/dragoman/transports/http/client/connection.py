@@ -64,9 +64,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         transport = self._transport
         self.usable = False
         self._fed = 0
-        self._waiter = self._loop.create_future()
         if transport is None or transport.is_closing():
             raise Broken(f"{self.where} closed the connection without an answer").because("hung_up")
+        self._waiter = self._loop.create_future()
         if timeout is not None:
             self._timer = self._loop.call_later(timeout, self._late, timeout)
         if len(body) < HIGH:
@@ -147,6 +147,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._fail(BadAnswer(printable(f"what {self.where} answers is not HTTP: {why}")))
 
     def eof_received(self) -> bool:
+        self.usable = False  # the transport closes from now on, and says so a turn of the loop later
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
