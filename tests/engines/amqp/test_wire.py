@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -38,6 +39,16 @@ async def test_a_full_queue_is_said_at_once(rabbitmq: Engine) -> None:
             ends = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(end, int | Refused) for end in ends)
         assert sum(isinstance(end, int) for end in ends) >= 2
+
+
+async def test_workers_that_declare_a_new_queue_at_the_same_moment_all_listen(rabbitmq: Engine) -> None:
+    """RabbitMQ closes the connections of some by 541, internal error. `?heartbeat=` gives each its own."""
+    url = f"{rabbitmq.url}/{name()}"
+    async with AsyncExitStack() as stack:
+        workers = (serve(calculator(), urls=[f"{url}?heartbeat={60 + each}"]) for each in range(12))
+        await asyncio.gather(*map(stack.enter_async_context, workers))
+        async with connect(url) as peer:
+            assert await asyncio.gather(*(peer.call("add", [1, n]) for n in range(30))) == list(range(1, 31))
 
 
 async def test_credentials_are_never_shown(

@@ -54,6 +54,11 @@ class Closed(ConnectionError):
     """The channel was closed here, or is lost at the moment."""
 
 
+class InternalError(ConnectionError):
+    """The broker closed the connection by 541, internal error, as it does to some of those that declare one new queue
+    at the same moment. What was asked for may be asked again on the next connection."""
+
+
 class Silent(ConnectionError):
     """The broker is connected and does not answer a request."""
 
@@ -156,6 +161,8 @@ class BrokerConnection:
         self.prefetch: int = 0
         self._back: float | None = None
         self._heard = False
+        self.next_connected: asyncio.Event = asyncio.Event()
+        """Set when it has connected the next time; that time puts another one here."""
 
     @property
     def young(self) -> bool:
@@ -300,6 +307,8 @@ class BrokerConnection:
                 return await work
         except TimeoutError:
             raise Silent(f"it does not answer about {about}") from None
+        except aiormq.exceptions.ConnectionInternalError as fault:
+            raise InternalError(_faults(fault)) from None
         except (aiormq.exceptions.AMQPError, OSError, RuntimeError) as fault:
             raise ConnectionError(_faults(fault)) from None
         except asyncio.CancelledError:
@@ -347,6 +356,8 @@ class BrokerConnection:
             self._leave(connection, None if isinstance(fault, Silent) else channel)
             raise
         self.alive = True
+        told, self.next_connected = self.next_connected, asyncio.Event()
+        told.set()
 
     def _gone(self, lost: asyncio.Future[Loss], connection: Any, closing: Any) -> None:
         why = None if closing.cancelled() else closing.exception()

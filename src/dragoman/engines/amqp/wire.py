@@ -48,7 +48,7 @@ from ...transports.broker.contract import (
     unsettled,
 )
 from ...transports.broker.listener import begin
-from .connection import BrokerConnection, Returned, Turned
+from .connection import BrokerConnection, InternalError, Returned, Turned
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
@@ -56,6 +56,8 @@ LIMIT = 16 * 1024 * 1024
 EXPIRES = 600_000
 """Milliseconds after which a mailbox without its caller is deleted."""
 DIRECT = "amq.rabbitmq.reply-to"
+DECLARING = 30.0
+"""Seconds in which a worker whose declaration met an internal error of RabbitMQ declares again."""
 SECONDS_TO_LEAVE = 2.0
 """Seconds for which a worker that closes waits until RabbitMQ has what it gives back."""
 OURS = "dragoman."
@@ -106,7 +108,17 @@ class AmqpAdapter:
     # -- the contract -----------------------------------------------------------------------------
 
     async def work(self, take: Take, prefetch: int) -> None:
-        await self._begin_work(take, prefetch)
+        connected = self._line.next_connected
+        try:
+            await self._begin_work(take, prefetch)
+        except InternalError as why:  # another worker declares the same new queue
+            self._work = (take, prefetch)  # by which the next connection declares it again
+            try:
+                async with asyncio.timeout(DECLARING):
+                    await connected.wait()
+            except TimeoutError:
+                self._work = None
+                raise why from None
         self._work = (take, prefetch)
 
     async def pause(self) -> None:
