@@ -81,7 +81,7 @@ async def test_a_kept_answer_is_not_given_to_a_caller_that_is_denied() -> None:
 
 async def test_a_guard_that_hangs_or_raises_denies(caplog: pytest.LogCaptureFixture) -> None:
     url, ran = f"memory+broker:{name()}?prefetch=1", list[str]()
-    limits = SERVER.but(guard_timeout=0.02)
+    limits = SERVER.but(guard_timeout=0.5)
     async with (
         serve(telling(ran), urls=url, guard=RecordingGuard(), limits=limits),
         connect(url, timeout=PATIENCE) as peer,

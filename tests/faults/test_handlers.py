@@ -30,7 +30,7 @@ def hosted(serving: Any) -> ServableService:
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_handler_that_never_returns_is_timed_out_while_others_go_on(wire: str) -> None:
-    limits = Limits(handler_timeout=0.5)
+    limits = Limits(handler_timeout=2.0)
     async with serve(faulty(), urls=[f"{wire}://127.0.0.1:0"], limits=limits) as serving:
         host = hosted(serving)
         async with connect(serving.urls[0], timeout=PATIENCE, limits=MANY) as peer:
@@ -72,7 +72,7 @@ async def test_a_handler_that_swallows_its_cancellation_still_costs_only_its_own
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_handler_that_blocks_takes_one_thread_and_nothing_else(wire: str) -> None:
-    limits = Limits(handler_timeout=0.5, threads=3)
+    limits = Limits(handler_timeout=2.0, threads=3)
     async with serve(faulty(), urls=[f"{wire}://127.0.0.1:0"], limits=limits) as serving:
         host = hosted(serving)
         async with connect(serving.urls[0], timeout=PATIENCE) as peer:
@@ -90,7 +90,7 @@ async def test_a_handler_that_blocks_takes_one_thread_and_nothing_else(wire: str
 
 
 async def test_when_every_thread_is_blocked_waiting_calls_time_out_and_the_loop_goes_on() -> None:
-    limits = Limits(handler_timeout=0.3, threads=2)
+    limits = Limits(handler_timeout=1.5, threads=2)
     async with serve(faulty(), urls=["tcp://127.0.0.1:0"], limits=limits) as serving:
         host = hosted(serving)
         async with connect(serving.urls[0], timeout=PATIENCE) as peer:

@@ -60,7 +60,7 @@ async def test_five_hundred_aborted_uploads_and_a_healthy_call(how: str, serving
             wire = socket.create_connection(("127.0.0.1", server.port))
             wire.sendall(head(b"Content-Length: 100000") + b"x" * 1000)
             reset(wire) if how == "reset" else wire.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             assert await peer.call("subtract", [42, 23]) == 19
             async with connect(server.url) as other:
                 assert await other.call("subtract", [42, 23]) == 19
@@ -113,7 +113,7 @@ async def test_a_thousand_far_ends_that_send_a_byte_a_second_are_cut_off_and_do_
         dribbling = [asyncio.ensure_future(one) for one in (*slow_heads, *slow_bodies)]
         async with connect(serving.urls[0]) as peer, asyncio.timeout(PATIENCE):
             while not all(one.done() for one in dribbling):
-                assert await peer.call("later", [healthy], timeout=5) == healthy
+                assert await peer.call("later", [healthy], timeout=PATIENCE) == healthy
                 healthy += 1
         assert healthy
         await asyncio.gather(*dribbling)

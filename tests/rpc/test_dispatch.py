@@ -212,13 +212,13 @@ async def test_a_calls_clock_stands_still_until_its_last_question_is_answered() 
 
     api = Service("api")
 
-    @api.method(timeout=0.1)
+    @api.method(timeout=1.5)
     async def both(ctx: Context) -> list[Any]:
         return list(await asyncio.gather(ctx.call("quickly"), ctx.call("slowly")))
 
     async with joined(api, service=me) as peer:
         call = asyncio.create_task(peer.call("both"))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(2)
         event.set()
         assert await call == ["yes", "at last"]
 
@@ -237,7 +237,7 @@ async def test_a_thread_of_ours_that_never_ends_does_not_stop_the_clocks_of_our_
             with pytest.raises(RpcError):
                 await peer.call("back", ["never", []])
             assert peer.conversation.running == 1
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 with pytest.raises(CallTimeout):
                     await peer.call("hold", timeout=0.05)
         finally:
@@ -252,7 +252,7 @@ async def test_the_total_time_counts_the_wait_for_a_channel_too() -> None:
     peer = await connect("memory:total", reconnect=True)
     await serving.close()
     await until(lambda: peer.channel is None)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with pytest.raises(CallTimeout):
             await peer.call("subtract", [1, 1], timeout=None, total=0.05)
     await peer.close()
@@ -304,7 +304,7 @@ async def test_a_senseless_reply_with_id_null_fails_the_one_call_that_is_out(rep
         call = asyncio.create_task(peer.call("anything"))
         await far.next()
         far.send(reply)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             with pytest.raises(Exception, match=r"both|id"):
                 await call
 
@@ -501,5 +501,5 @@ async def test_two_closings_at_once_both_end() -> None:
         closings = [asyncio.create_task(peer.close(5)) for _ in range(2)]
         await asyncio.sleep(0)
         bench.gate.set()
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(30):
             await asyncio.gather(*closings)

@@ -47,7 +47,7 @@ async def test_closing_while_it_redials_is_prompt_says_closed_and_ends_iterators
     await until(lambda: peer.channel is None)
     waiting = asyncio.create_task(peer.call("subtract", [1, 1]))
     await asyncio.sleep(0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await peer.close()
         assert await reading == "over"
         with pytest.raises(Closed):
@@ -107,7 +107,7 @@ async def test_a_redial_that_fails_in_an_unforeseen_way_gives_up_in_words(monkey
     peer = await connect("memory:unforeseen", reconnect=True, on_state=lambda *state: states.append(state))
     monkeypatch.setattr("dragoman.connecting.dial", broken)
     await serving.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with pytest.raises(Broken, match="no such thing"):
             await peer.call("subtract", [1, 1], timeout=None)
     assert states[-1][0] == "closed"

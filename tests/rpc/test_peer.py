@@ -307,7 +307,7 @@ async def test_progress_resets_the_idle_clock_but_not_the_absolute_one(bench: Be
             (pending,) = peer.conversation.outbound.values()
             assert pending.left is not None
             before = peer.loop.time() + pending.left
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(1)
             step.set()
             await told.wait()
             assert pending.left is not None
@@ -316,8 +316,8 @@ async def test_progress_resets_the_idle_clock_but_not_the_absolute_one(bench: Be
             await asyncio.wait([calling])
             return after - before
 
-        assert await moved(None) > 0.15
-        assert abs(await moved(20)) < 0.1
+        assert await moved(None) > 0.9
+        assert abs(await moved(20)) < 0.5
         with pytest.raises(CallTimeout, match=r"^dripping: no answer within its total time$"):
             await peer.call("dripping", timeout=20, total=0.05)
 
@@ -355,15 +355,15 @@ async def test_clocks_stand_still_while_the_far_end_asks(bench: Bench) -> None:
 
     @me.method
     async def slow_person() -> str:
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(2.5)
         return "yes"
 
-    @bench.api.method(timeout=0.5)
+    @bench.api.method(timeout=2)
     async def asking(ctx: Context) -> Any:
         return await ctx.call("slow_person")
 
     async with joined(bench.api, service=me) as peer:
-        assert await peer.call("asking", timeout=0.5) == "yes"
+        assert await peer.call("asking", timeout=2) == "yes"
 
 
 async def test_300_handlers_call_back_on_the_one_channel_they_were_called_on(bench: Bench) -> None:

@@ -151,11 +151,12 @@ async def test_cancelling_over_http_closes_the_post() -> None:
         serve(calculator(), urls=["http://127.0.0.1:0"], trace=server_side, limits=QUICK) as serving,
         connect(serving.urls[0], trace=outs.append) as peer,
     ):
+        await peer.call("subtract", [2, 1])  # there is a connection then: the call goes out at once
         with pytest.raises(CallTimeout):
-            await peer.call("forever", timeout=0.05)
-        assert told(outs[-1]) == ("failed", "out", "forever", "1", "failed: forever: no answer within 0.05 s")
+            await peer.call("forever", timeout=0.5)
+        assert told(outs[-1]) == ("failed", "out", "forever", "2", "failed: forever: no answer within 0.5 s")
         await asyncio.wait_for(went.wait(), 20)
-        assert told(ins[-1]) == ("failed", "in", "forever", "1", "ended: the caller went away")
+        assert told(ins[-1]) == ("failed", "in", "forever", "2", "ended: the caller went away")
 
 
 async def test_a_post_that_fails_is_told() -> None:

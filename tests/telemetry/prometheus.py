@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -19,6 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.ports import free_port
 from tests.skips import missing
 
 PATIENCE = 300
@@ -66,8 +66,7 @@ async def prometheus(url: str, folder: Path) -> AsyncIterator[Callable[[str], Aw
     target = {"targets": [urlsplit(url).netloc]}
     jobs = [{"job_name": "it", "scrape_interval": "200ms", "scrape_timeout": "200ms", "static_configs": [target]}]
     (folder / "prometheus.json").write_text(json.dumps({"scrape_configs": jobs}))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        place = f"127.0.0.1:{free.getsockname()[1]}"
+    place = f"127.0.0.1:{free_port()}"
     options = {"config.file": "prometheus.json", "storage.tsdb.path": "data", "web.listen-address": place}
     process = await asyncio.create_subprocess_exec(
         _program("prometheus"),

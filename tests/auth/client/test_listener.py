@@ -12,6 +12,7 @@ import pytest
 from dragoman.auth.client.errors import LoginFailed
 from dragoman.auth.client.listener import CallbackListener
 from dragoman.auth.client.person import Person, query_of
+from tests.ports import free_port
 
 
 @asynccontextmanager
@@ -89,17 +90,16 @@ async def test_what_is_no_request(raw: bytes) -> None:
 
 
 async def test_it_listens_before_the_browser_is_sent_away_and_keeps_its_port() -> None:
-    person = Person(on_url=lambda url: None)
-    uri = await person.listen(0, False)
-    port = urlsplit(uri).port
+    person, port = Person(on_url=lambda url: None), free_port()
+    uri = await person.listen(port, True)
     assert (await sent(uri, get(uri, "/callback?state=x"))).startswith("HTTP/1.1 400")
     await person.close()
-    assert urlsplit(await person.listen(port or 0, True)).port == port
+    assert urlsplit(await person.listen(port, True)).port == port
     taken = CallbackListener()
-    assert urlsplit(await taken.open(port or 0, exact=False)).port != port
+    assert urlsplit(await taken.open(port, exact=False)).port != port
     await taken.close()
     with pytest.raises(LoginFailed, match=str(port)):
-        await taken.open(port or 0, exact=True)
+        await taken.open(port, exact=True)
     await person.close()
 
 

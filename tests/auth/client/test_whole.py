@@ -73,10 +73,10 @@ async def test_a_login_and_calls_at_once(server: Protected) -> None:
 async def test_a_person_may_take_longer_than_a_call(server: Protected) -> None:
     class Slow(User):
         def follow(self, url: str) -> str:
-            time.sleep(0.4)
+            time.sleep(2.5)
             return super().follow(url)
 
-    async with dragoman.connect(server.url, auth=logging_in(Slow()), timeout=0.2) as peer:
+    async with dragoman.connect(server.url, auth=logging_in(Slow()), timeout=2) as peer:
         assert await peer.call("echo", [1]) == [1]
 
 

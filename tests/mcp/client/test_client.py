@@ -397,7 +397,7 @@ async def test_progress_keeps_a_call_alive_and_the_total_time_does_not_move() ->
             await asyncio.sleep(0.005)
 
     async with Client(peer) as client:
-        calling = asyncio.ensure_future(client.call_tool("t", timeout=0.1, total=0.4, on_progress=lambda step: None))
+        calling = asyncio.ensure_future(client.call_tool("t", timeout=2, total=3, on_progress=lambda step: None))
         await peer.until("tools/call")
         dripping = asyncio.ensure_future(drip(peer.heard[-1]["id"]))
         with pytest.raises(CallTimeout, match="total time"):

@@ -552,9 +552,9 @@ async def test_the_end_of_an_errand_is_optional() -> None:
     server = legacy(answers)
     async with Client(server, on_elicit_url=lambda asked: True) as client:
         async with asyncio.timeout(PATIENCE):
-            assert (await client.call_tool("t", timeout=0.02)).text == "done"
+            assert (await client.call_tool("t", timeout=0.5)).text == "done"
     still = legacy(lambda message: [url_required("a")])
-    async with Client(still, on_elicit_url=lambda asked: True, timeout=0.02) as client:
+    async with Client(still, on_elicit_url=lambda asked: True, timeout=0.5) as client:
         with pytest.raises(RpcError) as caught:
             await client.get_prompt("t")
     assert caught.value.code == -32042

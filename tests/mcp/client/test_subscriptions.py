@@ -142,7 +142,7 @@ async def test_a_refused_subscription_raises() -> None:
 
 async def test_a_subscription_that_is_not_acknowledged_raises() -> None:
     server = modern()
-    async with Client(server, timeout=0.02) as client:
+    async with Client(server, timeout=0.5) as client:
         with pytest.raises(CallTimeout, match="not acknowledged"):
             await client.subscribe(tools=True).__aenter__()
         await server.until("notifications/cancelled")
@@ -201,7 +201,7 @@ async def test_without_again_a_busy_server_is_an_error() -> None:
 
 
 async def test_a_server_that_stays_busy_is_named_when_the_time_is_over() -> None:
-    async with Client(modern(lambda message: [Error(-32603, "Busy", {"retry_after": 1e300})]), timeout=0.05) as client:
+    async with Client(modern(lambda message: [Error(-32603, "Busy", {"retry_after": 1e300})]), timeout=0.5) as client:
         with pytest.raises(CallTimeout, match="Busy"):
             async with client.subscribe(tools=True, again=True):
                 pass

@@ -10,14 +10,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from dragoman import Identity, Service
+from dragoman.auth import TokenRefused
 from dragoman.auth.challenge import parsed
 from dragoman.auth.guard import TokenGuard
-from dragoman.channel import Options
+from dragoman.channel import Handshake, Options
 from dragoman.mcp import HttpOptions, Server
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
-from tests.auth.guarding import METADATA, issued, token, who
+from tests.auth.guarding import METADATA, Issued, issued, token, who
 from tests.mcp.http_wire import ME, Place, Sitting, body, called, meta
 from tests.transports.ends import until as settled
 from tests.transports.http.cases import Answered
@@ -102,10 +104,10 @@ class As(Place):
 
 @asynccontextmanager
 async def served(
-    kind: str = "native", *, sse_2024: bool = False, **more: Identity
+    kind: str = "native", *, sse_2024: bool = False, verifier: Issued | None = None, **more: Identity
 ) -> AsyncIterator[tuple[int, Server]]:
     app = notes(sse_2024=sse_2024)
-    guard = TokenGuard(issued(**more))
+    guard = TokenGuard(issued(**more) if verifier is None else verifier)
     app.protect(guard)
     guard.demands(lambda: app.demanded or frozenset())
     async with face(kind, {"/mcp": app}, Options()) as port:
@@ -289,25 +291,49 @@ async def test_a_subscription_demands_what_reading_does() -> None:
         assert parsed(found.headers["www-authenticate"])[0].scopes == ("notes:write",)
 
 
+class Brief(Issued):
+    """The token "brief" expires two seconds after `begin`, when all else stands."""
+
+    ends: float | None = None
+
+    def begin(self) -> float:
+        self.ends = time.time() + 2
+        return self.ends
+
+    def known(self, token: bytes) -> Identity | None:
+        found = super().known(token)
+        if found is None or self.ends is None or not token.endswith(b"brief"):
+            return found
+        return None if time.time() >= self.ends else structs.replace(found, expires_at=self.ends)
+
+    async def verify(self, token: str, handshake: Handshake) -> Identity | None:
+        if (found := self.known(token.encode())) is None:
+            raise TokenRefused("The token has expired")
+        return found
+
+
 async def test_standing_streams_end_with_the_token() -> None:
-    until = time.time() + 0.5
-    async with served(brief=who("brief", "notes:read", expires=until)) as (port, app):
+    verifier = Brief({token("brief"): who("brief", "notes:read")})
+    async with served(verifier=verifier) as (port, app):
         place = As(port, app, "brief")
         sitting = await place.begin(R2025_11)
+        ends = verifier.begin()
         raw = body("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": meta()})
         headers = {"MCP-Protocol-Version": R2026_07.date, "Mcp-Method": "subscriptions/listen"}
         async with sitting.get() as stream, place.stream(raw, headers) as listening:
             assert (stream.status, listening.status) == (200, 200)
             await asyncio.gather(stream.rest(), listening.rest())  # both end
-            assert time.time() >= until
+            assert time.time() >= ends
         found = await sitting.post(body(*tool("read")))
         assert found.status == 401
         assert "invalid_token" in found.headers["www-authenticate"]
 
 
 async def test_the_stream_of_http_and_sse_answers_what_runs_and_ends() -> None:
-    until, begun, over = time.time() + 2.0, asyncio.Event(), asyncio.Event()
-    async with served(sse_2024=True, brief=who("brief", expires=until), later=who("brief")) as (port, app):
+    begun, over = asyncio.Event(), asyncio.Event()
+    verifier = Brief({token("brief"): who("brief"), token("later"): who("brief")})
+    async with served(sse_2024=True, verifier=verifier) as (port, app):
+        verifier.begin()
 
         @app.tool
         async def slow() -> str:
@@ -339,14 +365,14 @@ async def test_the_stream_of_http_and_sse_answers_what_runs_and_ends() -> None:
 
 
 async def test_a_call_that_began_with_a_valid_token_finishes() -> None:
-    until, over = time.time() + 0.3, asyncio.Event()
-    async with served(brief=who("brief", expires=until)) as (port, app):
+    verifier = Brief({token("brief"): who("brief")})
+    async with served(verifier=verifier) as (port, app):
+        ends = verifier.begin()
 
         @app.tool
         async def slow() -> str:
-            await over.wait()
-            return "done" if time.time() > until else "too early"
+            await asyncio.sleep(ends - time.time() + 0.1)
+            return "done"
 
-        asyncio.get_running_loop().call_later(0.4, over.set)
         raw, headers = called("slow")
         assert b"done" in (await As(port, app, "brief").ask(raw, headers)).body

@@ -71,7 +71,7 @@ class Replica:
         if process is None:
             return
         process.send_signal(how)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(2 * PATIENCE):  # calls in flight have as long as PATIENCE to end
             await process.wait()
 
 

@@ -203,7 +203,7 @@ async def test_an_answer_that_cannot_be_handed_on_is_a_503() -> None:
             bus.publish = publish
             assert (found.status, found.headers["retry-after"]) == (503, "1")
             assert (await two.at(1, sitting).post(answer)).status == 202
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 assert text(await events.message()) == "Ulm"
 
 

@@ -485,7 +485,7 @@ async def test_tls_handshakes_count_as_channels(end: str) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority = trustme.CA()
     authority.issue_cert("127.0.0.1").configure_cert(context)
-    limits = Limits(channels=2, header_timeout=0.2 if end == "in time" else None)
+    limits = Limits(channels=2, header_timeout=2.0 if end == "in time" else None)
     async with native(
         {"": ServableService(calculator())}, Options(limits=limits, server_tls=context), "https://127.0.0.1:0"
     ) as listener:

@@ -539,7 +539,7 @@ async def test_a_time_out_ends_the_resuming() -> None:
         talk.event(b"", seen.headers["last-event-id"], retry=1)
         talk.end()
 
-    limits = CLIENT.but(call_timeout=0.2)
+    limits = CLIENT.but(call_timeout=1.0)
     async with scripted(serving(ends_early(), home)) as server, calling(server.url, limits=limits) as caller:
         await caller.begin()
         with pytest.raises(CallTimeout):
