@@ -1,8 +1,12 @@
-"""Listening sockets that several processes accept from: how they are opened, and how the load is shared fairly.
+"""Accepting connections, also from sockets that several processes share: how these are opened, and how the load is
+shared fairly.
 
 Rules:
 
-- One caller is taken at each wake-up and no more; every process wakes up, so the one that has less to do is quicker.
+- Who has connected before a socket closes is served: connections that wait in the kernel's queue are accepted first,
+  unless another process accepts them.
+- From a shared socket one caller is taken at each wake-up and no more; every process wakes up, so the one that has less
+  to do is quicker.
 - A process that carries more channels than another gives way for a moment, lest a burst go to the one that wakes up
   first.
 - A process that cannot come (a handler blocks its loop) is not waited for long: patience is limited until something
@@ -16,11 +20,11 @@ import logging
 import mmap
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..jsonrpc.errors import LocalError
 from .scheme import SCHEMES
-from .sockets import bind, bind_unix, in_words, listening_place, remote_name
+from .sockets import BACKLOG, bind, bind_unix, in_words, listening_place, remote_name
 from .urls import masked, parse, scheme_of
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
@@ -29,6 +33,11 @@ MOMENT = 0.005
 """Seconds that other processes have to accept a connection."""
 TLS_GOODBYE = 2.0
 """Seconds for the far end to answer our TLS close_notify."""
+ON_ITS_WAY = 2.0
+"""Seconds in which a request arrives that was sent before its sender could know that we are closing; on a busy machine
+a sender may wait as long for its turn."""
+ACCEPTS = 16
+"""Connections accepted at one wake-up from a socket of this process alone."""
 PATIENCE = 20
 """How many such moments this process waits for others that do not accept."""
 ABSENT = -1
@@ -126,13 +135,13 @@ class LoadBoard:
         return mine
 
 
-class SharedAcceptor:
-    """A listening socket whose accepting we do ourselves instead of an `asyncio.Server`: because other processes accept
-    from it too, and asyncio accepts as many as it can; or because of TLS, as asyncio neither counts nor reports
-    handshakes.
+class Acceptor:
+    """A listening socket whose accepting we do ourselves instead of an `asyncio.Server`, which at its end resets the
+    connections in the socket's queue, takes as many as it can where other processes accept too, and neither counts nor
+    reports TLS handshakes.
 
     `carried`: how many channels that came in here are open. `full`: no further one may come; who is on its way in
-    counts among them (`arriving`). `accepts`: how many are taken at one wake-up.
+    counts among them (`arriving`). `shared`: other processes accept from the socket.
     """
 
     def __init__(
@@ -146,13 +155,13 @@ class SharedAcceptor:
         url: str,
         tls: ssl.SSLContext | None = None,
         handshake: float | None = None,
-        accepts: int = 1,
+        shared: bool = False,
     ) -> None:
         self._listening = listening
         self._make = make
         self._full = full
         self._url = url
-        self._accepts = accepts
+        self._shared = shared
         self._more = (
             {} if tls is None else {"ssl": tls, "ssl_handshake_timeout": handshake, "ssl_shutdown_timeout": TLS_GOODBYE}
         )
@@ -169,25 +178,23 @@ class SharedAcceptor:
             load_board.join(carried)
         self._loop.add_reader(listening, self._readable)
 
-    def close(self, *, grace: bool = False) -> None:
-        """Accept no more connections; other processes may. `grace`: let those being accepted finish."""
+    def close(self) -> None:
+        """Accept who has connected, and no more; of a shared socket other processes accept. Who is arriving does
+        arrive, until `wait_closed`."""
         if self._again is not None:
             self._again.cancel()
         if self._load_board is not None:
             self._load_board.leave(self._carried)
         if self._listening.fileno() >= 0:
             self._loop.remove_reader(self._listening)
+            if not self._shared:
+                self._take(BACKLOG + 1)  # as many as the system lets wait
             self._listening.close()
-        if not grace:
-            self._turn_back()
-
-    def _turn_back(self) -> None:
-        for task in tuple(self.arriving):
-            task.cancel()
 
     async def wait_closed(self) -> None:
         """Wait for the end of the connections that were being accepted."""
-        self._turn_back()
+        for task in tuple(self.arriving):
+            task.cancel()
         if self.arriving:
             await asyncio.wait(self.arriving)
         for sock in self._unbegun:
@@ -197,7 +204,7 @@ class SharedAcceptor:
         if self._load_board is not None and self._load_board.gives_way():
             self._rest(MOMENT)
         else:
-            self._take()
+            self._accept()
 
     def _rest(self, seconds: float) -> None:
         self._loop.remove_reader(self._listening)
@@ -205,18 +212,23 @@ class SharedAcceptor:
 
     def _return(self) -> None:
         self._loop.add_reader(self._listening, self._readable)
-        self._take()
+        self._accept()
 
-    def _take(self) -> None:
-        for _ in range(self._accepts):
+    def _accept(self) -> None:
+        fault = self._take(1 if self._shared else ACCEPTS)
+        if fault is not None:
+            log.warning("%s: cannot accept: %s; trying again in a second", self._url, in_words(fault))
+            self._rest(1.0)
+
+    def _take(self, most: int) -> OSError | None:
+        """Accept who waits, at most so many. Returns why not, where that is a fault of ours: no descriptors left."""
+        for _ in range(most):
             try:
                 sock, name = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return  # another process has accepted it
-            except OSError as fault:  # no descriptors left: leave it to others
-                log.warning("%s: cannot accept: %s; trying again in a second", self._url, in_words(fault))
-                self._rest(1.0)
-                return
+                break  # none is left, or another process has accepted it
+            except OSError as fault:
+                return fault
             remote = remote_name(name)
             if self._full():
                 log.debug("%s: %s turned away: limits.channels", self._url, remote)
@@ -227,6 +239,7 @@ class SharedAcceptor:
             task = self._loop.create_task(self._arrive(sock, remote))
             self.arriving.add(task)
             task.add_done_callback(self.arriving.discard)
+        return None
 
     async def _arrive(self, sock: socket.socket, remote: str) -> None:
         self._unbegun.discard(sock)
@@ -235,3 +248,9 @@ class SharedAcceptor:
         except OSError as fault:
             log.debug("%s: no handshake with %s: %s", self._url, remote, in_words(fault))
             sock.close()
+
+
+async def arrived(acceptors: Iterable[Acceptor], seconds: float) -> None:
+    """Wait until who was accepted has arrived, at most so long, and no longer than `ON_ITS_WAY`."""
+    if tasks := [task for acceptor in acceptors for task in acceptor.arriving]:
+        await asyncio.wait(tasks, timeout=min(ON_ITS_WAY, seconds))

@@ -30,9 +30,6 @@ from .activation import activation, serves
 from .urls import Url, masked, printable
 
 BACKLOG = 1024
-ACCEPTS = 16
-"""Connections accepted at one wake-up. asyncio uses its `backlog` for that too and, without free descriptors, logs a
-traceback for each. So its servers get this number, and the socket listens with `BACKLOG` afterwards."""
 _RESOLVED = 1.0
 _NO_TLS = (
     "WRONG_VERSION_NUMBER",

@@ -63,6 +63,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         "app",
         "deadline",
         "eof",
+        "fresh",
         "full",
         "grace",
         "last",
@@ -89,6 +90,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.last: bool = False
         """No further request is accepted."""
         self.eof: bool = False
+        self.fresh: bool = True
+        """Nothing has come yet."""
         self.retiring: bool = False
         """The listener is closing: idle connections close at once, the others after their answers."""
         self.grace: bool = False
@@ -142,6 +145,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         data = bytes(self._into[:nbytes])
+        self.fresh = False
         parser = self.parser
         if self._over or (parser is not None and parser.state == OVER):
             self._surplus(data)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from ...channel import Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...net import urls
-from ...net.accept import SharedAcceptor
-from ...net.sockets import ACCEPTS, BACKLOG, bind, inherited, names_of_this_machine
+from ...net.accept import ON_ITS_WAY, Acceptor
+from ...net.sockets import bind, inherited, names_of_this_machine
 from ..partial import PartialMessages
 from .app import App
 from .connection import ServerConnection
@@ -26,11 +26,6 @@ from .stages import NEVER, STAGES
 
 if TYPE_CHECKING:
     from .websocket import WebSocket
-
-
-ON_ITS_WAY = 2.0
-"""Seconds in which a request arrives that was sent before its sender could know that we are closing; on a busy machine
-a sender may wait as long for its turn."""
 
 
 class HttpListener:
@@ -54,8 +49,10 @@ class HttpListener:
         self.partial: PartialMessages = PartialMessages(limits)
         self._fronts: set[ServerConnection] = set()
         self._sockets: set[WebSocket] = set()
-        self.acceptors: list[asyncio.Server | SharedAcceptor] = []
+        self.acceptors: list[Acceptor] = []
         self._closing = False
+        self._expects = True
+        """While closing: requests may be on their way."""
         self._shared = shared
         self._empty: asyncio.Future[None] | None = None
         self._timer = self._loop.call_later(self._tick, self._sweep)
@@ -71,12 +68,12 @@ class HttpListener:
 
     def full(self) -> bool:
         """Whether the limit of connections, TLS handshakes included, is reached."""
-        arriving = sum(len(acceptor.arriving) for acceptor in self.acceptors if isinstance(acceptor, SharedAcceptor))
+        arriving = sum(len(acceptor.arriving) for acceptor in self.acceptors)
         return self.carried() + arriving >= self.app.limits.channels
 
     def accept(self, listening: socket.socket, options: Options) -> None:
-        """Accept connections from this socket: a shared one, or one for TLS."""
-        shared = SharedAcceptor(
+        """Accept connections from this socket."""
+        acceptor = Acceptor(
             listening,
             lambda: ServerConnection(self),
             self.carried,
@@ -85,16 +82,16 @@ class HttpListener:
             url=self.url,
             tls=options.server_tls if self.tls else None,
             handshake=options.limits.header_timeout,
-            accepts=1 if self._shared else ACCEPTS,
+            shared=self._shared,
         )
-        self.acceptors.append(shared)
+        self.acceptors.append(acceptor)
 
     # -- for its wires
 
     def admit(self, front: ServerConnection) -> bool:
         """A connection has come; False when there are too many."""
         front.retiring = self._closing  # it was in the queue of the socket
-        front.grace = self._closing and self._shared
+        front.grace = self._closing and self._expects
         self._fronts.add(front)
         return len(self._fronts) + len(self._sockets) <= self.app.limits.channels
 
@@ -126,29 +123,23 @@ class HttpListener:
     async def close(self) -> None:
         """Accept nothing more; idle connections are closed, busy ones after their answers. WebSockets go on.
 
-        If other processes serve on the same socket, callers shall not notice the change: accepted connections
-        may still send one request within `ON_ITS_WAY` seconds."""
+        A request that was sent before its sender could know is answered: connections that have not sent any may still
+        send one within `ON_ITS_WAY` seconds (at most `limits.drain_timeout`), and all connections may where other
+        processes serve on the same socket, whose callers shall not notice the change."""
         self._closing = True
         for acceptor in self.acceptors:
-            if isinstance(acceptor, SharedAcceptor):
-                acceptor.close(grace=self._shared)
-            else:
-                acceptor.close()
+            acceptor.close()
         for front in tuple(self._fronts):
-            front.retire(self._shared)
-        if not self._shared:
-            return
-        until = self._loop.time() + ON_ITS_WAY
+            front.retire(self._shared or front.fresh)
+        until = self._loop.time() + min(ON_ITS_WAY, self.app.limits.drain_timeout)
         while self._expecting() and self._loop.time() < until:  # noqa: ASYNC110  (a look costs nothing; this is the end)
             await asyncio.sleep(ON_ITS_WAY / 25)
-        self._shared = False
+        self._expects = False
         for front in tuple(self._fronts):
             front.retire()
 
     def _expecting(self) -> bool:
-        return any(front.grace for front in self._fronts) or any(
-            isinstance(acceptor, SharedAcceptor) and acceptor.arriving for acceptor in self.acceptors
-        )
+        return any(front.grace for front in self._fronts) or any(acceptor.arriving for acceptor in self.acceptors)
 
     async def closed(self) -> None:
         """Wait for the end of every connection. Incomplete requests are refused now; responses that are not finished
@@ -196,12 +187,6 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     host = f"[{place.host}]" if ":" in place.host else place.host or "0.0.0.0"
     real = f"{place.scheme}://{host}:{names[0][1]}{prefix}"
     listener = HttpListener(app, real, tls=place.tls, loopback=loopback, shared=bool(shared))
-    loop = asyncio.get_running_loop()
     for listening in bound:
-        if shared or place.tls:
-            listener.accept(listening, options)
-            continue
-        server = await loop.create_server(lambda: ServerConnection(listener), sock=listening, backlog=ACCEPTS)
-        listening.listen(BACKLOG)
-        listener.acceptors.append(server)
+        listener.accept(listening, options)
     return listener

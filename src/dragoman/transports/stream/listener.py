@@ -20,10 +20,8 @@ from typing import Any, cast
 from ...channel import Caller, Channel, Closed, Guard, Listener, Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import FRAMINGS, FramingName, framing
-from ...net.accept import TLS_GOODBYE, LoadBoard, SharedAcceptor
+from ...net.accept import TLS_GOODBYE, Acceptor, LoadBoard, arrived
 from ...net.sockets import (
-    ACCEPTS,
-    BACKLOG,
     bind,
     bind_unix,
     cannot_dial,
@@ -98,11 +96,12 @@ class StreamListener:
         self._rejected = options.rejected
         self._framing = framing_name(url, options)
         self._tls: ssl.SSLContext | None = options.server_tls if url.tls else None
-        self._servers: list[asyncio.Server | SharedAcceptor] = []
+        self._acceptors: list[Acceptor] = []
         self._remove: Callable[[], None] | None = None  # the socket file
         self._channels: set[StreamChannel] = set()
         self._partial = PartialMessages(options.limits)
         self._open = True
+        self._counting = False  # limits.channels is looked at when a connection is accepted
         self._guard: Admissions | None = None
         self._load_board: LoadBoard | None = options.load_board
         self._empty: asyncio.Event = asyncio.Event()
@@ -110,7 +109,6 @@ class StreamListener:
 
     async def start(self, url: Url, mode: int, given: list[socket.socket], guard: Guard | None) -> None:
         """Open it, on sockets that are shared with others where some are given."""
-        loop = asyncio.get_running_loop()
         unix = url.scheme == "unix"
         bound = given
         if unix and not given:
@@ -122,41 +120,36 @@ class StreamListener:
             self.url = place(url, bound)
         if guard is not None:
             self._guard = Admissions(guard, self._limits.guard_timeout, self.url, self._served.attach, self._rejected)
-        for listening in bound:
-            if given or self._tls is not None:
-                self._servers.append(self._accepting(listening, 1 if given else ACCEPTS))
-                continue
-            create = loop.create_unix_server if unix else loop.create_server
-            self._servers.append(await create(self._arrive, sock=listening, backlog=ACCEPTS))
-            listening.listen(BACKLOG)
+        self._counting = bool(given) or self._tls is not None
+        self._acceptors = [self._accepting(listening, bool(given)) for listening in bound]
 
-    def _accepting(self, listening: socket.socket, accepts: int) -> SharedAcceptor:
-        return SharedAcceptor(
+    def _accepting(self, listening: socket.socket, shared: bool) -> Acceptor:
+        return Acceptor(
             listening,
             self._arrive,
             self._channels.__len__,
             self._load_board,
-            full=self._full,
+            full=self._full if self._counting else lambda: False,  # without TLS it is told why it is turned away
             url=self.url,
             tls=self._tls,
             handshake=self._limits.header_timeout,
-            accepts=accepts,
+            shared=shared,
         )
 
     async def close(self) -> None:
-        self._open = False
-        if self._guard is not None:
-            self._guard.close()
         if self._remove is not None:
             self._remove()
             self._remove = None
-        for server in self._servers:
-            server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
+        await arrived(self._acceptors, self._limits.drain_timeout)
+        self._open = False
+        if self._guard is not None:
+            self._guard.close()
 
     async def closed(self) -> None:
-        for server in self._servers:
-            if isinstance(server, SharedAcceptor):
-                await server.wait_closed()
+        for acceptor in self._acceptors:
+            await acceptor.wait_closed()
         await self._empty.wait()
         if self._guard is not None:
             await self._guard.closed()
@@ -171,8 +164,7 @@ class StreamListener:
         name = transport.get_extra_info("peername")
         remote = remote_name(name) if self._scheme != "unix" else "a program on this machine"
         channel.caller = Caller(scheme=self._scheme, remote=remote, tls=self._tls is not None)
-        counted = any(isinstance(server, SharedAcceptor) for server in self._servers)  # when it was accepted
-        if not self._open or (not counted and self._full()):
+        if not self._open or (not self._counting and self._full()):
             channel.abort(Closed("There is no room for one more channel"))
             why = "closing" if not self._open else "limits.channels"
             if self._rejected is not None:
@@ -200,7 +192,7 @@ class StreamListener:
 
     def _full(self) -> bool:
         """As many channels and handshakes as the limit allows are there."""
-        arriving = sum(len(server.arriving) for server in self._servers if isinstance(server, SharedAcceptor))
+        arriving = sum(len(acceptor.arriving) for acceptor in self._acceptors) if self._counting else 0
         return len(self._channels) + arriving >= self._limits.channels
 
 
