@@ -63,7 +63,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         "app",
         "deadline",
         "eof",
-        "fresh",
         "full",
         "grace",
         "last",
@@ -90,12 +89,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.last: bool = False
         """No further request is accepted."""
         self.eof: bool = False
-        self.fresh: bool = True
-        """Nothing has come yet."""
         self.retiring: bool = False
         """The listener is closing: idle connections close at once, the others after their answers."""
-        self.grace: bool = False
-        """While retiring: wait for a request that may be on its way."""
+        self.grace: bool = True
+        """While retiring: wait for a request that may be on its way. Until then: nothing has come yet."""
         self.stage: int = NOTHING
         self._busy = self._paused = self._fault = self._over = False
         self.owed: list[PipelinedResponse] = []
@@ -145,7 +142,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         data = bytes(self._into[:nbytes])
-        self.fresh = False
+        self.grace = self.grace and self.retiring
         parser = self.parser
         if self._over or (parser is not None and parser.state == OVER):
             self._surplus(data)
@@ -201,8 +198,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         waiting, self.waiting = self.waiting, None
         self.transport = self.parser = None
-        self._over = True
-        self.deadline = NEVER
+        self._over, self.deadline = True, NEVER
         if waiting:
             waiting.drop_all()
         self.owner.gone(self)

@@ -52,7 +52,7 @@ class HttpListener:
         self.acceptors: list[Acceptor] = []
         self._closing = False
         self._expects = True
-        """While closing: requests may be on their way."""
+        """Requests may be on their way: false at the end of `close`."""
         self._shared = shared
         self._empty: asyncio.Future[None] | None = None
         self._timer = self._loop.call_later(self._tick, self._sweep)
@@ -91,7 +91,7 @@ class HttpListener:
     def admit(self, front: ServerConnection) -> bool:
         """A connection has come; False when there are too many."""
         front.retiring = self._closing  # it was in the queue of the socket
-        front.grace = self._closing and self._expects
+        front.grace = self._expects
         self._fronts.add(front)
         return len(self._fronts) + len(self._sockets) <= self.app.limits.channels
 
@@ -130,7 +130,7 @@ class HttpListener:
         for acceptor in self.acceptors:
             acceptor.close()
         for front in tuple(self._fronts):
-            front.retire(self._shared or front.fresh)
+            front.retire(self._shared or front.grace)
         until = self._loop.time() + min(ON_ITS_WAY, self.app.limits.drain_timeout)
         while self._expecting() and self._loop.time() < until:  # noqa: ASYNC110  (a look costs nothing; this is the end)
             await asyncio.sleep(ON_ITS_WAY / 25)
