@@ -44,7 +44,7 @@ SERVED = re.compile(r"^# served: (.*)$", re.MULTILINE)
 BROKERS = {"5672": "rabbitmq", "1883": "mosquitto", "4222": "nats", "6379": "redis"}
 """The ports that mean a broker, and the fixtures of `tests.engines.brokers` that start it."""
 SAMPLES = re.compile(r"\A# samples: (.*)\n")
-LINES = 20.0
+LINES = 60.0
 """Seconds for a command; what hangs is killed."""
 
 
