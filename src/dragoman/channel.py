@@ -367,7 +367,7 @@ class Options(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = field(default_factory=dict)
     """HTTP and WebSocket clients: further headers."""
     auth: Auth = None
-    """HTTP and WebSocket clients: (user, password), a token, or (HTTP) a value of `dragoman.auth` as `Login()`."""
+    """HTTP and WebSocket clients: (user, password), a token, or a value of `dragoman.auth` as `Login()`."""
     subprotocol: str | None = None
     """WebSocket; None: a server offers that of the served object, a client none."""
     hosts: Iterable[str] | None = None

@@ -219,7 +219,10 @@ class Connecting:
     async def _again(self, peer: Peer) -> None:
         """Dial until it succeeds; closing the peer cancels this."""
         try:
-            channel = await reconnect(self._reach, PAUSES, faults=(ChannelError,))
+            channel = await reconnect(self._reach, PAUSES, failed=_hopeless, faults=(ChannelError,))
+        except ChannelError as error:
+            peer.given_up(error)
+            return
         except Exception as error:  # not a failure of the wire: it would happen again
             peer.given_up(Broken(f"{error}" if isinstance(error, LocalError) else f"cannot dial again: {error!r}"))
             return
@@ -227,6 +230,12 @@ class Connecting:
             await channel.close()
         else:
             peer.attach(channel)
+
+
+def _hopeless(why: Exception) -> None:
+    """Raise a failure that must not be tried again: windows would open for a login, one after the other."""
+    if isinstance(why, ChannelError) and why.reason == "login":
+        raise why
 
 
 def pair(limits: Limits) -> tuple[Channel, Channel]:

@@ -22,9 +22,11 @@ Reason: TypeAlias = Literal[
     "reset",
     "hung_up",
     "not_websocket",
+    "login",
     "other",
 ]
-"""Why a connection failed, for programs. `hung_up`: the far end closed it without an answer."""
+"""Why a connection failed, for programs. `hung_up`: the far end closed it without an answer; `login`: only a
+person can go on, by logging in."""
 
 
 class ChannelError(ConnectionError):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from typing import Any
 
 import jwt
+import msgspec
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from dragoman.auth import Bearer, TokenRefused
-from dragoman.auth.jose import signed
+from dragoman.auth.jose import encoded, signed
 from tests.auth.issuing import CLAIMS, ISSUER, NOW, PLAIN, RESOURCE, Clock, FakeIssuer, key_of
 
 N = int(NOW)
@@ -29,6 +31,12 @@ TIMES = (
     | ODD
 )
 NAMES = st.sampled_from([RESOURCE, RESOURCE + "/", "https://mcp.example", "x", ""])
+DER = b"what the connection showed"
+OWN = {"x5t#S256": encoded(hashlib.sha256(DER).digest())}
+CONFIRMATIONS: st.SearchStrategy[Any] = st.sampled_from(
+    [OWN, {"x5t#S256": "x" * 43}, {"x5t#S256": OWN["x5t#S256"] + "="}, {"jkt": "x" * 43}, OWN | {"jkt": "x"}, {"x": 1}]
+)
+SHOWN = msgspec.structs.replace(PLAIN, certificate={"version": 3}, certificate_der=DER)
 GIVEN = st.fixed_dictionaries(
     {},
     optional={
@@ -40,6 +48,7 @@ GIVEN = st.fixed_dictionaries(
         "sub": st.sampled_from(["ada", ""]) | ODD,
         "client_id": st.just("app") | ODD,
         "scope": st.text("ab ", max_size=5) | ODD,
+        "cnf": CONFIRMATIONS | ODD,
     },
 )
 DROPPED = st.sets(st.sampled_from(["iss", "aud", "exp", "sub", "client_id", "iat", "jti", "scope"]), max_size=2)
@@ -68,7 +77,7 @@ class _Frozen:
 
 def by_us(token: str) -> Any:
     try:
-        return asyncio.run(VERIFIER.verify(token, PLAIN))
+        return asyncio.run(VERIFIER.verify(token, SHOWN))
     except TokenRefused as refused:
         return refused
 
@@ -80,6 +89,7 @@ STRICTER = (
     "is neither a text nor a list",
     "does not say for whom",
     "an issuer that this server",
+    "(cnf)",  # PyJWT leaves it to its users whether a bound token is used by who may
 )
 """What we refuse and PyJWT may take."""
 
@@ -90,6 +100,8 @@ STRICTER = (
 @given(GIVEN, DROPPED)
 @example({}, set())
 @example({"exp": N - 10}, set())
+@example({"cnf": OWN}, set())
+@example({"cnf": {"x5t#S256": "x" * 43}}, set())
 @example({"exp": N - 9}, set())
 @example({"nbf": N + 10}, set())
 @example({"nbf": N + 11}, set())
@@ -107,5 +119,6 @@ def test_any_claims(monkeypatch: Any, changes: dict[str, Any], dropped: set[str]
         assert theirs is None or any(words in ours.description for words in STRICTER), (ours, claims)
     else:
         assert theirs is not None, claims
+        assert claims.get("cnf", OWN) == OWN
         assert dict(ours.claims) == theirs == claims
         assert (ours.subject, ours.issuer) == (claims.get("sub") or claims["client_id"], ISSUER)

@@ -18,9 +18,7 @@ def fields(place: Url, options: Options) -> dict[str, str]:
     in lower case. Raises LocalError for a header or a secret that cannot be sent."""
     found: dict[str, str] = {}
     auth = options.auth or place.auth
-    if hasattr(auth, "authorizing"):  # it is asked for each request, see `transports.http.client.authorized`
-        if place.plain != "http":
-            raise LocalError(f"{place}: auth={auth!r} is for http and https; this wire takes a token as text")
+    if hasattr(auth, "authorizing"):  # it is asked for each request, see `transports.http.client`
         auth = None
     if isinstance(auth, str):
         found["authorization"] = f"Bearer {auth}"

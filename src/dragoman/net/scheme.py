@@ -80,7 +80,7 @@ def _both(module: str) -> dict[str, Any]:
 SCHEMES: Mapping[str, Scheme] = MappingProxyType(
     {
         **_web("http", "https", "transports.http.client.channel.dial", _HTTP),
-        **_web("ws", "wss", "transports.http.websocket.dial", _WEBSOCKET),
+        **_web("ws", "wss", "transports.http.client.socket.dial", _WEBSOCKET),
         **_pair("tcp", "tls", None, None, place="host", socket="stream", **_both("stream.listener")),
         "unix": Scheme(place="name", socket="unix", open_bus="bus.unix.open", **_both("stream.listener")),
         "udp": Scheme(

@@ -138,11 +138,6 @@ async def test_oauth_as_a_word_is_refused_with_the_line_to_write(server: Protect
         await dragoman.connect(server.url, auth="oauth")
 
 
-async def test_a_websocket_takes_no_source_of_tokens() -> None:
-    with pytest.raises(dragoman.LocalError, match="token as text"):
-        await dragoman.connect("ws://127.0.0.1:1", auth=Login(store=MemoryStore()))
-
-
 # -- processes
 
 PROCESSES = 20

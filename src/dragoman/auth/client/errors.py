@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...channel import Broken
+from ...channel import Broken, Reason
 from ...net.urls import printable
 from ..errors import AuthError
 
@@ -17,9 +17,13 @@ class AuthorizationFailed(AuthError, Broken):
 class LoginNeeded(AuthorizationFailed):
     """Only a person can go on, by logging in, and there is none to ask (`interactive=False`), or no client id."""
 
+    reason: Reason = "login"
+
 
 class LoginFailed(AuthorizationFailed):
     """The login was begun and did not end in a token: refused, timed out, or an answer that must not be trusted."""
+
+    reason: Reason = "login"
 
     error: str = ""
     """The error code of an authorization response."""

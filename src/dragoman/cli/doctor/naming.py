@@ -41,6 +41,7 @@ MENDS: Mapping[Reason, str] = {
     "reset": "look into the server's log: it dropped the connection",
     "hung_up": "look into the server's log: it closed the connection without an answer",
     "not_websocket": "no WebSocket is at {path}: check the path, or write {http}:// for {scheme}://",
+    "login": "a person has to log in: dragoman login URL",
     "other": "look into the server's log",
 }
 NO_CONNECTION: frozenset[Reason] = frozenset(

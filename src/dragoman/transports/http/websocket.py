@@ -445,7 +445,7 @@ async def dial(url: str, options: Options) -> WebSocket:
     transport = handshake.transport
     if wire.state is State.CONNECTING or wire.handshake_exc is not None or transport is None:
         _drop(handshake)
-        raise Broken(f"Cannot connect to {place}: {_refused(wire)}").because(_reason(wire))
+        raise Broken(f"Cannot connect to {place}: {_refused(wire)}").because(_reason(wire)) from wire.handshake_exc
     channel = WebSocket(wire, _far(place, transport), options)
     transport.set_protocol(channel)
     channel.take(transport)
