@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from dragoman.engines.redis import scripts
+from dragoman.engines.redis.connection import Script
 
 _NAMES = {
     hashlib.sha1(script._source.encode(), usedforsecurity=False).hexdigest(): name
     for name, script in vars(scripts).items()
-    if isinstance(script, scripts.Script)
+    if isinstance(script, Script)
 }
 
 

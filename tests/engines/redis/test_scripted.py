@@ -138,8 +138,8 @@ async def test_nothing_is_told_after_the_end() -> None:
 
 
 async def test_what_becomes_of_a_request() -> None:
+    sizes = iter([bulk(1), bulk(-50), bulk(0), b"-OOM command not allowed\r\n"])
     async with ends("?max=50", REQUEST=lambda words: next(sizes)) as one:
-        sizes = iter([bulk(1), bulk(-50), bulk(0), b"-OOM command not allowed\r\n"])
         await one.adapter.request(MESSAGE, None)
         with pytest.raises(Refused, match="is full: it holds 50 requests"):
             await one.adapter.request(MESSAGE, None)
@@ -230,8 +230,8 @@ async def test_an_answer_whose_mailbox_is_gone_or_that_is_refused_is_no_fault(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    replies = iter([bulk("1-0"), b"$-1\r\n", b"-OOM command not allowed\r\n"])
     async with ends(XADD=lambda words: next(replies)) as one:
-        replies = iter([bulk("1-0"), b"$-1\r\n", b"-OOM command not allowed\r\n"])
         for _ in range(3):
             await one.adapter.answer("q:to:me", MESSAGE)
         assert one.server.sent("XADD")[0] == [
