@@ -79,7 +79,12 @@ async def test_what_may_be_mended_by_itself_is_tried_again(run: Run, tmp_path: P
 
 async def test_the_end_in_a_pause_starts_no_more(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "PAUSES", (1_000.0, 1_000.0))
-    run.on_word = lambda text: "another starts in" in text and os.kill(os.getpid(), signal.SIGTERM)
+
+    def on_word(text: str) -> None:
+        if "another starts in" in text:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    run.on_word = on_word
     assert await run.ended(FAILS) == 0
     assert run.starts == 1
     assert [grave for _, grave in run.said] == [True, True]
@@ -97,7 +102,11 @@ async def test_sighup_reloads_unless_it_may_not(run: Run, may: bool | None, monk
             os.kill(os.getpid(), signals.pop(0))
             loop.call_soon(loop.call_soon, next_signal)
 
-    run.on_word = lambda text: "another starts in" in text and len(signals) == 2 and next_signal()
+    def on_word(text: str) -> None:
+        if "another starts in" in text and len(signals) == 2:
+            next_signal()
+
+    run.on_word = on_word
     asked: list[bool] = []
 
     def may_reload() -> bool:
