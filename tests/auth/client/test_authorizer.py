@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,14 +12,16 @@ import pytest
 from msgspec import structs
 
 from dragoman.auth.client.authorizer import MOST_STEP_UPS, Authorizer, Obtain
-from dragoman.auth.client.driver import Driver, client_key
+from dragoman.auth.client.driver import Driver, client_key, replaced
 from dragoman.auth.client.errors import AuthorizationFailed, LoginNeeded
 from dragoman.auth.client.login import Asked
 from dragoman.auth.client.requests import outcome_of
 from dragoman.auth.client.steps import Flow, Wait
 from dragoman.auth.client.store import Key, MemoryStore, TokenStoreError
 from dragoman.auth.client.tokens import Grant, Registration, Tokens
+from dragoman.auth.dpop import ProofChecker
 from dragoman.auth.fetch import Fetched, Fetcher, FetchFailed
+from dragoman.auth.jose import new_key, thumbprint
 from dragoman.auth.metadata import AuthorizationServer
 
 from .scripted import ISSUER, RESOURCE
@@ -331,6 +334,77 @@ async def test_two_processes_at_once() -> None:
     assert len(fetcher.forms) == 1
 
 
+async def test_what_another_wrote_during_a_renewal_counts() -> None:
+    """As a login does, which waits for no lock."""
+
+    class Meanwhile(Scripted):
+        async def post_form(self, url: str, form: Mapping[str, str], **options: Any) -> Fetched:
+            theirs = granted("theirs", "r9")
+            await replaced(store, theirs.key(""), msgspec.json.encode(theirs))
+            return await super().post_form(url, form, **options)
+
+    store = MemoryStore()
+    authorizer = made(fetcher := Meanwhile((200, NEW)), Logins("first"), store)
+    await request(authorizer, {"first"})
+    assert await request(authorizer, {"theirs"}) == ["first", "theirs"]
+    assert len(fetcher.forms) == 1
+    again = made(Scripted((500, b"")), Logins("never"), store)
+    assert await request(again, {"theirs"}) == ["theirs"]
+
+
+async def test_bound_tokens_are_renewed_with_a_proof_of_their_key() -> None:
+    class Proofs(Scripted):
+        async def post_form(self, url: str, form: Mapping[str, str], **options: Any) -> Fetched:
+            proofs.append(options["headers"]["DPoP"])
+            return await super().post_form(url, form, **options)
+
+    proofs: list[str] = []
+    key = new_key("ES256")
+    grant = structs.replace(granted("first", token_type="DPoP"), dpop_key=key.private_jwk())
+    store = MemoryStore()
+    authorizer = made(Proofs((200, NEW | {"token_type": "DPoP"})), Logins("never"), store)
+    await authorizer._save_new(grant)
+    attempt = authorizer.begin("x")
+    await attempt.fields("POST", URL)
+    assert await attempt.again(401, {"www-authenticate": 'DPoP error="invalid_token"'})
+    assert (await attempt.fields("POST", URL))["authorization"] == "DPoP new"
+    [text] = proofs
+    assert ProofChecker(now=time.time).check(text, "POST", f"{ISSUER}/token") == thumbprint(key.public_jwk())
+
+
+async def test_a_nonce_that_is_wanted_and_not_given_is_a_refusal_as_any_other() -> None:
+    authorizer = made(fetcher := Scripted((200, NEW)), Logins("first"))
+    await request(authorizer, {"first"})
+    attempt = authorizer.begin("x")
+    await attempt.fields("POST", URL)
+    wanted = {"www-authenticate": 'DPoP error="use_dpop_nonce"'}
+    assert await attempt.again(401, wanted | {"dpop-nonce": "n"})
+    assert fetcher.forms == []  # the same request again
+    assert await attempt.again(401, wanted)
+    assert len(fetcher.forms) == 1
+
+
+async def test_a_login_that_is_given_up_is_no_fault() -> None:
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context))
+
+    begun = asyncio.Event()
+
+    def waits(asked: Asked) -> Flow[Grant]:
+        begun.set()
+        yield Wait(3_600)
+        raise AssertionError("it ends before")
+
+    authorizer = made(Scripted((500, b"")), waits)
+    asking = asyncio.ensure_future(request(authorizer, {"x"}))
+    await begun.wait()
+    await authorizer.close()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await asyncio.sleep(0)
+    assert faults == []
+
+
 async def test_a_damaged_entry_is_a_login() -> None:
     store = MemoryStore()
     await request(made(Scripted((500, b"")), Logins("first"), store), {"first"})
@@ -394,6 +468,16 @@ async def test_many_that_lack_a_scope_lead_to_one_login() -> None:
     await request(authorizer, {"t0"})
     sent = await asyncio.gather(*(forbidden(authorizer, "tools/call a", {"t1"}) for _ in range(10)))
     assert set(sent) <= {1, 2}  # who begins after the login sends the new token at once
+    assert len(logins.asked) == 2
+
+
+async def test_who_waited_for_a_step_up_of_another_is_sent_again_too() -> None:
+    authorizer = made(Scripted((500, b"")), logins := Logins("t0", "t1"))
+    await request(authorizer, {"t0"})
+    attempts = [authorizer.begin("tools/call a") for _ in range(3)]
+    for attempt in attempts:
+        assert (await attempt.fields("POST", URL))["authorization"] == "Bearer t0"
+    assert await asyncio.gather(*(attempt.again(403, LACKING) for attempt in attempts)) == [True] * 3
     assert len(logins.asked) == 2
 
 

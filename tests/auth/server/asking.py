@@ -49,9 +49,11 @@ class Web:
     def __init__(self, pages: dict[str, Page] | None = None) -> None:
         self.pages = pages or {}
         self.asked: list[str] = []
+        self.trusted: list[bool] = []
 
     async def __call__(self, url: str, limit: int, trusted: bool) -> Answer:
         self.asked.append(url)
+        self.trusted.append(trusted)
         return self.pages.get(url, Page(404))
 
 

@@ -152,6 +152,8 @@ async def test_a_client_registers_and_logs_in() -> None:
     assert made.status == 201
     assert header(made, "Cache-Control") == "no-store"
     id = body(made)["client_id"]
+    assert body(made)["client_name"] == "Notes"
+    assert "client_name" not in body(await register(asker))
     assert "client_secret" not in body(made)
     given = await asker.login(client_id=id)
     assert (await asker.refresh(given["refresh_token"], client_id=id)).status == 200
@@ -220,6 +222,16 @@ async def test_a_registration_that_is_not_used_is_forgotten() -> None:
     assert (await asker.authorize(client_id=used)).status == 200
     asker.clock.advance(11 * 86_400)
     assert (await asker.authorize(client_id=used)).status == 400
+
+
+async def test_a_registration_has_a_size() -> None:
+    asker, start = (
+        Asker(registration=True),
+        b'{"redirect_uris":["https://app.example/callback"],"token_endpoint_auth_method":"none"',
+    )
+    for size, status in ((16_384, 201), (16_385, 413)):
+        raw = start + b" " * (size - len(start) - 1) + b"}"
+        assert (await asker.ask("POST", "/register", body=raw, headers=JSON)).status == status
 
 
 def test_a_configured_client_that_cannot_work_is_refused_at_the_start() -> None:

@@ -81,6 +81,7 @@ WRONG_CLIENTS = {
     "no base64": ({"authorization": "Basic ???"}, {}),
     "bytes that are no text": ({"authorization": "Basic /////w=="}, {}),
     "a bearer token": ({"authorization": "Bearer x"}, {}),
+    "the right secret by another scheme": ({"authorization": BASIC["authorization"].replace("Basic", "Bearer")}, {}),
     "two headers": ({"authorization": f"{BASIC['authorization']}, {BASIC['authorization']}"}, {}),
     "another id in the body": (BASIC, {"client_id": "app"}),
     "a secret in the body that is wrong": ({}, {"client_id": "shop", "client_secret": "x"}),
@@ -121,6 +122,16 @@ async def test_a_client_proves_itself_by_its_key_once_each() -> None:
     assert (replayed.status, body(replayed)["error"]) == (401, "invalid_client")
     endpoint = assertion(asker, aud=ISSUER + "/token", jti="two")
     assert (await asker.token(grant_type="client_credentials", **endpoint)).status == 200
+
+
+async def test_keys_at_a_url_are_fetched_as_what_a_stranger_named() -> None:
+    """So that an address in the own network is not asked, whatever a client writes into its registration."""
+    client = Client(id="keyed", method="private_key_jwt", keys_url="https://app.example/keys", grants=ALL)
+    asker = Asker(clients=(client,))
+    asker.web.pages["https://app.example/keys"] = Page(body=msgspec.json.encode(KEYS))
+    made = await asker.token(grant_type="client_credentials", **assertion(asker))
+    assert made.status == 200
+    assert asker.web.trusted == [False]
 
 
 NOW = 1_800_000_000.0
