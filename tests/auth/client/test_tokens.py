@@ -4,7 +4,18 @@ from typing import Any
 
 import pytest
 
-from dragoman.auth.client.tokens import LONGEST_LIFE, MOST_SCOPES, NoTokens, Tokens, lifetime, tokens_of, union
+from dragoman.auth.client.tokens import (
+    LONGEST_LIFE,
+    MOST_SCOPES,
+    Grant,
+    NoTokens,
+    Registration,
+    Tokens,
+    lifetime,
+    tokens_of,
+    union,
+)
+from dragoman.auth.metadata import AuthorizationServer
 from dragoman.jsonrpc.errors import LocalError
 
 NOW = 1_000_000.0
@@ -70,3 +81,26 @@ def test_the_union_is_bounded() -> None:
     assert union(("a", "b"), ("b", "c")) == ("a", "b", "c")
     with pytest.raises(LocalError, match="scopes="):
         union(tuple(str(number) for number in range(MOST_SCOPES + 1)))
+
+
+@pytest.mark.parametrize(
+    ("secret", "expires_at", "expired"),
+    [("s", 0.0, False), ("s", NOW - 1, True), ("s", NOW, True), ("s", NOW + 1, False), (None, NOW - 1, False)],
+)
+def test_a_secret_expires_when_its_server_said(secret: str | None, expires_at: float, expired: bool) -> None:
+    client = Registration(client_id="c", client_secret=secret, secret_expires_at=expires_at)
+    assert client.expired(NOW) is expired
+    assert Registration(client_id="c", client_secret=secret).expired(NOW) is False
+
+
+@pytest.mark.parametrize("resource", [None, "https://a.example/mcp", "https://b.example/mcp"])
+def test_each_resource_has_an_entry_of_its_own(resource: str | None) -> None:
+    server = AuthorizationServer(issuer="https://as.example", token_endpoint="https://as.example/token")
+    grant = Grant(url="https://a.example/mcp", server=server, resource=resource, client=Registration(client_id="c"))
+    key = grant.key("hint")
+    assert (key.issuer, key.resource, key.account) == ("https://as.example", resource or "none", "default")
+
+
+@pytest.mark.parametrize(("kind", "shown"), [("DPoP", "DPoP"), ("dpop", "DPoP"), ("bearer", "Bearer")])
+def test_the_type_of_a_token_is_what_its_server_said(kind: str, shown: str) -> None:
+    assert tokens_of({"access_token": "t", "token_type": kind}, NOW, ()).token_type == shown

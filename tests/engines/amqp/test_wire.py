@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
 from dragoman import connect, serve
 from dragoman.channel import Broken
 from dragoman.engines.amqp.connection import BrokerConnection
+from dragoman.engines.amqp.wire import DIRECT
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.net.urls import parse
 from dragoman.transports.broker.contract import Refused
 from tests.engines.brokers import Engine, name
-from tests.engines.wires import PATIENCE, calculator, too_large_is_refused, until_answered
+from tests.engines.wires import PATIENCE, SUBTRACT, calculator, too_large_is_refused, until_answered
 
 pytestmark = pytest.mark.xdist_group("rabbitmq")
 
@@ -74,6 +76,23 @@ async def test_credentials_are_never_shown(
     said = f"{refused.value!r} {unheard.value!r} {from_environment.value!r} {shown} {caplog.text}"
     assert "sesame77" not in said
     assert "ACCESS_REFUSED" in str(refused.value)
+
+
+async def test_answers_outlive_a_restart_as_their_mailbox_does(rabbitmq: Engine) -> None:
+    """But those to a connection itself, which ends with it."""
+    queue, mailbox = name(), f"dragoman.answers.{name()}"
+    got: asyncio.Queue[Any] = asyncio.Queue()
+    line = BrokerConnection(parse(rabbitmq.url), vhost="", role="test")
+    await line.begin()
+    async with serve(calculator(), urls=[f"{rabbitmq.url}/{queue}"]):
+        await line.queue(mailbox, own=True)
+        for address, place, mode in ((mailbox, mailbox, 2), (DIRECT, DIRECT, 1)):
+            await line.consume(place, got.put_nowait, free=True)
+            await line.publish("", queue, SUBTRACT, name="x", reply_to=address, correlation="c", headers={})
+            async with asyncio.timeout(PATIENCE):
+                message = await got.get()
+            assert (message.header.properties.delivery_mode, b'"result":19' in message.body) == (mode, True)
+    await line.close()
 
 
 async def test_a_queue_that_is_otherwise_is_said(rabbitmq: Engine) -> None:

@@ -132,7 +132,7 @@ class Clients:
             raise refused("invalid_client", f"{what} is answered with status {fetched.status}, not 200")
         return fetched
 
-    async def fetched_keys(self, url: str, trusted: bool = False) -> Mapping[str, Any]:
+    async def fetched_keys(self, url: str, trusted: bool) -> Mapping[str, Any]:
         """The JWK Set at a URL, or the metadata that names one. Raises OAuthError."""
         try:
             return msgspec.json.decode((await self._got(url, "The key set", trusted)).body, type=dict[str, Any])
