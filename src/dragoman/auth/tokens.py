@@ -44,7 +44,7 @@ Path = str | tuple[str, ...]
 
 
 class Binding(Struct, frozen=True):
-    """What a token is bound to (RFC 7800): whoever shows it shows that too."""
+    """What a token is bound to (RFC 7800): it is taken together with that alone."""
 
     by: Literal["jkt", "x5t#S256"]
     """A key, by its JWK thumbprint (RFC 9449 section 6.1), or a TLS certificate, by the SHA-256 of its DER (RFC 8705

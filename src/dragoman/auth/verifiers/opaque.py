@@ -102,7 +102,7 @@ class OpaqueTokens:
             Token({"typ": "at+jwt"}, claims, raw), self._now(), claims=Claims(raw), credential=TokenCredential(token)
         )
         if bound is not None:
-            raise TokenRefused("The token is bound (cnf), and this server asks nobody to prove it")
+            raise TokenRefused("The token is bound (cnf), and possession of that is not proved here")
         return identity, None
 
 
