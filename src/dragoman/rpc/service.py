@@ -220,15 +220,16 @@ class Service(Registered):
             or ((len(raw) > self._short or not raw.isascii()) and odd(raw, self.limits.depth))
         ):
             return None
+        take, function, encode = binding.arguments, binding.function, binding.encode  # to call a slot costs more
         try:
-            arguments = binding.arguments(wire.params)
+            arguments = take(wire.params)
         except (Exception, SystemExit) as error:
             return None if self._wordy(wire, raw) else self.answers.failed(_request(wire), error)
         if (id == 0 and b"-0" in raw) or (type(id) is str and len(id) > self.limits.id_length):
             return None
         try:
-            value = binding.function(*arguments)
-            answer = binding.encode(Answer(None if value is UNSET else value, id))
+            value = function(*arguments)
+            answer = encode(Answer(None if value is UNSET else value, id))
         except BaseException as error:
             return self.answers.failed(_request(wire), error)
         return answer if len(answer) <= self.modest else self.answers.fitting(Request("", UNSET, id), answer)
