@@ -19,6 +19,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
+from .condensed import LONG, condensed
 from .dropped import overlong
 from .errors import STRING_CODES, LocalError, RpcError, too_large
 from .limits import SERVER, Limits
@@ -122,17 +123,19 @@ def decode(raw: bytes, *, limits: Limits = SERVER, lenient: Leniency = STRICT) -
     message = read(raw, limits, lenient)
     if type(message) is not Malformed and unholdable(raw) is not None:
         return _slow(raw, limits, lenient)
-    return message
+    return replace(message, condensed=None) if type(message) is Request and message.condensed is not None else message
 
 
 def read(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
     """As `decode`, but numbers with exponents are not checked, because the decoder of a method's params refuses
-    them."""
+    them, and a `Request` may have its long params `condensed`."""
+    size = len(raw)
+    if size > LONG and (message := _long(raw, limits)) is not None:
+        return message
     try:
         wire = plain(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _slow(raw, limits, lenient)
-    size = len(raw)
     if ((size > SHORT or size > 2 * limits.depth or not raw.isascii()) and odd(raw, limits.depth)) or (
         wire.id == 0 and b"-0" in raw
     ):
@@ -163,6 +166,28 @@ def _message(wire: Wire, limits: Limits) -> Single | None:
     if wire.result is not UNSET:
         return None
     return Failure(ErrorObject(wire.error.code, wire.error.message, wire.error.data), id)
+
+
+def _long(raw: bytes, limits: Limits) -> Single | None:
+    """A long message in its usual shape, whose long strings are all in its params or in its result; None for others."""
+    short = condensed(raw) if isinstance(raw, bytes) else None
+    if short is None:
+        return None
+    try:
+        wire = plain(short.text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if odd(short.text, limits.depth) or (wire.id == 0 and b"-0" in short.text):
+        return None
+    message = _message(wire, limits)
+    part = short.member(wire.result if type(message) is Result else wire.params)
+    if part is None:
+        return None
+    if type(message) is Request:
+        return Request(message.method, part.raw, message.id, condensed=part)
+    if type(message) is Notification:
+        return Notification(message.method, part.raw)
+    return Result(part.raw, message.id) if type(message) is Result else None
 
 
 def first_byte(raw: Raw) -> int:

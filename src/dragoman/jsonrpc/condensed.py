@@ -1,14 +1,17 @@
-"""Reads the frame of a long JSON text without going through its long strings once more.
+"""Reads a long JSON text without going through its long strings more than once.
 
-A decoder that leaves a member as `msgspec.Raw` examines each of its bytes. Where the text was examined already, that
-pass is saved: the long strings are replaced by a mark, the short text that is left is decoded, and from the place of
-the marks follows which part of the whole text a member of the short one is. Nothing long is copied to be kept.
+A decoder that leaves a member as `msgspec.Raw` examines each of its bytes, and the decoder of that member does so
+again. Of a long text the long strings are therefore decoded first, each by itself, and a mark stands for each in the
+short text that is left. What the short text decodes to has the marks where the long strings belong.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
+import msgspec
 from msgspec import Raw
 
 LONG = 64 * 1024
@@ -17,41 +20,83 @@ QUOTES = 256
 """Quotes that are looked at: where there are more, nothing is won."""
 _ESCAPES = 64
 """Backslashes in a row that are counted."""
-_MARK = os.urandom(16).hex().encode()
-"""Stands for a string; no one outside this process can know it, so no text has it by itself."""
+_MARK = os.urandom(16).hex()
+"""Begins what stands for a string; no one outside this process can know it, so no text has it by itself."""
+_MARKED = _MARK.encode()
+
+_text = msgspec.json.Decoder(str).decode
 
 
 class Condensed:
-    """A sound JSON text without its long strings. `text`: what is left."""
+    """A JSON text, or a member of one, without its long strings. `raw`: the whole of it as it came, not copied; `text`:
+    what is left without the long strings; `strings`: these, by their marks."""
 
-    __slots__ = ("_marks", "_saved", "text")
+    __slots__ = ("_at", "_whole", "raw", "strings", "text")
 
-    def __init__(self, text: bytes, marks: int, saved: int) -> None:
+    def __init__(self, whole: bytes, at: int, size: int, text: bytes, strings: dict[str, str]) -> None:
+        self._whole = whole
+        self._at = at  # where it begins in `whole`
+        self.raw: Raw = Raw(memoryview(whole)[at : at + size])
         self.text: bytes = text
-        self._marks = marks
-        self._saved = saved  # bytes by which it is shorter
+        self.strings: dict[str, str] = strings
 
-    def place(self, part: Raw) -> slice | None:
-        """Where a member of the short text is in the whole one; None if not all the long strings are in it."""
-        found = bytes(part)
-        if found.count(_MARK) < self._marks:
+    def member(self, part: Any) -> Condensed | None:
+        """A member that the short text was decoded to, as `Raw`; None if not all the long strings are in it."""
+        if type(part) is not Raw:
             return None
-        begin = self.text.index(found)
-        return slice(begin, begin + len(found) + self._saved)
+        found = bytes(part)
+        if found.count(_MARKED) < len(self.strings):
+            return None
+        size = len(found) + len(self.raw) - len(self.text)
+        return Condensed(self._whole, self._at + self.text.index(found), size, found, self.strings)
+
+    def values(self, decode: Callable[[Raw], tuple[Any, ...]]) -> tuple[Any, ...] | None:
+        """What `decode` makes of the whole text, if each long string is one of its values; otherwise None, also where
+        it raises. `decode` must leave strings as they are."""
+        try:
+            values = decode(Raw(self.text))
+        except Exception:  # of the whole text it tells what is wrong
+            return None
+        strings = self.strings
+        found = [strings.get(value, value) if type(value) is str else value for value in values]
+        put = sum(one is not value for one, value in zip(found, values, strict=True))
+        return tuple(found) if put == len(strings) else None
 
 
 def condensed(raw: bytes) -> Condensed | None:
-    """`raw` without its long strings; None where it has none among its first quotes. It must be known to be JSON: only
-    quotes and the backslashes before them are looked at."""
-    find = raw.find
+    """`raw` without its long strings; None where it has none among its first quotes, or one is no JSON. The short text
+    is JSON where `raw` is, and only there."""
+    places = _long_strings(raw)
+    if not places:
+        return None
+    view = memoryview(raw)
+    strings: dict[str, str] = {}
     left: list[bytes] = []
     kept = 0
+    try:
+        for begin, end in places:
+            mark = f"{_MARK}{len(strings)}"
+            strings[mark] = _text(view[begin:end])
+            left += (raw[kept:begin], b'"', mark.encode(), b'"')
+            kept = end
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    left.append(raw[kept:])
+    return Condensed(raw, 0, len(raw), b"".join(left), strings)
+
+
+def _long_strings(raw: bytes) -> list[tuple[int, int]] | None:
+    """Where long strings begin and end, quotes included. Only quotes and the backslashes before them are looked at."""
+    find = raw.find
+    places = []
     begin = find(b'"')
     quotes = QUOTES
     while begin >= 0 and quotes > 0:
         end = begin
         while True:
             end = find(b'"', end + 1)
+            if end < 0:
+                return None
             quotes -= 1
             before = raw[max(begin + 1, end - _ESCAPES) : end]
             escapes = len(before) - len(before.rstrip(b"\\"))
@@ -60,12 +105,6 @@ def condensed(raw: bytes) -> Condensed | None:
             if not escapes % 2:
                 break
         if end - begin > LONG:
-            left += (raw[kept : begin + 1], _MARK)
-            kept = end
+            places.append((begin, end + 1))
         begin = find(b'"', end + 1)
-    if not left:
-        return None
-    marks = len(left) // 2
-    left.append(raw[kept:])
-    text = b"".join(left)
-    return Condensed(text, marks, len(raw) - len(text))
+    return places

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, final
 
 from msgspec import UNSET, Raw, Struct
 
+from .condensed import Condensed
 from .errors import Refusal
 
 Version: TypeAlias = Literal["2.0", "1.0"]
@@ -28,6 +29,8 @@ class Request(Struct, frozen=True, gc=False):
     id: Any = NULL
     version: Version = "2.0"
     """"1.0" for a message without `jsonrpc`, taken where that is allowed."""
+    condensed: Condensed | None = None
+    """Its long params as `codec.read` has taken them apart, for who decodes them."""
 
     @property
     def is_notification(self) -> bool:

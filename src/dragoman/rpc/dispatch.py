@@ -27,7 +27,7 @@ from ..jsonrpc.scanner import too_deep
 from .batch_responder import BatchResponder, starting
 from .binding.results import to_json, write
 from .context import Context, Site
-from .method import Handler, Life, Method
+from .method import Handler, Life, LongResult, Method
 from .middleware import Call, drive
 from .observing import Arrival, Deliver, Watch, answers_only, speak
 from .responses import Answers
@@ -339,7 +339,7 @@ class Dispatcher:
             answer = binding.encode(Answer(value, message.id))
         if len(answer) <= self.table.modest:
             return answer
-        return self.table.answers.fitting(message, answer, shallow=binding.shallow)
+        return self.table.answers.fitting(message, answer, shallow=binding.shallow or isinstance(value, LongResult))
 
 
 def begin(method: Method, message: Request | Notification, site: Site) -> Awaitable[Any]:

@@ -9,7 +9,7 @@ from opcode import opmap
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct
 
 from ..channel import LIMITS, Identity
 from ..jsonrpc.errors import LocalError, RpcError
@@ -85,6 +85,15 @@ class Handler(Protocol):
 
 
 _encode = msgspec.json.Encoder().encode
+
+
+class LongResult(Struct):
+    """A long result that is written in one step with its answer, and is never nested deeply: a subclass has its
+    members, and strings that UTF-8 can hold. Middleware gets its JSON text."""
+
+    def as_text(self) -> Raw:
+        """Its JSON text."""
+        return Raw(_encode(self))
 
 
 class Passed(Struct, frozen=True, eq=False):

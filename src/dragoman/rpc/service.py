@@ -153,6 +153,8 @@ class Service(Registered):
         self, message: Request | Notification, caller: Caller, peer: Any
     ) -> tuple[Method | None, Request | Notification]:
         method = self._table.get(message.method) or self._internal.get(message.method)
+        if type(message) is Request and message.condensed is not None:  # its parameters are decoded from the whole text
+            message = msgspec.structs.replace(message, condensed=None)
         life = self._life
         if life is None or method is None:
             return method, message

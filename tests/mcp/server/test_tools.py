@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 import msgspec
 import pydantic
 import pytest
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct, structs
 
 import dragoman
 from dragoman import RpcError
@@ -34,8 +34,10 @@ from dragoman.mcp import (
     ToolAnnotations,
     ToolError,
 )
+from dragoman.mcp.protocol.admission import Admitted
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
 from dragoman.mcp.server.output import LARGEST_TEXT
+from dragoman.rpc.middleware import Call, Next
 
 from ..calling import calling
 
@@ -668,6 +670,106 @@ async def test_large_structured_content_is_not_repeated(server: Server, revision
         assert len(result["structuredContent"]["a"]) == LARGEST_TEXT
     else:
         assert len(text) > LARGEST_TEXT
+
+
+LONG = "a long text, " * 6_000
+"""Long enough to be read and written apart from the rest of its message."""
+
+
+@every
+async def test_a_long_text(server: Server, revision: Revision) -> None:
+    @server.tool
+    async def echo(text: str) -> str:
+        return text
+
+    async with calling(server, revision) as calls:
+        for text in (LONG, LONG + '\u00e9\n"\\', LONG + "\U0001f600"):
+            result = await calls.call("echo", {"text": text})
+            assert result["content"] == [{"type": "text", "text": text}]
+            assert result.get("resultType") == (None if revision.stateful else "complete")
+            assert ("_meta" in result) == (not revision.stateful)
+
+
+async def test_long_arguments_are_the_same_whatever_their_types(server: Server) -> None:
+    """Those that are text are decoded with the message, all others from the whole text."""
+
+    @server.tool
+    async def plain(a: str, b: str | None = None, c: Any = None, n: int = 1) -> list[int]:
+        assert (a[:6], c) == ("a long", None)
+        return [len(a), len(b or ""), n]
+
+    @server.tool
+    async def bounded(a: Annotated[str, Meta(max_length=10)]) -> str:
+        return a
+
+    @server.tool
+    async def nested(a: list[str], c: Any) -> list[int]:
+        return [len(a[0]), len(c["x"])]
+
+    @server.tool
+    async def whole(number: int, ctx: Context) -> int:
+        return number
+
+    async with calling(server, R2026_07) as calls:
+        length = len(LONG)
+        assert (await calls.call("plain", {"a": LONG}))["structuredContent"] == [length, 0, 1]
+        assert (await calls.call("plain", {"n": 2, "b": LONG, "a": LONG}))["structuredContent"] == [length, length, 2]
+        assert (await calls.call("nested", {"a": [LONG], "c": {"x": LONG}}))["structuredContent"] == [length, length]
+        for tool, given in (
+            ("plain", {"a": LONG, "n": LONG}),
+            ("plain", {"a": LONG, LONG: 1}),
+            ("bounded", {"a": LONG}),
+            ("whole", {"number": LONG}),
+        ):
+            said = await calls.refusal(tool, given)
+            assert "a long" in said or "length <= 10" in said, said
+
+
+async def test_a_long_text_that_cannot_be_written(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    @server.tool
+    async def half() -> str:
+        return LONG + "\ud800"
+
+    async with calling(server, R2026_07) as calls:
+        assert "half failed (reference " in await calls.refusal("half")
+    assert "surrogates not allowed" in caplog.text
+
+
+async def test_middleware_gets_a_long_text_as_json(server: Server) -> None:
+    """As it gets all other results."""
+    seen = []
+
+    async def middleware(call: Call, next: Next) -> Any:
+        seen.append(await next(call))
+        return seen[-1]
+
+    server.use(middleware)
+
+    @server.tool
+    async def echo(text: str) -> str:
+        return text
+
+    async with calling(server, R2026_07) as calls:
+        result = await calls.call("echo", {"text": LONG})
+    assert result["content"] == [{"type": "text", "text": LONG}]
+    assert [json.loads(bytes(one)) for one in seen if isinstance(one, Raw)] == [result]
+
+
+async def test_middleware_may_change_long_arguments(server: Server) -> None:
+    async def middleware(call: Call, next: Next) -> Any:
+        if isinstance(call.params, Admitted):
+            changed = structs.replace(call.params.params, arguments=Raw(b'{"text":"another"}'))
+            call.params = structs.replace(call.params, params=changed)
+        return await next(call)
+
+    server.use(middleware)
+
+    @server.tool
+    async def echo(text: str) -> str:
+        return text
+
+    async with calling(server, R2026_07) as calls:
+        assert (await calls.call("echo", {"text": LONG}))["content"] == [{"type": "text", "text": "another"}]
 
 
 @every

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from ...jsonrpc.condensed import LONG, condensed
+from ...jsonrpc.condensed import LONG, Condensed
 from ...jsonrpc.errors import InvalidParams, RpcError
 from ...jsonrpc.messages import Request
 from .encoding import READERS, decode, reader
@@ -69,6 +69,8 @@ class Admitted(Struct, gc=False):
     """The caller's progress token."""
     session: SessionState | None = None
     principal: str | None = None
+    condensed: Condensed | None = None
+    """Long arguments of a tool, without the long strings in them."""
 
     @property
     def method(self) -> str:
@@ -129,12 +131,15 @@ def admit(
     if row is None or row.direction == "server":
         _spoken(message, None, offered, headers, marks, channel)
         return None
+    short = None
     try:
         read = READERS.get(row.params) or reader(row.params)
         if raw is UNSET:
             params = read(_EMPTY)
+        elif len(raw) <= LONG:
+            params = read(raw)
         else:
-            params = read(raw) if len(raw) <= LONG or row.params is not CallToolRequestParams else _long(raw, read)
+            params, short = _long(message, read)
     except UNREADABLE as error:
         # what a revision that is not spoken here means by its params is not judged here
         revision = _spoken(message, row, offered, headers, marks, channel)
@@ -152,24 +157,28 @@ def admit(
             return None
     token = None if meta.progress_token is UNSET else meta.progress_token
     if meta.protocol_version is not UNSET:
-        return _stateless(row, params, raw, meta, token, offered, principal)
-    if session is not None:
-        return _in_session(row, params, raw, token, session, principal)
-    return _unbegun(row, params, raw, meta, offered, channel, principal)
+        admitted = _stateless(row, params, raw, meta, token, offered, principal)
+    elif session is not None:
+        admitted = _in_session(row, params, raw, token, session, principal)
+    else:
+        admitted = _unbegun(row, params, raw, meta, offered, channel, principal)
+    if short is not None and admitted is not None:
+        admitted.condensed = short
+    return admitted
 
 
-def _long(raw: Raw, read: Callable[[bytes | Raw], Any]) -> Any:
-    """The params of a long `tools/call`: its arguments stay as they came, and their long strings, which the codec has
-    examined already, are not gone through again. Raises as `read`."""
-    short = condensed(bytes(raw))
-    if short is None:
-        return read(raw)
-    try:
-        params = read(short.text)
-    except UNREADABLE:
-        return read(raw)  # it names what came
-    place = None if params.arguments is UNSET else short.place(params.arguments)
-    return read(raw) if place is None else structs.replace(params, arguments=Raw(memoryview(raw)[place]))
+def _long(message: Any, read: Callable[[bytes | Raw], Any]) -> tuple[Any, Condensed | None]:
+    """Long params. Of a `tools/call` the arguments stay as they came, and their long strings, which the codec has
+    decoded already, are not gone through again. Raises as `read`."""
+    whole = message.condensed if type(message) is Request else None
+    if whole is not None and whole.raw is message.params:
+        try:
+            params = read(whole.text)
+        except UNREADABLE:  # the whole text tells what is wrong
+            return read(message.params), None
+        if type(params) is CallToolRequestParams and (short := whole.member(params.arguments)) is not None:
+            return structs.replace(params, arguments=short.raw), short
+    return read(message.params), None
 
 
 def _spoken(

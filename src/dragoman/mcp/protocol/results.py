@@ -22,12 +22,14 @@ class Stamp(Struct, frozen=True):
     info: Implementation
     prefix: bytes
     """The beginning of a result's JSON text, `_meta` included."""
+    meta: Raw
+    """The `_meta` alone."""
 
 
 def stamp(info: Implementation) -> Stamp:
     """The stamp of a server."""
-    meta = {SERVER_INFO: Raw(encode(info, NEWEST))}
-    return Stamp(info, b'{"_meta":' + msgspec.json.encode(meta) + b",")
+    meta = msgspec.json.encode({SERVER_INFO: Raw(encode(info, NEWEST))})
+    return Stamp(info, b'{"_meta":' + meta + b",", Raw(meta))
 
 
 def finish(result: Any, revision: Revision, stamp: Stamp, kind: str | None = None) -> Raw:

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from ...jsonrpc.errors import LocalError
 from ...rpc.context import Context as RpcContext
-from ...rpc.method import Method
+from ...rpc.method import LongResult, Method
 from ..protocol.admission import Admitted
 from ..protocol.extension import Extension, Extensions
 from ..protocol.methods import Row
@@ -52,14 +52,14 @@ def extension_method(row: Row, function: Callable[..., Any], server: Making, opt
     finished, failed = finisher_of(row, server.stamp, server.ttl, server.cache_scope), of_others(row.name, server)
     other = server.outcomes.get
 
-    async def awaited(admitted: Admitted, rpc: RpcContext) -> Raw:
+    async def awaited(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
         try:
             value = await function(admitted.params, Context(rpc, admitted, server))
             return (other(type(value)) or finished)(value, admitted)
         except BaseException as error:
             return failed(error, admitted, True)
 
-    def called(admitted: Admitted, rpc: RpcContext) -> Raw:
+    def called(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
         try:
             value = function(admitted.params, Context(rpc, admitted, server))
             return (other(type(value)) or finished)(value, admitted)

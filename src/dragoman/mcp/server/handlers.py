@@ -20,7 +20,7 @@ from ...rpc.binding.dependencies import Dependencies
 from ...rpc.binding.projection import projection
 from ...rpc.binding.schema import Parameter
 from ...rpc.context import Context as RpcContext
-from ...rpc.method import NO_CONTEXT, Allow, Method, Passed, bounded, by_name, demands, may_wait
+from ...rpc.method import NO_CONTEXT, Allow, LongResult, Method, Passed, bounded, by_name, demands, may_wait
 from ..asking.request_state import Seal
 from ..protocol.admission import Admitted
 from ..protocol.params import CacheScope
@@ -153,7 +153,7 @@ def handler_of(
     `outcomes`: the other results that it may return."""
     function, other = binding.function, outcomes.get
 
-    async def awaited(admitted: Admitted, rpc: RpcContext) -> Raw:
+    async def awaited(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
         values = None
         try:
             values = read(admitted, None if give is None else give(rpc, admitted))
@@ -162,7 +162,7 @@ def handler_of(
         except BaseException as error:
             return failed(error, admitted, values is not None)
 
-    def called(admitted: Admitted, rpc: RpcContext) -> Raw:
+    def called(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
         values = None
         try:
             values = read(admitted, None if give is None else give(rpc, admitted))

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from ...jsonrpc.errors import LocalError, RpcError
+from ...rpc.method import LongResult
 from ..asking.ask import Sealing
 from ..asking.by_hand import by_hand
 from ..protocol.admission import Admitted
@@ -24,8 +25,8 @@ from ..protocol.params import COMPLETE, EmptyResult, InputRequiredResult
 from ..protocol.results import Stamp, finish
 from ..protocol.types import ClientCapabilities
 
-Finished: TypeAlias = Callable[[Any, Admitted], Raw]
-"""(what a function returned, its call) -> the result's JSON text for the caller's revision."""
+Finished: TypeAlias = Callable[[Any, Admitted], Raw | LongResult]
+"""(what a function returned, its call) -> the result for the caller's revision, nearly always as JSON text."""
 
 
 def demand(admitted: Admitted, extension: Extension) -> None:

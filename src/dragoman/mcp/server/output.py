@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import LocalError
 from ...rpc.binding.annotations import result_tree, translate_result
@@ -23,8 +23,9 @@ from ...rpc.binding.faults import Fault, find, has_fractions, integral
 from ...rpc.binding.json_schema import validator
 from ...rpc.binding.results import write
 from ...rpc.binding.tree import Node
+from ...rpc.method import LongResult
 from ..protocol.admission import Admitted
-from ..protocol.params import CallToolResult
+from ..protocol.params import COMPLETE, CallToolResult
 from ..protocol.results import Stamp, finish
 from .content import CONTENT, blocks
 from .errors import told
@@ -35,8 +36,19 @@ LARGEST_TEXT: Final = 65_536
 also return the serialized JSON in a TextContent block", for clients that read nothing else); above, clients whose
 revision has structured content are only told that it is there."""
 
-_encoder = msgspec.json.Encoder()
-_quoted, _quoted_into = _encoder.encode, _encoder.encode_into
+_quoted = msgspec.json.Encoder().encode
+
+
+class _Text(Struct, tag_field="type", tag="text", gc=False):
+    text: str
+
+
+class _LongText(LongResult):
+    """A text that is written where it stays in the answer, and not copied."""
+
+    content: list[_Text]
+    meta: Raw | UnsetType = msgspec.field(default=UNSET, name="_meta")
+    result_type: str | UnsetType = msgspec.field(default=UNSET, name="resultType")
 
 
 class Returned(Struct, frozen=True, eq=False):
@@ -107,7 +119,7 @@ def _checker(tree: Node) -> Callable[[bytes], list[Fault]] | None:
     return faults
 
 
-def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, Admitted], Raw]:
+def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, Admitted], Raw | LongResult]:
     """Makes a tool's result of what its function returned.
 
     It raises LocalError for a value that its output schema does not allow.
@@ -117,15 +129,12 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
     begin_stateless = stamp.prefix + b'"resultType":"complete",' + begin_stateful[1:]
     between = b'}],"structuredContent":'
 
-    def unstructured(value: Any, admitted: Admitted) -> Raw:
+    def unstructured(value: Any, admitted: Admitted) -> Raw | LongResult:
         if type(value) is str:
-            begin = begin_stateful if admitted.revision.stateful else begin_stateless
-            if len(value) <= LARGEST_TEXT:
-                return Raw(b"".join((begin, _quoted(value), b"}]}")))
-            whole = bytearray(begin)  # a long text is written where it stays, and not copied
-            _quoted_into(value, whole, len(begin))
-            whole += b"}]}"
-            return Raw(whole)
+            stateful = admitted.revision.stateful
+            if len(value) <= LARGEST_TEXT or not value.isascii():  # it may hold halves of surrogate pairs
+                return Raw(b"".join((begin_stateful if stateful else begin_stateless, _quoted(value), b"}]}")))
+            return _LongText([_Text(value)]) if stateful else _LongText([_Text(value)], stamp.meta, COMPLETE)
         if isinstance(value, CallToolResult):
             return finish(value, admitted.revision, stamp)
         return finish(CallToolResult(content=blocks(value)), admitted.revision, stamp)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from types import UnionType
+from typing import Any, Final, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -12,7 +13,7 @@ from ...jsonrpc.errors import InvalidParams, LocalError, ParseError
 from ...rpc.binding.binding import Binding
 from ...rpc.binding.decoder import Later
 from ...rpc.binding.json_schema import Validate, validator
-from ...rpc.method import Method, Passed, arguments_by_name
+from ...rpc.method import LongResult, Method, Passed, arguments_by_name
 from ...rpc.middleware import Call, Next
 from ..protocol.admission import Admitted
 from ..protocol.headers import HeaderParam
@@ -113,7 +114,8 @@ def _bridge(method: Method, handler: Next, finished: Finished, failed: Failed) -
         admitted: Admitted = cast(Any, call.params)
         try:
             given = _object(admitted)
-            return finished(await handler(Call(method.name, given, call.id, call.context)), admitted)
+            found = finished(await handler(Call(method.name, given, call.id, call.context)), admitted)
+            return found.as_text() if isinstance(found, LongResult) else found
         except BaseException as error:
             return failed(error, admitted, False)
 
@@ -128,14 +130,34 @@ def _object(admitted: Admitted) -> Raw | UnsetType:
     return given
 
 
+_PLAIN: Final = (str, int, float, bool, type(None), Any)
+
+
+def _leaves_strings(binding: Binding) -> bool:
+    """Whether each argument that is a string is the text that came, and no rule looks at it."""
+    if binding.injection is not None:
+        return False
+    for p in binding.parameters:
+        kind = p.annotation.type
+        kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+        if p.kind not in ("either", "named") or p.read is not None or not all(one in _PLAIN for one in kinds):
+            return False
+    return True
+
+
 def _reader(binding: Binding) -> Reader:
-    decode, later = binding.arguments, True
+    decode, later, plain = binding.arguments, True, _leaves_strings(binding)
 
     def arguments(admitted: Admitted, context: Any) -> tuple[Any, ...]:
         nonlocal decode, later
         if later:
             decode, later = decode.compiled() if isinstance(decode, Later) else decode, False
-        return decode(_object(admitted), context)
+        given, short = _object(admitted), admitted.condensed
+        if plain and short is not None and short.raw is given:
+            values = short.values(lambda text: decode(text, context))
+            if values is not None:
+                return values
+        return decode(given, context)
 
     return arguments
 

@@ -25,7 +25,7 @@ from ..including import (
     registrable_name,
     removed,
 )
-from ..method import Handler, Method, MethodOptions, method_of
+from ..method import Handler, LongResult, Method, MethodOptions, method_of
 from ..middleware import Call, Middleware, Next, chain
 from ..routing.registering import Routed
 from .switching import Switches
@@ -316,6 +316,7 @@ class Registered(Routed):
     @staticmethod
     def _last(method: Method) -> Next:
         async def last(call: Call) -> Any:
-            return await run(method, method.binding.arguments(call.params, call.context), call.context._site)
+            value = await run(method, method.binding.arguments(call.params, call.context), call.context._site)
+            return value.as_text() if isinstance(value, LongResult) else value
 
         return last
