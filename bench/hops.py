@@ -270,6 +270,12 @@ async def client(ends: AsyncExitStack, era: str) -> Hops:
     return await measured(lambda: one.call_tool("subtract", {"minuend": 42, "subtrahend": 23}))
 
 
+async def mcp_memory(ends: AsyncExitStack) -> Hops:
+    """Our client of a server in this process, both ends."""
+    one = await ends.enter_async_context(Client(tools()))
+    return await measured(lambda: one.call_tool("subtract_inline", {"minuend": 42, "subtrahend": 23}))
+
+
 Way = Callable[[AsyncExitStack], Awaitable[Hops]]
 
 WAYS: dict[str, Way] = {
@@ -284,6 +290,7 @@ WAYS: dict[str, Way] = {
     "MCP, HTTP 2025-11-25": lambda ends: mcp_http(ends, "2025", "subtract"),
     "MCP, HTTP 2025-11-25, with an elicitation": lambda ends: elicitation(ends, False),
     "the same on replicas": lambda ends: elicitation(ends, True),
+    "MCP client to server in memory, inline": mcp_memory,
     "MCP client over HTTP, 2026-07-28": lambda ends: client(ends, "2026"),
     "MCP client over HTTP, 2025-11-25": lambda ends: client(ends, "2025"),
 }

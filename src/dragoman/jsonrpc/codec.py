@@ -37,7 +37,7 @@ from .messages import (
     Version,
 )
 from .options import check_struct, one_of, rules_of
-from .scanner import SHORT, SPACE, elements_of, harmless, no_json, odd, split, too_deep, unholdable
+from .scanner import HOLDABLE, SPACE, elements_of, harmless, no_json, odd, split, too_deep, unholdable
 
 
 class Leniency(Struct, frozen=True, kw_only=True):
@@ -136,7 +136,7 @@ def read(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
         wire = plain(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _slow(raw, limits, lenient)
-    if ((size > SHORT or size > 2 * limits.depth or not raw.isascii()) and odd(raw, limits.depth)) or (
+    if ((size > HOLDABLE or size > 2 * limits.depth or not raw.isascii()) and odd(raw, limits.depth)) or (
         wire.id == 0 and b"-0" in raw
     ):
         return _slow(raw, limits, lenient)

@@ -23,6 +23,8 @@ _SHAPE = bytes.maketrans(
 )  # all digits alike: numbers that may be too big show by their shape
 SHORT = 200
 """A shorter text holds no number beyond a double, unless it has an exponent of three digits."""
+HOLDABLE = 308
+"""A text of no more bytes holds no number beyond a double, unless it has an exponent."""
 _LONG_RUN = b"0" * SHORT
 _QUARTERS = b"0" * 4
 _NO_OPENING = bytes(set(range(256)) - set(b"[{"))

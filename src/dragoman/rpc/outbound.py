@@ -12,14 +12,12 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from ..channel import Channel, Closed
-from ..jsonrpc.codec import Call as WireCall
 from ..jsonrpc.codec import join
 from ..jsonrpc.conversation import Conversation
 from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.options import only_async
-from ..jsonrpc.scanner import too_deep
-from .binding.results import result_decoder, to_json
+from .binding.results import result_decoder
 from .deadlines import Clock
 from .dispatch import Speak
 from .middleware import Call, Middleware, chain
@@ -74,18 +72,21 @@ class OutboundCall:
     """One outgoing call. The `Outgoing` of its message."""
 
     __slots__ = (
+        "_error",
+        "_future",
         "_group",
         "abandon",
         "decoder",
         "extra",
-        "future",
         "id",
         "message",
         "method",
         "on_progress",
         "peer",
         "reply_stream",
+        "result",
         "seen",
+        "succeeded",
         "timeout",
         "until",
     )
@@ -108,7 +109,11 @@ class OutboundCall:
         self.seen: Departure | None = None
         """What tells observers; None where there are none."""
         self._group = group
-        self.future: asyncio.Future[Any] = peer.loop.create_future()
+        self._future: asyncio.Future[Any] | None = None  # made when it is asked for: an answer at once needs none
+        self._error: Exception | None = None
+        self.succeeded: bool = False
+        self.result: Any = None
+        """Its result, once it has succeeded."""
 
     @property
     def group(self) -> object:
@@ -122,29 +127,47 @@ class OutboundCall:
         return None if left is None else max(left, 0.0)
 
     @property
+    def future(self) -> asyncio.Future[Any]:
+        """Its outcome."""
+        future = self._future
+        if future is None:
+            future = self._future = self.peer.loop.create_future()
+            if self._error is not None:
+                future.set_exception(self._error)
+            elif self.succeeded:
+                future.set_result(self.result)
+        return future
+
+    @property
     def settled(self) -> bool:
         """Whether the call does not wait for an answer."""
-        return self.future.done()
+        future = self._future
+        return self.succeeded or self._error is not None or (future is not None and future.done())
 
     @property
     def late(self) -> bool:
         """Whether it timed out."""
-        done = self.future.done() and not self.future.cancelled()
-        return done and isinstance(self.future.exception(), CallTimeout)
+        return isinstance(self._error, CallTimeout)
 
     def settle(self, raw: Any) -> None:
         """The result has come."""
         self.peer.clock.drop(self)
-        if self.future.done():
+        decode, future = self.decoder, self._future
+        if self.succeeded or self._error is not None or (future is not None and future.done()):
             return
         try:
-            self.future.set_result(raw if self.decoder is None else self.decoder(raw))
-            if self.seen is not None:
-                self.seen.end("result")
+            value = raw if decode is None else decode(raw)
         except BadAnswer as error:
             self.fail(BadAnswer(f"{self.method}: {error}"))
+            return
         except (msgspec.DecodeError, RecursionError) as error:
             self.fail(BadAnswer(f"{self.method}: the result does not fit: {error}"))
+            return
+        self.succeeded, self.result = True, value
+        if future is not None:
+            future.set_result(value)
+        if self.seen is not None:
+            self.seen.end("result")
 
     def failed(self, why: Exception) -> None:
         """No result will come."""
@@ -153,8 +176,10 @@ class OutboundCall:
 
     def fail(self, why: Exception) -> None:
         self.peer.clock.drop(self)
-        if not self.future.done():
-            self.future.set_exception(why)
+        if not self.settled:
+            self._error = why
+            if self._future is not None:
+                self._future.set_exception(why)
             if self.seen is not None:
                 self.seen.failed(why)
 
@@ -166,7 +191,7 @@ class OutboundCall:
 
     def resume(self) -> None:
         """Its time begins anew."""
-        if not self.future.done():
+        if not self.settled:
             self.wait(self.timeout)
 
     def wait(self, seconds: float | None) -> None:
@@ -460,31 +485,3 @@ class OutgoingBatch:
                 pending.seen.goes(pending.message)
         for seen, note in self._notes:
             seen.goes(note)
-
-
-def encode_call(method: str, params: Any, id: Any, *, v1: bool, limits: Limits) -> bytes:
-    """The text of a call, or of a notification where `id` is UNSET; in JSON-RPC 1.0 where `v1` says so.
-
-    Raises LocalError for params that are not an array or object, and for a message above a limit.
-    """
-    kind = type(params)
-    if params is not UNSET and kind is not list and kind is not dict and kind is not tuple:
-        if kind is not Raw:
-            params = Raw(to_json(params))
-        if memoryview(params)[0] not in b"[{":
-            raise LocalError(
-                f"{method}: params are a list or a dict (JSON: an array or an object); leave them out for none"
-            )
-    if v1:
-        if kind is dict:
-            raise LocalError(f"{method}: JSON-RPC 1.0 knows only positional params: give a list")
-        raw = to_json(
-            {"method": method, "params": [] if params is UNSET else params, "id": None if id is UNSET else id}
-        )
-    else:
-        raw = to_json(WireCall(method, params, id))
-    if len(raw) > limits.response_size:
-        raise LocalError(f"{method}: the message has {len(raw)} bytes, response_size allows {limits.response_size}")
-    if len(raw) > 2 * limits.depth and too_deep(raw, limits.depth):
-        raise LocalError(f"{method}: the message is nested too deep: depth allows {limits.depth} levels")
-    return raw

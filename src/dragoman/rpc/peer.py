@@ -20,14 +20,14 @@ from ..jsonrpc.codec import Leniency
 from ..jsonrpc.errors import LSP, CallTimeout, Dialect, LocalError, RpcError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, check, instance, many
-from .binding.results import to_json
+from .binding.results import encode_call, to_json
 from .channel_end import LAPSED, UNDONE, ChannelEnd
 from .dispatch import Speak
 from .method import ERROR
 from .middleware import Call, Middleware, Next, chain
 from .notifications import Notifications
 from .observing import Departure, Watch
-from .outbound import OutboundCall, OutgoingBatch, encode_call
+from .outbound import OutboundCall, OutgoingBatch
 from .proxy import Proxy, proxy
 from .runner import Runner
 
@@ -361,7 +361,7 @@ class Peer(ChannelEnd):
             self.clock.set(pending, timeout)
         try:
             self.transmit(pending.message, pending)
-            return await pending.future
+            return pending.result if pending.succeeded else await pending.future
         except BaseException as error:  # after a result there is nothing to clean up
             if isinstance(error, asyncio.CancelledError):
                 self.abandon(pending)

@@ -24,7 +24,7 @@ from ..jsonrpc.errors import LocalError, too_large
 from ..jsonrpc.limits import SERVER, Limits
 from ..jsonrpc.messages import Batch, Malformed, Message, Notification, Request
 from ..jsonrpc.options import check, strict
-from ..jsonrpc.scanner import SHORT, odd
+from ..jsonrpc.scanner import HOLDABLE, odd
 from ..observer import OBSERVER, Observer
 from .binding.binding import bind
 from .context import Context
@@ -107,7 +107,7 @@ class Service(Registered):
 
     def _bound_by(self, limits: Limits) -> None:
         self.limits = limits
-        self._short = min(SHORT, 2 * limits.depth)
+        self._short = min(HOLDABLE, 2 * limits.depth)
         """A message of at most this many bytes in its usual shape needs no further check."""
         self.modest: int = min(limits.response_size, 2 * limits.depth)
         """An answer of at most this many bytes is within every limit."""

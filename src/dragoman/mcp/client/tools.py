@@ -82,9 +82,10 @@ class KnownTools:
             return
         if found.structured_content is UNSET:
             raise BadAnswer(f"tools/call: {name} has an output schema, and its result has no structuredContent")
-        if known.check is None:
-            known.check = checker(known.schema)
-        fault = known.check(found.structured_content)
+        check = known.check
+        if check is None:
+            check = known.check = checker(known.schema)
+        fault = check(found.structured_content)
         if fault:
             raise BadAnswer(f"tools/call: the structured result of {name} does not fit its output schema: {fault}")
 

@@ -53,12 +53,14 @@ class _LongText(LongResult):
 
 class Returned(Struct, frozen=True, eq=False):
     """What a tool returns. `schema`: None where results are content. `older`: to peers without `structured_values`, of
-    an object; `wrap`: by `{"result": ...}`. `faults`: what is wrong with a result's JSON text."""
+    an object; `wrap`: by `{"result": ...}`. `faults`: what is wrong with a result's JSON text; `sound`: the class whose
+    instances have no faults, and nothing to escape in their text."""
 
     schema: Schema | None = None
     older: Schema | None = None
     wrap: bool = False
     faults: Callable[[bytes], list[Fault]] | None = None
+    sound: type | None = None
 
 
 _CONTENT = Returned()
@@ -88,7 +90,8 @@ def _of_type(hint: Any) -> Returned:
     if not schema:
         return _CONTENT
     whole = is_object(schema)
-    return Returned(schema, schema if whole else wrapped(schema), not whole, _checker(tree))
+    sound = hint if hint is int or hint is bool else None
+    return Returned(schema, schema if whole else wrapped(schema), not whole, _checker(tree), sound)
 
 
 def _rooted(schema: Schema) -> bool:
@@ -124,7 +127,7 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
 
     It raises LocalError for a value that its output schema does not allow.
     """
-    faults, wraps = result.faults, result.wrap
+    faults, wraps, sound = result.faults, result.wrap, result.sound
     begin_stateful = b'{"content":[{"type":"text","text":'
     begin_stateless = stamp.prefix + b'"resultType":"complete",' + begin_stateful[1:]
     between = b'}],"structuredContent":'
@@ -144,10 +147,12 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
         if isinstance(value, CallToolResult):
             return finish(value, revision, stamp)
         text = write(value)
-        if faults is not None and (wrong := faults(text)):
+        if type(value) is sound:
+            shown = b'"' + text + b'"'
+        elif faults is not None and (wrong := faults(text)):
             words = told(msgspec.to_builtins(wrong))
             raise LocalError(f"{name} returned what its output schema does not allow:\n{words}")
-        if len(text) > LARGEST_TEXT and revision.structured:
+        elif len(text) > LARGEST_TEXT and revision.structured:
             shown = _quoted(
                 f"The result is in structuredContent ({len(text):,} bytes of JSON); it is not repeated here."
             )

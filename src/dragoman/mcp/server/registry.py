@@ -21,6 +21,7 @@ from ...rpc.including import Commit, guarded
 from ...rpc.method import Method
 from ...rpc.registering.switching import Switches
 from ...rpc.service import Service
+from ..protocol.admission import Admitted
 from ..protocol.encoding import decode
 from ..protocol.entry_versions import asked
 from ..protocol.headers import HeaderParam
@@ -318,6 +319,14 @@ class Registry:
             raise InvalidParams(f"Unknown tool: {_short(name)}{self._tools.otherwise(name, caller)}")
         return entry
 
+    def called(self, admitted: Admitted, caller: Caller) -> Method:
+        """The method of the tool that is called. Raises as `tool`."""
+        name = admitted.params.name
+        entry = self._tools.by_key.get(name)
+        if entry is None or entry.versions or entry.visible is not None or not entry.enabled:
+            entry = self.tool(name, caller, admitted.raw)
+        return entry.method
+
     def marks(self, name: str, caller: Caller, params: Raw | UnsetType) -> tuple[HeaderParam, ...]:
         """The parameters of a called tool that HTTP headers repeat; empty for one that this caller does not know."""
         entry = self._tools.by_key.get(name)
@@ -417,7 +426,7 @@ class Registry:
             "subscriptions/listen": lambda admitted, caller: self._behind(
                 listen, admitted.params.notifications.resource_subscriptions, caller
             ),
-            "tools/call": lambda admitted, caller: self.tool(admitted.params.name, caller, admitted.raw).method,
+            "tools/call": self.called,
             "resources/read": lambda admitted, caller: (
                 self.resource(admitted.params.uri, admitted.revision, caller, admitted.raw).method
             ),

@@ -103,8 +103,9 @@ class Router:
             return None, message
         method = found.method
         try:
-            if found.find is not None:
-                method = found.find(admitted, caller) or method
+            find = found.find
+            if find is not None:
+                method = find(admitted, caller) or method
             if found.row.ask and getattr(admitted.params, "request_state", UNSET) is not UNSET:
                 method = self._verified(method, admitted)
         except RpcError as error:

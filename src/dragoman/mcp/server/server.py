@@ -229,8 +229,9 @@ class Server(Offering):
 
     def exchange(self, x: Exchange) -> None:
         """Take one exchange: of the stateless era, or of a session where its caller has a mailbox (brokers)."""
-        if self.protection is not None:
-            x.caller = self.protection.known(x.caller)
+        protection = self.service.protection
+        if protection is not None:
+            x.caller = protection.known(x.caller)
         message = read(x.request, self.limits, self.service.lenient)
         tell = getattr(x, "tell", None)
         if tell is None or not self._mailboxes.take(x, message, tell):

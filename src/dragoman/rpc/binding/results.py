@@ -1,4 +1,4 @@
-"""Values as JSON text and back: what a method returned, what a far end answered.
+"""Values as JSON text and back: what a method returned, what is asked of a far end and what it answered.
 
 Rules: what goes out is encoded once, with pydantic's models by pydantic; what comes in as a result is
 decoded straight into the type asked for, and every fault of what does not fit is named.
@@ -11,10 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from ...jsonrpc.codec import Answer
+from ...jsonrpc.codec import Call as WireCall
 from ...jsonrpc.errors import BadAnswer, LocalError
+from ...jsonrpc.limits import Limits
+from ...jsonrpc.scanner import too_deep
 from .annotations import ANY, translate
 from .faults import find, has_fractions, integral, words
 from .hooks import decoder, encode_hook
@@ -44,6 +47,34 @@ def to_json(value: Any) -> bytes:
         return write(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise LocalError(f"this cannot be put into JSON: {error}") from error
+
+
+def encode_call(method: str, params: Any, id: Any, *, v1: bool, limits: Limits) -> bytes:
+    """The text of a call, or of a notification where `id` is UNSET; in JSON-RPC 1.0 where `v1` says so.
+
+    Raises LocalError for params that are not an array or object, and for a message above a limit.
+    """
+    kind = type(params)
+    if params is not UNSET and kind is not list and kind is not dict and kind is not tuple:
+        if kind is not Raw:
+            params = Raw(to_json(params))
+        if memoryview(params)[0] not in b"[{":
+            raise LocalError(
+                f"{method}: params are a list or a dict (JSON: an array or an object); leave them out for none"
+            )
+    if v1:
+        if kind is dict:
+            raise LocalError(f"{method}: JSON-RPC 1.0 knows only positional params: give a list")
+        raw = to_json(
+            {"method": method, "params": [] if params is UNSET else params, "id": None if id is UNSET else id}
+        )
+    else:
+        raw = to_json(WireCall(method, params, id))
+    if len(raw) > limits.response_size:
+        raise LocalError(f"{method}: the message has {len(raw)} bytes, response_size allows {limits.response_size}")
+    if len(raw) > 2 * limits.depth and too_deep(raw, limits.depth):
+        raise LocalError(f"{method}: the message is nested too deep: depth allows {limits.depth} levels")
+    return raw
 
 
 def result_decoder(kind: Any) -> Callable[[Raw | bytes], Any]:
