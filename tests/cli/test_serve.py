@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from dragoman import Peer, RpcError, connect
+from tests.ports import free_port
 
 from .conftest import Command
 
@@ -185,9 +186,7 @@ def test_origins_and_cors(command: Command) -> None:
 
 
 def test_reload(command: Command, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    url = f"tcp://127.0.0.1:{port}"
+    url = f"tcp://127.0.0.1:{free_port()}"
     process = command.start("serve", "calculator", url, "--reload", "--json")
     until(process.stdout, "urls")
     assert command.run("call", url, "subtract", "42", "23").out == "19\n"
