@@ -8,6 +8,7 @@ Rules:
   for a request. On 403 with `insufficient_scope`: a login with the union of scopes, at most MOST_STEP_UPS times for an
   operation.
 - A refresh holds the entry's lock in the store, reads the entry again, and replaces it only if no one else did.
+- A person logs in at one window: a login holds the lock of its place in the store, and the others wait for its tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -27,13 +28,13 @@ from ..errors import AuthError, OAuthError
 from ..fetch import Fetched, FetchFailed
 from ..metadata import canonical
 from .driver import Driver, forgotten, replaced
-from .errors import AuthorizationFailed
+from .errors import AuthorizationFailed, LoginFailed
 from .grants import Clock, refreshed
 from .login import Asked
 from .requests import Sender, outcome_of
 from .steps import Flow
 from .store import Key as EntryKey
-from .store import Store, Stored, TokenStoreError
+from .store import LockHeld, Store, Stored, TokenStoreError
 from .tokens import Grant, NoTokens, Tokens, tokens_of
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Authorizer:
 
     `obtain`: the flow that gets a new grant. `steps_up`: whether more scopes are asked for on 403. `key`: what this
     client authenticates with at the token endpoint, instead of a secret. `read`: gives the assertion to exchange.
-    `hint`: which client this is.
+    `hint`: which client this is. `login_wait`: seconds that a login of another process is waited for; None: no person
+    logs in here.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Authorizer:
         steps_up: bool = True,
         key: Key | None = None,
         read: Callable[[], Awaitable[Any]] | None = None,
+        login_wait: float | None = None,
         clock: Clock = time.time,
     ) -> None:
         self.url = url
@@ -83,6 +86,7 @@ class Authorizer:
         self._store = store
         self._key = key
         self._read_text = read
+        self._login_wait = login_wait
         self._clock = clock
         self._hint = hint
         self._place = EntryKey("", canonical(url), hint, account)
@@ -235,6 +239,31 @@ class Authorizer:
         await asyncio.shield(self._login)
 
     async def _obtained(self, challenge: Challenge | None) -> None:
+        """Get a new grant, unless another process got one while its login was waited for. If that gave up, or was
+        killed, the person is asked here."""
+        used = None if self.tokens is None else self.tokens.access_token
+        async with AsyncExitStack() as held:
+            if self._login_wait is not None:
+                try:
+                    await held.enter_async_context(
+                        self._store.locked(self._place, wait=self._login_wait, held=self._told_of_another)
+                    )
+                except LockHeld as error:
+                    raise LoginFailed(
+                        f"another process has been logging in to {canonical(self.url)} for more than "
+                        f"{self._login_wait:g} s: finish its login, or end it, and try again"
+                    ) from error
+                except TokenStoreError as error:  # the store cannot be used; the login serves this process alone
+                    logger.warning("no other process knows of this login: %s", error)
+                else:
+                    if await self._adopted(used):
+                        return
+            await self._flow(challenge)
+
+    def _told_of_another(self) -> None:
+        self._driver.say(f"Another process is logging in to {canonical(self.url)}: its login is waited for.")
+
+    async def _flow(self, challenge: Challenge | None) -> None:
         text = "" if self._read_text is None else await self._read_text()
         asked = Asked(url=self.url, challenge=challenge, before=self.grant, clock=self._clock, text=text)
         grant = await self._driver.run(self._obtain(asked))

@@ -69,6 +69,11 @@ class Driver:
             if self._person is not None:
                 await self._person.close()
 
+    def say(self, text: str) -> None:
+        """Tell the person, if there is one."""
+        if self._person is not None:
+            self._person.say(text)
+
     async def _done(self, step: Step) -> Any:
         match step:
             case Get():
@@ -82,9 +87,7 @@ class Driver:
             case Wait():
                 return await self._sleep(step.seconds)
             case Say():
-                if self._person is not None:
-                    self._person.say(step.text)
-                return None
+                return self.say(step.text)
             case Recall():
                 return await self._recalled(step.issuer)
             case Keep():

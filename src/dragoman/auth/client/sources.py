@@ -30,6 +30,9 @@ from .tokens import Grant
 if TYPE_CHECKING:
     from ..jose import Key
 
+LOGIN_MARGIN: Final = 60.0
+"""Seconds beyond a person's `timeout` that the login of another process is waited for: its requests take time, too."""
+
 Resource: TypeAlias = "str | UnsetType | None"
 Text: TypeAlias = "str | Callable[[], str | Awaitable[str]]"
 
@@ -117,6 +120,7 @@ class Login:
         )
         """What is wanted of the issuer, and as which client."""
         self._interactive = interactive
+        self._timeout = timeout
         self._person = partial(Person, on_url=on_url, browser=browser, timeout=timeout)
         self._fetcher = partial(Fetcher, private_hosts=allow_private, environment_proxies=environment_proxies)
 
@@ -134,6 +138,7 @@ class Login:
             self.store,
             account=self.terms.account,
             hint=self.terms.client.hint,
+            login_wait=None if person is None else self._timeout + LOGIN_MARGIN,
         )
 
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from ....doors import door
 
 if TYPE_CHECKING:
-    from .contract import Key, Store, Stored, TokenStoreError
+    from .contract import Key, LockHeld, Store, Stored, TokenStoreError
     from .files import FileStore
     from .memory import MemoryStore
 else:
     __getattr__, __dir__ = door(
         __name__,
-        {"contract": "Key Store Stored TokenStoreError", "files": "FileStore", "memory": "MemoryStore"},
+        {"contract": "Key LockHeld Store Stored TokenStoreError", "files": "FileStore", "memory": "MemoryStore"},
     )
     del TYPE_CHECKING, annotations, door
 
-__all__ = ["FileStore", "Key", "MemoryStore", "Store", "Stored", "TokenStoreError"]
+__all__ = ["FileStore", "Key", "LockHeld", "MemoryStore", "Store", "Stored", "TokenStoreError"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -20,6 +20,10 @@ ENTRY_SIZE = 1 << 20
 
 class TokenStoreError(AuthError):
     """The store cannot be used now; the text says why and what would help. Nothing was lost by it."""
+
+
+class LockHeld(TokenStoreError):
+    """Somebody else holds the lock, and did not release it in time."""
 
 
 class Key(Struct, frozen=True):
@@ -67,9 +71,12 @@ class Store(Protocol):
     async def keys(self) -> Sequence[Key]:
         """The keys of all entries that can be read."""
 
-    def locked(self, key: Key) -> AbstractAsyncContextManager[None]:
+    def locked(
+        self, key: Key, *, wait: float | None = None, held: Callable[[], object] | None = None
+    ) -> AbstractAsyncContextManager[None]:
         """Hold the entry's lock, against other tasks, threads and (in files) processes. Reading and writing do not need
-        it. Raises TokenStoreError after LOCK_WAIT seconds."""
+        it. `wait`: seconds, None: the store's own, as LOCK_WAIT; `held` is called if somebody else has it. Raises
+        LockHeld after that time, TokenStoreError."""
 
     async def protection(self) -> str:
         """How entries are protected, in words for their owner."""

@@ -14,7 +14,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -96,9 +96,12 @@ class FileStore:
         return [one[0] for one in found if one is not None]
 
     @asynccontextmanager
-    async def locked(self, key: Key) -> AsyncIterator[None]:
-        """Hold the entry's lock, against other processes, too. Raises TokenStoreError after `lock_wait` seconds."""
-        async with self._held(f"{name(key)}.lock", self._lock_wait):
+    async def locked(
+        self, key: Key, *, wait: float | None = None, held: Callable[[], object] | None = None
+    ) -> AsyncIterator[None]:
+        """Hold the entry's lock, against other processes, too. Raises LockHeld after `wait` seconds, by default
+        `lock_wait`, and TokenStoreError."""
+        async with self._held(f"{name(key)}.lock", self._lock_wait if wait is None else wait, held):
             yield
 
     async def protection(self) -> str:
@@ -183,7 +186,7 @@ class FileStore:
                 os.close(folder)
 
     @asynccontextmanager
-    async def _held(self, file: str, wait: float) -> AsyncIterator[None]:
+    async def _held(self, file: str, wait: float, held: Callable[[], object] | None = None) -> AsyncIterator[None]:
         with _told("lock"):
             lock = os.open(self._ready() / file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
@@ -196,7 +199,7 @@ class FileStore:
                 return True
 
         try:
-            await acquired(attempt, wait, f"the lock {self.folder / file}")
+            await acquired(attempt, wait, f"the lock {self.folder / file}", held)
             yield
         finally:
             os.close(lock)

@@ -5,21 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from .contract import TokenStoreError
+from .contract import LockHeld
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
 """Seconds between two tries. What is held for a token request is tried for ten times a second."""
 
 
-async def acquired(attempt: Callable[[], bool], wait: float, what: str) -> None:
-    """Try until it succeeds. Raises TokenStoreError after `wait` seconds."""
+async def acquired(
+    attempt: Callable[[], bool], wait: float, what: str, held: Callable[[], object] | None = None
+) -> None:
+    """Try until it succeeds. `held`: called once if the first try fails. Raises LockHeld after `wait` seconds."""
+    if attempt():
+        return
+    if held is not None:
+        held()
     pause = FIRST_PAUSE
     try:
         async with asyncio.timeout(wait):
-            while not attempt():
+            while True:
                 await asyncio.sleep(pause)
+                if attempt():
+                    return
                 pause = min(2 * pause, LONGEST_PAUSE)
     except TimeoutError:
-        raise TokenStoreError(
+        raise LockHeld(
             f"{what} is held by another task or process for more than {wait:g} s; try again, or end that process"
         ) from None

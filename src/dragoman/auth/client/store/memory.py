@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from .contract import ENTRY_SIZE, LOCK_WAIT, Key, Stored, TokenStoreError
@@ -53,10 +53,13 @@ class MemoryStore:
         return tuple(self._entries)
 
     @asynccontextmanager
-    async def locked(self, key: Key) -> AsyncIterator[None]:
-        """Hold the entry's lock. Raises TokenStoreError after `lock_wait` seconds."""
+    async def locked(
+        self, key: Key, *, wait: float | None = None, held: Callable[[], object] | None = None
+    ) -> AsyncIterator[None]:
+        """Hold the entry's lock. Raises LockHeld after `wait` seconds, by default `lock_wait`."""
         lock = self._locks.setdefault(key, threading.Lock())
-        await acquired(lambda: lock.acquire(blocking=False), self._lock_wait, "the lock of a token")
+        patience = self._lock_wait if wait is None else wait
+        await acquired(lambda: lock.acquire(blocking=False), patience, "the lock of a token", held)
         try:
             yield
         finally:
