@@ -10,6 +10,7 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
+from . import canary
 from .engines.brokers import mosquitto, nats, rabbitmq, redis
 from .skips import note
 
@@ -19,8 +20,10 @@ settings.register_profile("dragoman", deadline=None, suppress_health_check=[Heal
 settings.load_profile("dragoman")
 
 
-def pytest_configure() -> None:
-    """A shell's `&` has SIGINT ignored, and so have all programs that a test starts then."""
+def pytest_configure(config: pytest.Config) -> None:
+    """No secret may turn up where it must not. A shell's `&` has SIGINT ignored, and so have all programs that a test
+    starts then."""
+    canary.watch(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -8,11 +8,11 @@ from dragoman import Identity
 from dragoman.auth import IssuerAway, Static, TokenRefused
 from dragoman.channel import Handshake
 
+from ..canary import CANARY
+
 ISSUER: Final = "https://as.example"
 RESOURCE: Final = "https://mcp.example/mcp"
 METADATA: Final = "https://mcp.example/.well-known/oauth-protected-resource/mcp"
-CANARY: Final = "canary-7f3a"
-"""Part of every token: it may stand in no log, answer or error."""
 
 
 def token(name: str) -> str:

@@ -19,7 +19,8 @@ from dragoman.rpc.servable import ServableService
 from tests.transports.http.cases import Answered, answer, get, post
 from tests.transports.http.ends import face, wire
 
-from .guarding import CANARY, METADATA, issued, token, who
+from ..canary import CANARY
+from .guarding import METADATA, issued, token, who
 
 FACES = pytest.mark.parametrize("kind", ["native", "asgi"])
 

@@ -20,7 +20,8 @@ from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Admitted, Denied, Handshake, UnixCredentials
 from dragoman.jsonrpc.errors import Refusal
 
-from .guarding import CANARY, ISSUER, METADATA, RESOURCE, Issued, issued, token, who
+from ..canary import CANARY
+from .guarding import ISSUER, METADATA, RESOURCE, Issued, issued, token, who
 from .issuing import Clock, FakeIssuer, shown
 from .issuing import token as signed
 

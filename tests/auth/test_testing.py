@@ -161,7 +161,7 @@ async def test_a_verifier_takes_its_tokens_and_refuses_the_others() -> None:
 def test_no_secret_of_a_login_stands_in_a_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with LocalIssuer() as issuer:
-        issuer.client("app", "canary-of-the-client", redirect_uris=("http://127.0.0.1/cb",))
+        issuer.client("app", "canary-7f3a-of-the-client", redirect_uris=("http://127.0.0.1/cb",))
         asked = {
             "response_type": "code",
             "client_id": "app",
@@ -171,7 +171,7 @@ def test_no_secret_of_a_login_stands_in_a_log(caplog: pytest.LogCaptureFixture) 
         }
         _, headers, _ = ask(issuer, "GET", "/authorize?" + urlencode(asked))
         code = parse_qs(urlsplit(headers["location"]).query)["code"][0]
-        secret = {"client_id": "app", "client_secret": "canary-of-the-client"}
+        secret = {"client_id": "app", "client_secret": "canary-7f3a-of-the-client"}
         form = {"grant_type": "authorization_code", "code": code, "code_verifier": VERIFIER, **secret}
         given = json.loads(ask(issuer, "POST", "/token", urlencode(form), FORM)[2])
         wrong = form | {"code_verifier": "canary" * 10}

@@ -258,7 +258,7 @@ def test_scopes(
 
 def test_a_given_client_is_not_registered() -> None:
     world = World()
-    world.play(login(asked(), terms(client_id="mine", client_secret="secret")))
+    world.play(login(asked(), terms(client_id="mine", client_secret="canary-7f3a-robot")))
     assert not world.posts("/register")
     assert world.posts("/token")[0].headers["authorization"].startswith("Basic ")
     assert "client_id" not in world.posts("/token")[0].form

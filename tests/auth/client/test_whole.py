@@ -116,8 +116,8 @@ async def test_a_server_that_never_takes_a_token(server: Protected) -> None:
 
 
 async def test_a_program_of_its_own(server: Protected, issuer: LocalIssuer) -> None:
-    issuer.client("robot", "secret", grants=("client_credentials",), scopes=())
-    async with dragoman.connect(server.url, auth=ClientCredentials("robot", secret="secret")) as peer:
+    issuer.client("robot", "canary-7f3a-robot", grants=("client_credentials",), scopes=())
+    async with dragoman.connect(server.url, auth=ClientCredentials("robot", secret="canary-7f3a-robot")) as peer:
         assert await peer.call("echo", [1]) == [1]
 
 

@@ -26,7 +26,7 @@ server.listen(0, "127.0.0.1", () => {
     clients: [
       {
         client_id: "job",
-        client_secret: "a-secret-of-the-tests",
+        client_secret: "canary-7f3a-of-the-tests",
         grant_types: ["client_credentials"],
         redirect_uris: [],
         response_types: [],

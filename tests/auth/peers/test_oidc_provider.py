@@ -18,7 +18,7 @@ from dragoman.channel import Handshake
 from tests.npm import Node
 
 RESOURCE = "https://notes.example/mcp"
-BASIC = "Basic " + base64.b64encode(b"job:a-secret-of-the-tests").decode()
+BASIC = "Basic " + base64.b64encode(b"job:canary-7f3a-of-the-tests").decode()
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +80,7 @@ async def test_its_opaque_tokens_are_introspected(issuer: str) -> None:
         resource=RESOURCE,
         audience=RESOURCE + "/opaque",
         client_id="job",
-        secret="a-secret-of-the-tests",
+        secret="canary-7f3a-of-the-tests",
     )
     found = await verifier.verify(text, handshake("Bearer", text))
     assert (found.client_id, found.scopes) == ("job", frozenset({"notes:read"}))

@@ -89,6 +89,6 @@ async def test_a_user_logs_in_and_steps_up(server: str, dpop: bool) -> None:
 
 
 async def test_a_program_with_a_secret(server: str) -> None:
-    job = ClientCredentials("job", secret="a-secret-of-the-tests", scopes="notes:read")
+    job = ClientCredentials("job", secret="canary-7f3a-of-the-tests", scopes="notes:read")
     async with Client(server, auth=job) as client:
         assert text(await client.call_tool("read")) == "job of job"

@@ -89,9 +89,9 @@ def log_in(server: str) -> str:
 async def test_a_client_comes_from_a_401_to_a_tool_by_way_of_the_upstream() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with LocalIssuer() as upstream:
-        upstream.client("px", "s3cret", redirect_uris=(url + "/callback",))
+        upstream.client("px", "canary-7f3a-px", redirect_uris=(url + "/callback",))
         proxy = Proxy(
-            url, client_id="px", client_secret="s3cret", scopes=["notes:read"], key=b"k" * 32, store="memory:"
+            url, client_id="px", client_secret="canary-7f3a-px", scopes=["notes:read"], key=b"k" * 32, store="memory:"
         )
         server = Server("notes", auth=Bearer(upstream.url, resource=url + "/mcp", proxy=proxy))
 

@@ -75,7 +75,10 @@ class Asker:
                 ),
                 Client(id="other", redirect_uris=(REDIRECT,), grants=(*ALL[:2], DEVICE)),
             ),
-            "users": (User(name="alice", password="wonder"), User(name="bob", password="builder")),
+            "users": (
+                User(name="alice", password="canary-7f3a-wonder"),
+                User(name="bob", password="canary-7f3a-builder"),
+            ),
             "clock": self.clock,
             "fetch": self.web,
         }
@@ -120,7 +123,7 @@ class Asker:
 
     async def consent(self, page: Response, headers: Mapping[str, str] | None = None, **fields: str) -> Response:
         """Answer a consent page."""
-        form = {"pending": pending(page), "user": "alice", "password": "wonder", "answer": "allow"} | fields
+        form = {"pending": pending(page), "user": "alice", "password": "canary-7f3a-wonder", "answer": "allow"} | fields
         return await self.post("/consent", form, headers)
 
     async def code(self, **changes: str | None) -> str:

@@ -66,7 +66,7 @@ def site() -> Iterator[Site]:
 @pytest.fixture
 def issuer() -> Iterator[LocalIssuer]:
     known = Client(id="app", name="Notes <b>app</b>", redirect_uris=("http://localhost/callback",))
-    users = [User(name="alice", password="wonder")]
+    users = [User(name="alice", password="canary-7f3a-wonder")]
     with LocalIssuer(automatic=None, clients=[known], users=users) as running:
         yield running
 
@@ -112,7 +112,7 @@ async def test_a_user_reads_logs_in_and_comes_back_to_the_client(page: Any, issu
     await page.click("button[value=allow]")
     assert "wrong" in await page.inner_text("[role=alert]")
     await page.fill("input[name=user]", "alice")
-    await page.fill("input[name=password]", "wonder")
+    await page.fill("input[name=password]", "canary-7f3a-wonder")
     await page.click("button[value=allow]")
     await page.wait_for_url(site.url + "/callback?*")
     found = parse_qs(urlsplit(page.url).query)
@@ -137,7 +137,7 @@ async def test_the_page_does_not_show_in_a_frame(page: Any, issuer: LocalIssuer,
 async def test_a_form_of_another_site_gets_nothing(page: Any, issuer: LocalIssuer, site: Site) -> None:
     await page.goto(request(issuer, site))
     pending = await page.get_attribute("input[name=pending]", "value")
-    fields = {"pending": pending, "user": "alice", "password": "wonder", "answer": "allow"}
+    fields = {"pending": pending, "user": "alice", "password": "canary-7f3a-wonder", "answer": "allow"}
     inputs = "".join(f"<input name={name} value='{value}'>" for name, value in fields.items())
     site.pages["/attack"] = f"<form method=post action='{issuer.url}/consent'>{inputs}<button>go</button></form>"
     await page.goto(site.url + "/attack")
@@ -160,6 +160,6 @@ async def test_a_device_is_connected(page: Any, issuer: LocalIssuer) -> None:
     await page.click("button[value=next]")
     assert device["user_code"] in await page.inner_text("main")
     await page.fill("input[name=user]", "alice")
-    await page.fill("input[name=password]", "wonder")
+    await page.fill("input[name=password]", "canary-7f3a-wonder")
     await page.click("button[value=allow]")
     assert "The device goes on" in await page.inner_text("main")

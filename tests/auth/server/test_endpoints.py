@@ -49,7 +49,7 @@ BODIES: dict[str, tuple[str, bytes]] = {
     "a huge client": (FORM, b"token=x&grant_type=refresh_token&client_id=" + b"x" * 100_000),
     "a client that is a path": (FORM, b"token=x&grant_type=refresh_token&client_id=../../etc/passwd"),
     "a client that is a URL": (FORM, b"token=x&grant_type=refresh_token&client_id=https://[::1"),
-    "a page that was made up": (FORM, b"pending=x.y&answer=allow&user=alice&password=wonder"),
+    "a page that was made up": (FORM, b"pending=x.y&answer=allow&user=alice&password=canary-7f3a-wonder"),
     "a device that was made up": (FORM, b"user_code=%F0%9F%98%80&answer=allow"),
 }
 HEADERS: dict[str, dict[str, str]] = {
@@ -213,5 +213,5 @@ async def test_keys_turn_and_tokens_of_the_last_one_stay_good() -> None:
 
 def test_no_secret_stands_in_a_repr() -> None:
     asker = Asker()
-    assert "wonder" not in repr(asker.server.users)
+    assert "canary-7f3a-wonder" not in repr(asker.server.users)
     assert ISSUER in repr(asker.engine.settings)

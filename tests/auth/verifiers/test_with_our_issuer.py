@@ -43,13 +43,13 @@ async def test_an_issuer_that_is_gone() -> None:
 
 async def test_introspection() -> None:
     with LocalIssuer(resources=[RESOURCE]) as issuer:
-        issuer.client("notes-server", "s3cret-of-the-server")
+        issuer.client("notes-server", "canary-7f3a-of-the-server")
         verifier = Introspection(
             issuer.url + "/introspect",
             issuer=issuer.url,
             resource=RESOURCE,
             client_id="notes-server",
-            secret="s3cret-of-the-server",
+            secret="canary-7f3a-of-the-server",
         )
         who = await verifier.verify(issuer.token("ada", scopes="notes:read", resource=RESOURCE, client="app"), PLAIN)
         assert (who.subject, who.client_id) == ("ada", "app")
@@ -63,8 +63,8 @@ async def test_exchange() -> None:
     further = "https://further.example/api"
     with LocalIssuer(resources=[RESOURCE, further]) as issuer:
         grant = "urn:ietf:params:oauth:grant-type:token-exchange"
-        issuer.client("notes-server", "s3cret-of-the-server", grants=(grant,))
-        client = Exchange(client_id="notes-server", secret="s3cret-of-the-server")
+        issuer.client("notes-server", "canary-7f3a-of-the-server", grants=(grant,))
+        client = Exchange(client_id="notes-server", secret="canary-7f3a-of-the-server")
         verifier = Bearer(issuer.url, resource=RESOURCE, exchange=client)
         who = await verifier.verify(issuer.token("ada", scopes="notes:read", resource=RESOURCE), PLAIN)
         text = await who.exchange(resource=further, scopes=["notes:read"])

@@ -74,9 +74,9 @@ async def test_scopes_are_asked_for_when_they_are_needed(issuer: LocalIssuer, re
 
 
 async def test_a_program_whose_scopes_do_not_do(issuer: LocalIssuer) -> None:
-    issuer.client("robot", "secret", grants=("client_credentials",), scopes=("notes:read",))
+    issuer.client("robot", "canary-7f3a-robot", grants=("client_credentials",), scopes=("notes:read",))
     async with notes(issuer) as url:
-        robot = ClientCredentials("robot", secret="secret", scopes="notes:read")
+        robot = ClientCredentials("robot", secret="canary-7f3a-robot", scopes="notes:read")
         async with Client(url, auth=robot) as client:
             assert await client.call_tool("read", result=str) == "robot"
             with pytest.raises(ConnectionError):
