@@ -28,7 +28,7 @@ from ..errors import AuthError, OAuthError
 from ..fetch import Fetched, FetchFailed
 from ..metadata import canonical
 from .driver import Driver, forgotten, replaced
-from .errors import AuthorizationFailed, LoginFailed
+from .errors import AssertionRefused, AuthorizationFailed, LoginFailed
 from .grants import Clock, refreshed
 from .login import Asked
 from .requests import Sender, outcome_of
@@ -56,9 +56,9 @@ class Authorizer:
     """The authorization of requests to the resource at `url`.
 
     `obtain`: the flow that gets a new grant. `steps_up`: whether more scopes are asked for on 403. `key`: what this
-    client authenticates with at the token endpoint, instead of a secret. `read`: gives the assertion to exchange.
-    `hint`: which client this is. `login_wait`: seconds that a login of another process is waited for; None: no person
-    logs in here.
+    client authenticates with at the token endpoint, instead of a secret. `read`: gives the assertion to exchange, told
+    the one that was refused, if one was; `closing`: ends what it began. `hint`: which client this is. `login_wait`:
+    seconds that a login of another process is waited for; None: no person logs in here.
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class Authorizer:
         hint: str = "",
         steps_up: bool = True,
         key: Key | None = None,
-        read: Callable[[], Awaitable[Any]] | None = None,
+        read: Callable[[str], Awaitable[Any]] | None = None,
+        closing: Callable[[], Awaitable[None]] | None = None,
         login_wait: float | None = None,
         clock: Clock = time.time,
     ) -> None:
@@ -86,6 +87,7 @@ class Authorizer:
         self._store = store
         self._key = key
         self._read_text = read
+        self._closing = closing
         self._login_wait = login_wait
         self._clock = clock
         self._hint = hint
@@ -186,6 +188,22 @@ class Authorizer:
             await self._load()
             await self._ask(challenge)
 
+    async def such_as(self, usable: Callable[[Tokens], bool]) -> Tokens:
+        """Tokens that are `usable`: those that are stored, renewed ones, or of a new login, which may be none. Raises
+        AuthError."""
+        async with self._lock:
+            await self._load()
+            tokens = self.tokens
+            if tokens is not None and not usable(tokens) and tokens.refresh_token is not None:
+                await self._refresh(tokens)
+                tokens = self.tokens
+            if tokens is None or not usable(tokens):
+                await self._ask(None)
+                tokens = self.tokens
+        if tokens is None:
+            raise AuthorizationFailed(f"there are no tokens for {canonical(self.url)}")
+        return tokens
+
     async def stepped_up(self, used: str | None, challenge: Challenge, operation: str) -> bool:
         """After a 403 for scopes: whether there is a token with more of them. Raises AuthError."""
         seen = self.failures
@@ -229,6 +247,8 @@ class Authorizer:
         if self._login is not None and not self._login.done():
             self._login.cancel()
             await asyncio.wait([self._login])
+        if self._closing is not None:
+            await self._closing()
 
     async def _ask(self, challenge: Challenge | None) -> None:
         """Get a new grant, by a login or by the program's own credentials. It goes on when the request that led to it
@@ -264,10 +284,19 @@ class Authorizer:
         self._driver.say(f"Another process is logging in to {canonical(self.url)}: its login is waited for.")
 
     async def _flow(self, challenge: Challenge | None) -> None:
-        text = "" if self._read_text is None else await self._read_text()
-        asked = Asked(url=self.url, challenge=challenge, before=self.grant, clock=self._clock, text=text)
-        grant = await self._driver.run(self._obtain(asked))
-        await self._stored(grant, self._save_new(grant))
+        refused = ""
+        while True:
+            text = "" if self._read_text is None else await self._read_text(refused)
+            asked = Asked(url=self.url, challenge=challenge, before=self.grant, clock=self._clock, text=text)
+            try:
+                grant = await self._driver.run(self._obtain(asked))
+            except AssertionRefused:
+                if refused:  # another one, once
+                    raise
+                refused = text
+                continue
+            await self._stored(grant, self._save_new(grant))
+            return
 
     async def _refresh(self, tokens: Tokens) -> bool:
         """Renew the tokens; False: the grant is over, and a new one is needed. Raises AuthorizationFailed where it may

@@ -25,7 +25,8 @@ MOST_ANSWER = 16 * 1024
 """Characters of an answer's query that are read."""
 
 
-def _random() -> str:
+def random_text() -> str:
+    """A text that cannot be guessed: 256 bits."""
     return urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
 
 
@@ -75,7 +76,7 @@ def request(
     check_endpoint(endpoint, "authorization_endpoint")
     if urlsplit(endpoint).scheme == "http" and not is_loopback(urlsplit(endpoint).hostname or ""):
         raise LoginFailed(f"the authorization_endpoint of {server.issuer} is plain http: no browser is sent there")
-    verifier, state = _random(), _random()
+    verifier, state = random_text(), random_text()
     fields = {
         "response_type": "code",
         "client_id": client.client_id,

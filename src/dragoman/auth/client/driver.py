@@ -26,7 +26,8 @@ MOST_WRITES = 20
 
 class Driver:
     """Runs the flows of one resource. `origin`: its URL, for the sake of which hosts are asked. `person`: None: no one
-    is there to log in. `watch(step, outcome)`: is told of each step."""
+    is there to log in. `watch(step, outcome)`: is told of each step. `needed`: what a person has to do where there is
+    none."""
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class Driver:
         person: Person | None,
         *,
         watch: Callable[[Step, Any], object] | None = None,
+        needed: str | None = None,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
         self._origin = origin
@@ -43,6 +45,7 @@ class Driver:
         self._store = store
         self._person = person
         self._watch = watch
+        self._needed = needed or f"dragoman login {origin}"
         self._sleep = sleep
 
     async def run(self, flow: Flow[T]) -> T:
@@ -98,7 +101,7 @@ class Driver:
     async def _asked(self, step: Listen | Browse | ShowCode) -> Any:
         person = self._person
         if person is None:
-            raise LoginNeeded(f"a person has to log in first: dragoman login {self._origin}")
+            raise LoginNeeded(f"a person has to log in first: {self._needed}")
         match step:
             case Listen():
                 return await person.listen(step.port, step.exact)

@@ -20,6 +20,10 @@ class LoginNeeded(AuthorizationFailed):
     reason: Reason = "login"
 
 
+class AssertionRefused(AuthorizationFailed):
+    """What vouches for the user is not taken any more; another one may be."""
+
+
 class LoginFailed(AuthorizationFailed):
     """The login was begun and did not end in a token: refused, timed out, or an answer that must not be trusted."""
 

@@ -146,7 +146,7 @@ def _client(asked: Asked, by: By, terms: Terms, server: AuthorizationServer) -> 
     given = known(terms.client, server)
     if given is not None:
         uri: str = yield Listen(port=terms.redirect_port, exact=bool(terms.redirect_port))
-        return given, _at(uri, terms.redirect_host), False
+        return given, redirect_at(uri, terms.redirect_host), False
     stored: Registration | None = yield Recall(server.issuer)
     if stored is not None and stored.expired(asked.clock()):
         yield Say(f"the secret of this client at {server.issuer} has expired: it is registered anew")
@@ -156,12 +156,12 @@ def _client(asked: Asked, by: By, terms: Terms, server: AuthorizationServer) -> 
     # servers differ in whether any port of loopback will do (RFC 8252 section 7.3): the one that was registered does
     if stored is not None and stored.redirect_uri is not None and urlsplit(uri).port == port:
         return stored, stored.redirect_uri, False
-    client = yield from register(terms.client, server, _at(uri, terms.redirect_host), by)
+    client = yield from register(terms.client, server, redirect_at(uri, terms.redirect_host), by)
     yield Keep(server.issuer, client)
     return client, client.redirect_uri or uri, True
 
 
-def _at(uri: str, host: str) -> str:
+def redirect_at(uri: str, host: str) -> str:
     """The redirect URI by the name that the server wants for loopback."""
     return uri.replace("://127.0.0.1", f"://{host}", 1)
 

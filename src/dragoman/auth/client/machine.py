@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ..errors import OAuthError
 from ..metadata import AuthorizationServer
 from .discovery import discover, issuer_metadata, needed
-from .errors import AuthorizationFailed
+from .errors import AssertionRefused, AuthorizationFailed
 from .grants import client_credentials, id_jag, jwt_bearer
 from .login import Asked, Terms, bound_key, check_migrated, granted, scopes_for
 from .requests import Sender
@@ -17,6 +18,10 @@ from .tokens import Grant, Registration
 
 if TYPE_CHECKING:
     from ..jose import Key
+
+
+_SUBJECT = frozenset(("invalid_grant", "invalid_request"))
+"""What a provider says of a subject token that has ended (RFC 8693 section 2.2.2, RFC 6749 section 5.2)."""
 
 
 class Idp(Struct, frozen=True, kw_only=True):
@@ -29,6 +34,13 @@ class Idp(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Idp({self.issuer!r})"
+
+    @property
+    def registration(self) -> Registration:
+        """This client there."""
+        # the specification's example has id and secret in the form, where no metadata says otherwise
+        method = "client_secret_post" if self.token_endpoint is not None and self.client_secret is not None else None
+        return Registration(client_id=self.client_id, client_secret=self.client_secret, method=method)
 
 
 def _registration(terms: Terms) -> Registration:
@@ -64,28 +76,31 @@ def by_enterprise(asked: Asked, terms: Terms, idp: Idp, id_token: str) -> Flow[G
     found = yield from discover(asked.url, asked.challenge, terms.wanted)
     check_migrated(asked, found, terms)
     scopes = scopes_for(asked, found, terms, person=False)
-    at_idp: AuthorizationServer | None = AuthorizationServer(issuer=idp.issuer, token_endpoint=idp.token_endpoint)
+    at_idp = AuthorizationServer(issuer=idp.issuer, token_endpoint=idp.token_endpoint)
     if idp.token_endpoint is None:
-        at_idp = yield from issuer_metadata(idp.issuer, "operator")
-    if at_idp is None:
-        raise AuthorizationFailed(f"the identity provider {idp.issuer} has no metadata: give idp_token_endpoint=")
-    endpoint = needed(at_idp.token_endpoint, "token_endpoint", at_idp)
-    us = Registration(client_id=idp.client_id, client_secret=idp.client_secret, method=_method(idp))
-    first = Sender(us, at_idp, by="operator")
-    assertion = yield from id_jag(
-        first,
-        endpoint,
-        id_token,
-        audience=found.server.issuer,
-        resource=found.resource,
-        scopes=scopes,
-        clock=asked.clock,
-    )
+        at_idp = yield from metadata_of(idp)
+    try:
+        assertion = yield from id_jag(
+            Sender(idp.registration, at_idp, by="operator"),
+            needed(at_idp.token_endpoint, "token_endpoint", at_idp),
+            id_token,
+            audience=found.server.issuer,
+            resource=found.resource,
+            scopes=scopes,
+            clock=asked.clock,
+        )
+    except OAuthError as error:
+        if error.error in _SUBJECT:
+            raise AssertionRefused(f"the identity provider {idp.issuer} refuses the ID token: {error}") from error
+        raise
     sender = Sender(_registration(terms), found.server, by=found.by, dpop=bound_key(found, terms, asked.before))
     tokens = yield from jwt_bearer(sender, assertion, found.resource, scopes, asked.clock)
     return granted(asked, found, terms, sender, scopes, tokens)
 
 
-def _method(idp: Idp) -> str | None:
-    """The specification's example has id and secret in the form, where no metadata says otherwise."""
-    return "client_secret_post" if idp.token_endpoint is not None and idp.client_secret is not None else None
+def metadata_of(idp: Idp) -> Flow[AuthorizationServer]:
+    """The metadata of an identity provider. Raises AuthError."""
+    found = yield from issuer_metadata(idp.issuer, "operator")
+    if found is None:
+        raise AuthorizationFailed(f"the identity provider {idp.issuer} has no metadata: give idp_token_endpoint=")
+    return found

@@ -29,6 +29,7 @@ from .tokens import Grant
 
 if TYPE_CHECKING:
     from ..jose import Key
+    from .identity import IdentityProvider
 
 LOGIN_MARGIN: Final = 60.0
 """Seconds beyond a person's `timeout` that the login of another process is waited for: its requests take time, too."""
@@ -138,8 +139,30 @@ class Login:
             self.store,
             account=self.terms.account,
             hint=self.terms.client.hint,
-            login_wait=None if person is None else self._timeout + LOGIN_MARGIN,
+            login_wait=self._login_wait,
         )
+
+    def check_at_idp(self) -> None:
+        """Raise LocalError for options that a login at an identity provider does not have."""
+        terms = self.terms
+        if terms.client.hint or terms.wanted != Wanted() or terms.dpop or terms.device:
+            raise LocalError(
+                "Enterprise: a login at the identity provider has none of client_id, client_metadata_url, issuer, "
+                "resource, dpop and device: its client is idp_client_id=, and its answer is bound to a nonce"
+            )
+
+    def at_idp(self, idp: Idp, tls: Any = None) -> IdentityProvider:
+        """This login, at an identity provider."""
+        from .identity import IdentityProvider  # noqa: PLC0415  (joserfc, for those who log in there)
+
+        needed = f"at {idp.issuer}, by a program that calls with this store and interactive=True"
+        person = self._person() if self._interactive else None
+        driver = Driver(idp.issuer, self._fetcher(tls=tls), self.store, person, needed=needed)
+        return IdentityProvider(idp, self.terms, driver, self.store, self._login_wait)
+
+    @property
+    def _login_wait(self) -> float | None:
+        return self._timeout + LOGIN_MARGIN if self._interactive else None
 
 
 class ClientCredentials:
@@ -236,20 +259,23 @@ class Workload:
 
 class Enterprise:
     """`auth=Enterprise(idp=..., ...)`: enterprise-managed authorization: the company's identity provider says who the
-    user is and what they may use, and no page is shown.
+    user is and what they may use, and no server shows a page of its own.
 
-    `idp`: its issuer. `id_token`: the user's ID token from it, or a function that gives it. `idp_client_id`,
-    `idp_client_secret`: this client there; `client_id`, `client_secret`: at the resource's authorization server.
-    `idp_token_endpoint`: None: as the provider's metadata says. The others: as of `Login`.
+    `idp`: its issuer. `login`: how the user logs in there, once for all servers (OpenID Connect); None: `Login()`; of
+    its options those of the person and the store count, and `scopes` beside `openid`. `id_token`: instead of a login,
+    the user's ID token, or a function that gives it. `idp_client_id`, `idp_client_secret`: this client there;
+    `client_id`, `client_secret`: at the resource's authorization server. `idp_token_endpoint`: None: as the provider's
+    metadata says. The others: as of `Login`. Raises LocalError for a login that cannot be one at a provider.
     """
 
     def __init__(
         self,
         *,
         idp: str,
-        id_token: Text,
         idp_client_id: str,
         client_id: str,
+        id_token: Text | None = None,
+        login: Login | None = None,
         idp_client_secret: str | None = None,
         client_secret: str | None = None,
         idp_token_endpoint: str | None = None,
@@ -277,7 +303,12 @@ class Enterprise:
         self._idp = Idp(
             issuer=idp, token_endpoint=idp_token_endpoint, client_id=idp_client_id, client_secret=idp_client_secret
         )
+        if id_token is not None and login is not None:
+            raise LocalError("Enterprise: either id_token= or login=: a login gets the ID token by itself")
         self._id_token = id_token
+        self._login = None if id_token is not None else Login() if login is None else login
+        if self._login is not None:
+            self._login.check_at_idp()
 
     def __repr__(self) -> str:
         return f"Enterprise({self._idp.issuer!r})"
@@ -285,10 +316,10 @@ class Enterprise:
     def authorizing(self, url: str, tls: Any = None) -> Authorizer:
         """For `Options.auth`."""
         given, terms, idp = self._id_token, self._machine.terms, self._idp
-        read = given if callable(given) else lambda: given
-        return self._machine.authorizer(
-            url, tls, lambda asked: by_enterprise(asked, terms, idp, asked.text), None, read
-        )
+        flow = partial(_by_enterprise, terms, idp)
+        if self._login is None:
+            return self._machine.authorizer(url, tls, flow, None, given if callable(given) else lambda: given)
+        return self._machine.authorizer(url, tls, flow, None, provider=self._login.at_idp(idp, tls))
 
 
 class _Machine:
@@ -306,8 +337,10 @@ class _Machine:
         obtain: Callable[[Asked], Flow[Grant]],
         key: Key | None,
         read: Callable[[], Any] | None = None,
+        provider: IdentityProvider | None = None,
     ) -> Authorizer:
-        """`read`: gives the assertion for `Asked.text`, before each flow."""
+        """`read` or `provider`: gives the assertion for `Asked.text`, before each flow."""
+        given = None if read is None else lambda _: called(read)
         return Authorizer(
             url,
             obtain,
@@ -316,8 +349,13 @@ class _Machine:
             account=self.terms.account,
             hint=self.terms.client.hint,
             key=key,
-            read=None if read is None else partial(called, read),
+            read=given if provider is None else provider.id_token,
+            closing=None if provider is None else provider.close,
         )
+
+
+def _by_enterprise(terms: Terms, idp: Idp, asked: Asked) -> Flow[Grant]:
+    return by_enterprise(asked, terms, idp, asked.text)
 
 
 def _files() -> Store:
