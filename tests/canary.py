@@ -83,7 +83,7 @@ def found_in(text: str) -> str | None:
         return f"a JWT, after {text[: jwt.start()][-60:]!r}"
     if "Basic " in text and any(_decodes(one) for one in _BASIC.findall(text)):
         return "a client's secret in Basic"
-    if ("PRIVATE KEY" in text or "d" in text) and _PRIVATE.search(text):
+    if ("PRIVATE KEY" in text or "kty" in text) and _PRIVATE.search(text):
         return "a private key"
     return None
 
@@ -100,6 +100,8 @@ class Watch:
 
     def __init__(self) -> None:
         self.found: list[str] = []
+        self._sent: dict[str, str] = {}
+        """The server that each token of this test was sent to first."""
         self._undo: list[Callable[[], None]] = []
 
     def look(self, where: str, text: str) -> None:
@@ -121,6 +123,8 @@ class Watch:
             lines = "\n".join(f"  {one}" for one in dict.fromkeys(self.found))
             report.longrepr = f"a canary turned up where it must not (tests/canary.py):\n{lines}"
         self.found.clear()
+        if report.when == "teardown":
+            self._sent.clear()
         return report
 
     def pytest_collection_finish(self) -> None:
@@ -222,7 +226,7 @@ class Watch:
     def _traced(self, _: object, hook: Callable[[Any], object]) -> None:
         """Nothing of a message is secret to a trace but what is secret to its peer."""
 
-    def _asked(self, _: object, head: bytes, body: bytes, timeout: float | None) -> None:
+    def _asked(self, connection: Any, head: bytes, body: bytes, timeout: float | None) -> None:
         """A request that one of our clients sends."""
         line, *fields = head.decode("latin-1").split("\r\n")
         self.look("the URL of a request", line)
@@ -231,6 +235,10 @@ class Watch:
             name, _, value = field.partition(": ")
             if name.lower() not in _HEADERS:
                 self.look(f"the field {name} of a request", value)
+            elif name.lower() == "authorization" and found_in(value) is not None:
+                token = value.partition(" ")[2]
+                if self._sent.setdefault(token, connection.where) != connection.where:
+                    self.found.append(f"a token of {self._sent[token]} was passed on to {connection.where}")
             form = form or (name.lower() == "content-type" and "form" in value)
         text = body.decode("latin-1")
         if form:

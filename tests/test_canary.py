@@ -123,6 +123,10 @@ def test_leak_in_a_field_of_a_request():
 def test_leak_in_a_form():
     asyncio.run(asked(body=f"scope={{SECRET}}".encode(), headers=FORM))
 
+def test_leak_of_a_token_that_is_passed_on():
+    for _ in range(2):
+        asyncio.run(asked(headers={{"authorization": f"Bearer {{SECRET}}"}}))
+
 def test_leak_in_what_a_server_answers():
     api = Service("x", version="1")
     @api.route("/broken")
@@ -164,7 +168,7 @@ def test_each_place_is_watched(pytester: pytest.Pytester, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     "text",
-    [f"token={CANARY}", f"Basic {'YXBwOmNhbmFyeS03ZjNhLXg='}", '{"d": "' + "x" * 43 + '"}', "-----BEGIN EC PRIVATE KEY-----"],
+    [f"token={CANARY}", f"Basic {'YXBwOmNhbmFyeS03ZjNhLXg='}", '{"kty": "EC", "d": "' + "x" * 43 + '"}', "-----BEGIN EC PRIVATE KEY-----"],
     ids=["a secret", "a client's secret", "a JWK", "a PEM"],
 )  # fmt: skip
 def test_what_is_found_is_not_repeated(text: str) -> None:

@@ -37,6 +37,7 @@ LAZY: Final = {
     ("dragoman.auth.client.person", "webbrowser"): RARE,
     ("dragoman.auth.client.requests", "dragoman.auth.dpop"): EXTRA,
     ("dragoman.auth.client.requests", "dragoman.auth.jose"): EXTRA,
+    ("dragoman.auth.client.sources", "dragoman.auth.client.identity"): EXTRA,
     ("dragoman.auth.client.sources", "dragoman.auth.client.store.files"): EXTRA,
     ("dragoman.auth.client.sources", "dragoman.auth.jose"): EXTRA,
     ("dragoman.access", "getpass"): GUARDED,

@@ -33,7 +33,7 @@ from ...canary import CANARY
 from .protected import Protected
 from .test_whole import User
 
-SECRET = f"{CANARY}-of-the-client"
+AT_IDP, SECRET = f"{CANARY}-at-the-provider", f"{CANARY}-of-the-client"
 
 
 class Company:
@@ -46,7 +46,7 @@ class Company:
     def enterprise(self, **options: Any) -> Enterprise:
         """What a client of this company is given."""
         given = {"login": Login(on_url=self.user, store=self.store)} if "id_token" not in options else {}
-        ours = {"idp_client_id": "app", "idp_client_secret": SECRET, "client_id": "app", "client_secret": SECRET}
+        ours = {"idp_client_id": "app", "idp_client_secret": AT_IDP, "client_id": "app", "client_secret": SECRET}
         return Enterprise(idp=self.idp.url, **{**ours, **given, **options})
 
     async def call(self, auth: Enterprise) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Company:
 def company() -> Iterator[Company]:
     callback = ("http://127.0.0.1/callback",)
     with LocalIssuer(path="/idp", scopes=("openid", "offline_access")) as idp:
-        idp.client("app", SECRET, redirect_uris=callback, grants=("authorization_code", "refresh_token", EXCHANGE))
+        idp.client("app", AT_IDP, redirect_uris=callback, grants=("authorization_code", "refresh_token", EXCHANGE))
         with LocalIssuer(trusted=(TrustedIssuer(issuer=idp.url),)) as issuer:
             issuer.client("app", SECRET, grants=(JWT_BEARER,))
             with Protected(issuer, lambda token: True) as server:
