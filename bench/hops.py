@@ -21,6 +21,7 @@ from bench.limits.http import Front
 from bench.limits.mcp import answer as bare_mcp
 from bench.mcp_load import INITIALIZE, INITIALIZED, body, head
 from dragoman import Service, connect, serve
+from dragoman.auth import Static
 from dragoman.mcp import Client, Context, HttpOptions, Server
 
 ABOUT = {"name": "bare", "version": "1"}
@@ -92,9 +93,10 @@ def api() -> Service:
     return service
 
 
-def tools() -> Server:
+def tools(auth: Static | None = None) -> Server:
     """The same as tools, and one that asks."""
-    app = Server("hops", version="1.0.0", http=HttpOptions(json=True), keys=["a key that all replicas have"])
+    keys = ["a key that all replicas have"]
+    app = Server("hops", version="1.0.0", http=HttpOptions(json=True), keys=keys, auth=auth)
 
     @app.tool(inline=True)
     def subtract_inline(minuend: int, subtrahend: int) -> int:
@@ -202,13 +204,16 @@ async def mcp_tcp(ends: AsyncExitStack) -> Hops:
     return await measured(lambda: bare.line(raw))
 
 
-async def mcp_http(ends: AsyncExitStack, era: str, tool: str) -> Hops:
-    """A bare `tools/call` over HTTP, in a session where the era has them."""
-    served = await ends.enter_async_context(serve(tools(), urls="http://127.0.0.1:0/mcp"))
+async def mcp_http(ends: AsyncExitStack, era: str, tool: str, token: str = "") -> Hops:
+    """A bare `tools/call` over HTTP, in a session where the era has them, with a token where one is given."""
+    app = tools(Static({token: "ada"}) if token else None)
+    served = await ends.enter_async_context(serve(app, urls="http://127.0.0.1:0/mcp"))
     bare = await Bare.dial(served.urls[0])
     port = int(served.urls[0].partition("://")[2].partition("/")[0].rpartition(":")[2])
     session = await begin(bare, port) if era == "2025" else ""
     lines = head(port, era, "tools/call", tool, session)
+    if token:
+        lines += f"\r\nAuthorization: Bearer {token}"
     return await measured(lambda: bare.post(lines, body(era, "tools/call", tool, 7)))
 
 
@@ -286,6 +291,7 @@ WAYS: dict[str, Way] = {
     "`Peer.call`, both ends": peers,
     "MCP `tools/call`, TCP": mcp_tcp,
     "MCP, HTTP 2026-07-28, `async def`": lambda ends: mcp_http(ends, "2026", "subtract"),
+    "MCP, HTTP 2026-07-28, `async def`, with a token": lambda ends: mcp_http(ends, "2026", "subtract", "token-of-ada"),
     "MCP, HTTP 2026-07-28, inline": lambda ends: mcp_http(ends, "2026", "subtract_inline"),
     "MCP, HTTP 2025-11-25": lambda ends: mcp_http(ends, "2025", "subtract"),
     "MCP, HTTP 2025-11-25, with an elicitation": lambda ends: elicitation(ends, False),

@@ -198,6 +198,15 @@ def known(caller: Caller) -> Caller:
 # -- what protects a served object ----------------------------------------------------------------
 
 
+class Standing(Struct, frozen=True):
+    """A decision of a guard that is at hand."""
+
+    verdict: Admitted | Denied
+    holds: Callable[[], bool] | None = None
+    """Says, each time it is called, whether the guard would decide the same about a request that is equal; None: it has
+    to be asked about each."""
+
+
 @runtime_checkable
 class Protection(Protocol):
     """A guard of tokens, as wires and served objects know it: `auth.guard.TokenGuard`."""
@@ -205,9 +214,9 @@ class Protection(Protocol):
     async def __call__(self, handshake: Handshake) -> Admitted | Denied:
         """As `channel.Guard`."""
 
-    def at_once(self, credentials: bytes) -> Admitted | Denied | None:
+    def at_once(self, credentials: bytes) -> Standing | None:
         """The decision about the one `Authorization` field of an HTTP request (b"": it has none), if that is known
-        without waiting and depends on nothing else; None: ask."""
+        without waiting and depends on nothing else of the request; None: ask."""
 
     def challenged(self, refusal: Refusal, caller: Caller, *, granted: bool = False) -> Refusal:
         """A refusal of the kind "forbidden" with its challenge; `granted`: it names those scopes too that the caller

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import msgspec
@@ -105,13 +106,17 @@ class Identity(Struct, frozen=True, kw_only=True):
     @property
     def principal(self) -> str:
         """Issuer, subject and client in one text that no other three give: a JSON array of them."""
-        those = (self.issuer, self.subject, self.client_id)
-        try:
-            return msgspec.json.encode(those).decode()
-        except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 cannot hold
-            import json  # noqa: PLC0415  (start-up: it is hardly ever so)
+        return _principal(self.issuer, self.subject, self.client_id)
 
-            return json.dumps(those, separators=(",", ":"))
+
+@lru_cache(maxsize=1024, typed=True)
+def _principal(*those: str | None) -> str:
+    try:
+        return msgspec.json.encode(those).decode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 cannot hold
+        import json  # noqa: PLC0415  (start-up: it is hardly ever so)
+
+        return json.dumps(those, separators=(",", ":"))
 
 
 class UnixCredentials(Struct, frozen=True):
@@ -403,7 +408,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """Serving on such sockets: a `net.accept.LoadBoard`, which shows each process how many channels the others
     carry."""
     rejected: Callable[[Any], object] | None = None
-    """Serving: told of what the wire turns away before there is a message, an `observer.Rejection`."""
+    """Serving: told of what the wire turns away before there is a message, an `observer.Rejection`; false while no one
+    is there to be told."""
     unready: Callable[[], str] | None = None
     """HTTP server: the reason why new work should go elsewhere, for `/ready`; empty if it should not."""
 

@@ -270,7 +270,7 @@ class Serving:
                 self._options,
                 store=store,
                 unready=self._shared.unready,
-                rejected=self._watching.turned_away,
+                rejected=self._watching,
                 **self._employ(),
             )
             for served in self._served.values():

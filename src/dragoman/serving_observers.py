@@ -36,8 +36,12 @@ class ServingObservers:
 
         return over
 
-    def turned_away(self, seen: Rejection) -> None:
-        """Tell them what a wire has turned away."""
+    def __bool__(self) -> bool:
+        """Whether there are any now."""
+        return bool(self._all)
+
+    def __call__(self, seen: Rejection) -> None:
+        """As `Options.rejected`: tell them what a wire has turned away."""
         if (told := rejecting(self._all)) is not None:
             told(seen)
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dragoman import Identity, LocalError
-from dragoman.auth import Bearer, MutualTls, TokenRefused
+from dragoman.auth import Bearer, MutualTls, Static, TokenRefused, Verifier
 from dragoman.auth.auditing import Decision
 from dragoman.auth.challenge import parsed
 from dragoman.auth.dpop import proof
@@ -224,17 +224,100 @@ async def test_a_nonce_goes_with_its_challenge() -> None:
 
 
 async def test_what_is_known_at_once_is_what_asking_says() -> None:
-    guard = TokenGuard(issued())
+    verifier = Static({token("ada"): who("ada", "notes:read")})
+    guard = TokenGuard(verifier)
     for value in (GOOD, GOOD.replace("Bearer", "bearer")):
         found = guard.at_once(value.encode())
-        assert isinstance(found, Admitted)
-        assert found.identity is not None
-        assert found.identity.subject == "ada"
-    assert isinstance(guard.at_once(b""), Denied)
+        assert found is not None
+        assert found.verdict == await guard(Handshake(scheme="https", url=URL, headers=[auth(value)]))
+    no_one = guard.at_once(b"")
+    assert no_one is not None
+    assert no_one.verdict == await guard(Handshake(scheme="https", url=URL))
     for value in ("Bearer", "Basic eA==", f"DPoP {token('ada')}", "Bearer unknown-token", f"{GOOD}, {GOOD}"):
         assert guard.at_once(value.encode()) is None
-    assert TokenGuard(issued(), audit=lambda _: None).at_once(GOOD.encode()) is None  # each decision is told
-    assert TokenGuard(issued(), scopes="notes:write").at_once(GOOD.encode()) is None
+    told = TokenGuard(verifier, audit=lambda _: None)  # each decision is told
+    assert told.at_once(GOOD.encode()) is told.at_once(b"") is None
+    assert TokenGuard(verifier, scopes="notes:write").at_once(GOOD.encode()) is None
+
+
+class OfBoth(Static):
+    """Looks at certificates too."""
+
+    certificates = True
+
+
+async def test_with_certificates_no_token_is_not_the_whole_answer() -> None:
+    verifier = OfBoth({token("ada"): who("ada")})
+    assert TokenGuard(verifier).at_once(b"") is None
+    assert TokenGuard(verifier).at_once(GOOD.encode()) is None
+
+
+class Stricter(Static):
+    """Its `verify` is its own, and what it inherits knows nothing of that."""
+
+    async def verify(self, token: str, handshake: Handshake) -> Identity | None:
+        return None
+
+
+class Wrapper:
+    """The same, around another verifier."""
+
+    def __init__(self, inner: Static) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def verify(self, token: str, handshake: Handshake) -> Identity | None:
+        return None
+
+
+class Remembering(Stricter):
+    """It says what it knows, and not for how long."""
+
+    def known(self, token: bytes) -> Identity | None:
+        return who("ada")
+
+
+def patched(verifier: Static) -> Static:
+    """Changed by a test, or by an application in a hurry."""
+    verifier.verify = Stricter({}).verify  # type: ignore[method-assign]
+    return verifier
+
+
+TOKENS = {token("ada"): who("ada")}
+
+
+@pytest.mark.parametrize(
+    "verifier",
+    [Stricter(TOKENS), Wrapper(Static(TOKENS)), patched(Static(TOKENS))],
+    ids=["a subclass", "a wrapper", "an instance"],
+)
+async def test_a_verify_of_its_own_is_asked_each_time(verifier: Verifier) -> None:
+    guard = TokenGuard(verifier)
+    assert guard.at_once(GOOD.encode()) is None
+    assert isinstance(await guard(Handshake(scheme="https", url=URL, headers=[auth(GOOD)])), Denied)
+
+
+async def test_what_is_known_for_no_certain_time_is_asked_each_time() -> None:
+    found = TokenGuard(Remembering(TOKENS)).at_once(GOOD.encode())
+    assert found is not None
+    assert found.holds is None
+
+
+async def test_a_decision_at_hand_holds_while_no_one_is_told_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    guard = TokenGuard(Static({"token-of-ci": "ci"}))
+    admitted, denied = guard.at_once(b"Bearer token-of-ci"), guard.at_once(b"")
+    assert admitted is not None
+    assert denied is not None
+    assert admitted.holds is not None
+    assert denied.holds is not None
+    told = []
+    for level in (logging.WARNING, logging.INFO, logging.DEBUG, logging.WARNING):
+        caplog.set_level(level, "dragoman.audit")
+        told.append((admitted.holds(), denied.holds()))
+        assert told[-1] == (guard.at_once(b"Bearer token-of-ci") is not None, guard.at_once(b"") is not None)
+    assert told == [(True, True), (True, False), (False, False), (True, True)]
 
 
 async def test_several_verifiers_are_asked_in_turn() -> None:

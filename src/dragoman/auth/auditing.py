@@ -18,7 +18,9 @@ from ..jsonrpc.errors import Refusal
 from ..net.urls import printable
 
 log: Final = logging.getLogger("dragoman.audit")
-
+ADMITTED: Final = logging.DEBUG
+DENIED: Final = logging.INFO
+"""The levels of the log."""
 
 Outcome: TypeAlias = Literal["admitted", "denied", "forbidden"]
 
@@ -47,20 +49,17 @@ class Decision(Struct, frozen=True, kw_only=True):
 class Audit:
     """Tells the log, and `write` where there is one."""
 
-    __slots__ = ("_write",)
+    __slots__ = ("_write", "wants")
 
     def __init__(self, write: Callable[[Decision], object] | None) -> None:
         self._write = write
-
-    @property
-    def wanted(self) -> bool:
-        """Whether somebody wants to know of those that are admitted."""
-        return self._write is not None or log.isEnabledFor(logging.DEBUG)
+        self.wants: Callable[[int], bool] = log.isEnabledFor if write is None else _always
+        """Whether somebody wants to know of decisions at this level of the log."""
 
     def door(self, verdict: Admitted | Denied, handshake: Handshake) -> None:
         """A decision at the door."""
         admitted = isinstance(verdict, Admitted)
-        if not (self._write is not None or log.isEnabledFor(logging.DEBUG if admitted else logging.INFO)):
+        if not self.wants(ADMITTED if admitted else DENIED):
             return
         path = "/" + handshake.url.partition("?")[0].partition("://")[2].partition("/")[2]
         denied = verdict if isinstance(verdict, Denied) else None
@@ -76,13 +75,13 @@ class Audit:
 
     def call(self, refusal: Refusal, caller: Caller) -> None:
         """A call that its caller may not make."""
-        if self._write is None and not log.isEnabledFor(logging.INFO):
+        if not self.wants(DENIED):
             return
         where = caller.scheme, caller.remote, caller.path
         self._tell(_decision("forbidden", refusal.reason, 403, caller.identity, where))
 
     def _tell(self, decision: Decision) -> None:
-        level = logging.DEBUG if decision.outcome == "admitted" else logging.INFO
+        level = ADMITTED if decision.outcome == "admitted" else DENIED
         if log.isEnabledFor(level):
             words = " ".join(
                 f"{name}={printable(value)}"
@@ -95,6 +94,10 @@ class Audit:
                 self._write(decision)
             except Exception:
                 log.exception("what takes the decisions raised; the decision stands")
+
+
+def _always(level: int) -> bool:
+    return True
 
 
 def _decision(

@@ -23,11 +23,11 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
-from ..access import LocalUser, known, local_user
+from ..access import LocalUser, Standing, known, local_user
 from ..channel import Admitted, Caller, Denied, Document, Handshake, Identity
 from ..jsonrpc.errors import LocalError, Refusal
 from ..net.scheme import SCHEMES
-from .auditing import Audit, Decision
+from .auditing import ADMITTED, DENIED, Audit, Decision
 from .challenge import Challenge
 from .errors import IssuerAway, TokenRefused, described
 from .limits import DEFAULTS, AuthLimits
@@ -60,6 +60,15 @@ class Remembers(Protocol):
     def known(self, token: bytes) -> Identity | None:
         """The identity of a token that was verified before, is valid still, and depends on nothing else of the
         request; None: ask `verify`."""
+
+
+@runtime_checkable
+class Holds(Remembers, Protocol):
+    """One that says for how long it knows them."""
+
+    def holding(self, token: bytes) -> Callable[[], bool]:
+        """A function that says, each time it is called, whether `known` would say of this token what it says now. It is
+        called for each further request that is equal, in place of `known`, and must cost next to nothing."""
 
 
 @runtime_checkable
@@ -125,7 +134,7 @@ class TokenGuard:
         if not verifiers:
             raise LocalError("a TokenGuard has a verifier: TokenGuard(Bearer(issuer, resource=...))")
         self._verifiers = verifiers
-        self.scopes: frozenset[str] = frozenset(scopes.split() if isinstance(scopes, str) else scopes)
+        self._scopes: frozenset[str] = frozenset(scopes.split() if isinstance(scopes, str) else scopes)
         self._users = {} if users is None else {uid: frozenset(those) for uid, those in users.items()}
         self._audit = Audit(audit)
         self._limits = limits
@@ -137,8 +146,9 @@ class TokenGuard:
         self._certificates = any(isinstance(one, OfCertificates) and one.certificates for one in verifiers)
         self._metadata = resource_locations(self.resource)[0] if self.resource and self._issuers else ""
         self._demanded: list[Callable[[], frozenset[str]]] = []
-        quick = len(verifiers) == 1 and isinstance(verifiers[0], Remembers) and not self._certificates
-        self._known = verifiers[0].known if quick and isinstance(verifiers[0], Remembers) else None
+        only = verifiers[0] if len(verifiers) == 1 and not self._certificates else None
+        self._known = only.known if isinstance(only, Remembers) and _speaks_for(only, "known", "verify") else None
+        self._holding = only.holding if isinstance(only, Holds) and _speaks_for(only, "holding", "known") else None
         self._nobody = self._denied(401, "", "This server is for callers that say who they are: show a token")
 
     # -- who is calling
@@ -148,19 +158,30 @@ class TokenGuard:
         self._audit.door(verdict, handshake)
         return verdict
 
-    def at_once(self, credentials: bytes) -> Admitted | Denied | None:
-        """As `access.Protection`: the decision about a token that was verified before, or about no token."""
-        known = self._known
-        if known is None or self._audit.wanted:
-            return None
+    @property
+    def scopes(self) -> frozenset[str]:
+        """Those that every call needs."""
+        return self._scopes
+
+    def at_once(self, credentials: bytes) -> Standing | None:
+        """As `access.Protection`: the decision about a token that was verified before, or about no token. None while
+        somebody is told of each such decision: then each is made."""
+        known, wants = self._known, self._audit.wants
         if not credentials:
-            return self._nobody
-        if credentials[:7].lower() != b"bearer ":
+            if self._certificates or wants(DENIED):
+                return None
+            return Standing(self._nobody, lambda: not wants(DENIED))
+        if known is None or wants(ADMITTED) or credentials[:7].lower() != b"bearer ":
             return None
-        identity = known(credentials[7:])
-        if identity is None or (self.scopes and not self.scopes <= identity.scopes):
+        token = credentials[7:]
+        identity = known(token)
+        if identity is None or not self._scopes <= identity.scopes:
             return None
-        return Admitted(identity=identity, expires=identity.expires_at)
+        admitted = Admitted(identity=identity, expires=identity.expires_at)
+        if self._holding is None:
+            return Standing(admitted)
+        holds = self._holding(token)
+        return Standing(admitted, lambda: holds() and not wants(ADMITTED))
 
     async def _decided(self, handshake: Handshake) -> Admitted | Denied:
         if handshake.scheme == "unix":
@@ -220,8 +241,8 @@ class TokenGuard:
         return self._denied(status, refused.error, refused.description, refused.headers, scheme=refused.scheme)
 
     def _admitted(self, identity: Identity) -> Admitted | Denied:
-        if not self.scopes <= identity.scopes and not isinstance(identity, LocalUser):
-            needed = " ".join(sorted(self.scopes))
+        if not self._scopes <= identity.scopes and not isinstance(identity, LocalUser):
+            needed = " ".join(sorted(self._scopes))
             return self._denied(403, "insufficient_scope", f"Every call here needs the scopes {needed}")
         return Admitted(identity=identity, expires=identity.expires_at)
 
@@ -248,7 +269,7 @@ class TokenGuard:
         scheme: str = "",
     ) -> Denied:
         """A no with its challenges. `scheme`: of that to which the error belongs; "": of all."""
-        challenges = self._challenges(error, words if error else "", self.scopes, scheme)
+        challenges = self._challenges(error, words if error else "", self._scopes, scheme)
         lines = [*(("WWW-Authenticate", one) for one in challenges), *headers]
         return Denied(reason=words, status=status, headers=lines)
 
@@ -280,7 +301,7 @@ class TokenGuard:
         if granted and caller.identity is not None:
             # to 2025-11-25 clients ask for what the challenge names, and for nothing else, so it names "any
             # previously granted scopes that are relevant" too (Scope Challenge Handling)
-            scopes |= caller.identity.scopes & (self.scopes | self.demanded())
+            scopes |= caller.identity.scopes & (self._scopes | self.demanded())
         challenge = self._challenges("insufficient_scope", refusal.reason, scopes)[0]
         return msgspec.structs.replace(refusal, challenge=challenge)
 
@@ -291,7 +312,7 @@ class TokenGuard:
 
     def too_long(self) -> tuple[str, str]:
         """As `access.Protection`."""
-        return ("WWW-Authenticate", self._challenges("invalid_request", "The header is too long", self.scopes)[0])
+        return ("WWW-Authenticate", self._challenges("invalid_request", "The header is too long", self._scopes)[0])
 
     # -- what is published
 
@@ -313,7 +334,7 @@ class TokenGuard:
         return {"/" + place.partition("/")[2]: document for place in places}
 
     def _document(self) -> bytes:
-        scopes = sorted((self.scopes or self.demanded()) - _NOT_OF_A_RESOURCE)
+        scopes = sorted((self._scopes or self.demanded()) - _NOT_OF_A_RESOURCE)
         found: dict[str, Any] = {"resource": self.resource, "authorization_servers": list(self._issuers)}
         # "the minimal set of scopes necessary for basic functionality" (2026-07-28): those of every call; where there
         # are none, all, since a client that asks for none gets a token that can do nothing here
@@ -364,6 +385,18 @@ def protection_of(auth: Any) -> TokenGuard:
 def _dpop(verifiers: Iterable[Verifier]) -> str:
     kinds = {one.dpop if isinstance(one, Bound) else "off" for one in verifiers}
     return kinds.pop() if len(kinds) == 1 else "accepted"
+
+
+def _speaks_for(verifier: object, name: str, other: str) -> bool:
+    """Whether the method `name` says what `other` would: not where a subclass, or a wrapper, has an `other` of its own
+    and `name` from what it is made of, of which its author may not know."""
+    for place in (verifier, *type(verifier).__mro__):
+        own = getattr(place, "__dict__", {})
+        if name in own:
+            return True
+        if other in own:
+            return False
+    return False
 
 
 def _shown(value: object) -> str:

@@ -112,6 +112,10 @@ class Bearer:
         found = self._cache.find(token)
         return found[1] if found is not None and found[2] is None and self._unbound else None
 
+    def holding(self, token: bytes) -> Callable[[], bool]:
+        """Says, each time it is called, whether `known` would say of this token what it says now."""
+        return self._cache.holding(token)
+
     def share(self, store: SeenOnce) -> Callable[[], None]:
         """As `access.Protection`."""
         return self._possession.share(store)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from hashlib import sha256
+from math import inf
 from typing import Final
 
 from ...channel import Identity
@@ -43,6 +44,14 @@ class TokenCache:
         over."""
         found = self._good.get(sha256(token).digest())
         return found if found is not None and self._now() < found[0] else None
+
+    def holding(self, token: bytes) -> Callable[[], bool]:
+        """Says, each time it is called, whether `find` would give what it gives now: until the token's time is over, or
+        it is not here any more."""
+        good, now, name = self._good, self._now, sha256(token).digest()
+        found = good.get(name)
+        until = -inf if found is None else found[0]
+        return lambda: now() < until and good.get(name) is found
 
     def check_refused(self, token: bytes) -> None:
         """Raises TokenRefused for a token that was refused before."""

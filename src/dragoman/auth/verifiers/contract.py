@@ -12,8 +12,10 @@ class Verifier(Protocol):
     """Says whose a token is. `dragoman.auth` has several; any object with this method is one.
 
     It may have more, which a guard looks for: `known(token: bytes)`, the identity of a token that was verified before
-    and needs nothing else of its request, or None; `resource` and `issuers`, which stand in the protected resource's
-    metadata; `dpop`, "off", "accepted" or "required"; `certificates`, True where it wants to be asked without a token.
+    and needs nothing else of its request, or None; beside it `holding(token: bytes)`, a function that says whether
+    `known` would still say the same, and is asked instead of it about each further request with an equal head;
+    `resource` and `issuers`, which stand in the protected resource's metadata; `dpop`, "off", "accepted" or "required";
+    `certificates`, True where it wants to be asked without a token.
     """
 
     async def verify(self, token: str, handshake: Handshake) -> Identity | None:

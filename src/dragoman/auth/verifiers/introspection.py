@@ -85,6 +85,10 @@ class Introspection:
         found = self._asking.cache.find(token)
         return found[1] if found is not None and found[2] is None and self.dpop != "required" else None
 
+    def holding(self, token: bytes) -> Callable[[], bool]:
+        """As `Bearer.holding`."""
+        return self._asking.cache.holding(token)
+
     def share(self, store: SeenOnce) -> Callable[[], None]:
         """As `access.Protection`."""
         return self._possession.share(store)

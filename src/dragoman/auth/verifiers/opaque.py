@@ -82,6 +82,10 @@ class OpaqueTokens:
         found = self._asking.cache.find(token)
         return None if found is None else found[1]
 
+    def holding(self, token: bytes) -> Callable[[], bool]:
+        """As `Bearer.holding`."""
+        return self._asking.cache.holding(token)
+
     async def verify(self, token: str, handshake: Handshake) -> Identity:
         """As `Verifier.verify`."""
         return (await self._asking.verified(token))[0]

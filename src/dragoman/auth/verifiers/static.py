@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from math import inf
 from typing import Final
 
 from msgspec.structs import replace
@@ -52,6 +53,12 @@ class Static:
         if found is None or (found.expires_at is not None and self._now() >= found.expires_at):
             return None
         return found
+
+    def holding(self, token: bytes) -> Callable[[], bool]:
+        """As `Bearer.holding`."""
+        name = sha256(token).digest()
+        until = inf if (found := self._known.get(name)) is None or found.expires_at is None else found.expires_at
+        return lambda: self._now() < until
 
     async def verify(self, token: str, handshake: Handshake) -> Identity | None:
         """As `Verifier.verify`: None for a token that is not in the list."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ...channel import Admitted, Denied, Guard, Handshake
 from ...net.guarding import certificate_of, decide
-from .messages import Answer, Head
+from .messages import Answer, Decided, Head
 from .refusals import refusal
+
+if TYPE_CHECKING:
+    from .known_heads import RequestFields, Similar
 
 
 async def admitted(guard: Guard, handshake: Handshake, head: Head, timeout: float | None) -> Admitted | Answer:
@@ -59,44 +63,45 @@ def credentials_in(lines: Iterable[bytes], query: str) -> bytes | None:
     return credentials_of(((name.lower(), value.strip()) for name, _, value in pairs), query)
 
 
-def at_once(head: Head, credentials: bytes | None) -> Admitted | Answer | None:
-    """The decision that the guard of a request has at hand; None: it has to be asked."""
+def at_once(
+    head: Head, credentials: bytes | None, place: Similar | RequestFields | None = None
+) -> Admitted | Answer | None:
+    """The decision that the guard of a request has at hand; None: it has to be asked. `place`: what only requests that
+    are equal share, where it is kept for the next of them."""
+    if place is not None:
+        place.decided = None
     if credentials is None or head.protection is None:
         return None
-    verdict = head.protection.at_once(credentials)
-    return _refused(head, verdict) if isinstance(verdict, Denied) else verdict
+    standing = head.protection.at_once(credentials)
+    if standing is None:
+        return None
+    found = standing.verdict
+    verdict = _refused(head, found) if isinstance(found, Denied) else found
+    if place is not None and standing.holds is not None:
+        place.decided = Decided(verdict, standing.holds)
+    return verdict
 
 
 def _refused(head: Head, denied: Denied) -> Answer:
     return refusal(head, denied.status, denied.reason, tuple(denied.headers))
 
 
-class Decided:
-    """A decision that was at hand."""
-
-    __slots__ = ("verdict",)
-
-    def __init__(self, verdict: Admitted | Answer) -> None:
-        self.verdict: Admitted | Answer = verdict
-
-    def cancel(self) -> None:
-        """Nothing is at work."""
-
-
 class Admission:
-    """A guard that is deciding about one request; `decided` is called once `verdict` is set."""
+    """A guard that is deciding about one request; `decided` is called with its verdict."""
 
-    __slots__ = ("_task", "verdict")
+    __slots__ = ("_task",)
 
     def __init__(
-        self, guard: Guard, handshake: Handshake, head: Head, timeout: float | None, decided: Callable[[], None]
+        self,
+        guard: Guard,
+        handshake: Handshake,
+        head: Head,
+        timeout: float | None,
+        decided: Callable[[Admitted | Answer], None],
     ) -> None:
-        self.verdict: Admitted | Answer | None = None
-
         def done(task: asyncio.Task[Admitted | Answer]) -> None:
             if not task.cancelled():
-                self.verdict = task.result()
-                decided()
+                decided(task.result())
 
         self._task = asyncio.get_running_loop().create_task(admitted(guard, handshake, head, timeout))
         self._task.add_done_callback(done)

@@ -280,7 +280,7 @@ class App:
     def reject(self, head: Head, status: int, reason: str, remote: str, secure: bool = False) -> None:
         """Tell the observers that a request is turned away, unless it is a health check."""
         rejected = self.options.rejected
-        if rejected is None or head.path in HEALTH:
+        if not rejected or head.path in HEALTH:
             return
         length = head.headers.get(b"content-length", b"")
         size = head.length or (int(length) if length.isdigit() and len(length) < _DIGITS else 0)
@@ -291,7 +291,7 @@ class App:
 
     def reject_with(self, head: Head, answer: Answer, remote: str, secure: bool = False) -> None:
         """The same with its answer, unless that is none of a refusal."""
-        if self.options.rejected is not None and answer.status >= 400:
+        if self.options.rejected and answer.status >= 400:
             self.reject(head, answer.status, reason_of(answer), remote, secure)
 
     def _document(self, method: str, path: str, document: Document) -> Answer:
@@ -332,7 +332,7 @@ async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
     body = b""
     verdict: Admitted | None = None
     if head.guarded:
-        found_out = at_once(head, credentials_of(scope["headers"], head.query)) or await _admitted(app, head, scope)
+        found_out = _at_once(asked, scope) or await _admitted(app, head, scope)
         if isinstance(found_out, Answer):
             app.reject_with(head, found_out, remote(scope), is_tls(scope.get("scheme", "")))
             await answered(head, found_out, send)
@@ -367,6 +367,13 @@ async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
             await answered(told, reply.answer, send)
         else:
             await reply.carry(receive, send)
+
+
+def _at_once(asked: RequestFields, scope: Scope) -> Admitted | Answer | None:
+    """The decision that the guard of a request has at hand; None: it has to be asked."""
+    if (kept := asked.decided) is not None and kept.holds():
+        return kept.verdict
+    return at_once(asked.head, credentials_of(scope["headers"], asked.head.query), asked)
 
 
 async def _admitted(app: App, head: Head, scope: Scope) -> Admitted | Answer:

@@ -24,12 +24,12 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, cast
 
-from ...channel import Caller, exchanged
+from ...channel import Admitted, Caller, exchanged
 from ...net.read_buffer import read_buffer
 from ...net.urls import printable
 from .admission import Admission, handshake
 from .app import log
-from .known_heads import fields_of, own_texts
+from .known_heads import fields_of
 from .messages import Answer, Head, HttpRequest
 from .parse import BETWEEN, BODY, HEAD, OVER, Refused, Request, RequestParser
 from .parts import ConnectionOwner
@@ -114,7 +114,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def caller(self, head: Head, length: int, asked: Request | None = None, scheme: str = "http") -> Caller:
         """The caller of a request with a body of this length."""
         admitted = None if asked is None else asked.admitted
-        texts = head.told(length) if asked is None or asked.varied is None else own_texts(head, asked.varied)
+        texts = head.told(length) if asked is None or asked.known is None else asked.known.told()
         return Caller(
             scheme=scheme + "s" * self.owner.tls,
             remote=self.remote,
@@ -237,8 +237,11 @@ class ServerConnection(asyncio.BufferedProtocol):
             stop = end + 4 + found.length
             if stop > len(data):
                 break
-            head, body, varied = found.head, data[end + 4 : stop], found.varied
-            self.take(head, body, None if varied is None else Request(head, body, raw, varied))
+            head, body = found.head, data[end + 4 : stop]
+            if head.guarded or found.varied is not None:
+                self.take(head, body, Request(head, body, None if found.varied is None else raw, found))
+            else:
+                self.take(head, body)
             at = stop
             if at == len(data) or self.last:
                 return b""
@@ -304,10 +307,14 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.last = True
         if head.guarded:
             asked = asked or Request(head, body)
-        if self.waiting or self.full or len(self.owed) >= PIPELINE or (asked is not None and not asked.decide()):
+        if self.waiting or self.full or len(self.owed) >= PIPELINE:
             self._wait(asked or Request(head, body))
-        else:
+        elif asked is None or asked.decide():
             self._start(head, body, asked)
+        elif asked.denied is not None:
+            self._deny(asked, asked.denied)
+        else:
+            self._wait(asked)
 
     def _wait(self, request: Request) -> None:
         if self.waiting is None:
@@ -355,13 +362,19 @@ class ServerConnection(asyncio.BufferedProtocol):
             fields = fields_of(request.raw)
         scheme = ("ws" if head.socket is not None else "http") + "s" * self.owner.tls
         seen = handshake(head, scheme, head.headers.get(b"host", b""), fields, self.remote, self.transport)
-        return Admission(guard, seen, head, limits.guard_timeout, self._settle)
+
+        def decided(verdict: Admitted | Answer) -> None:
+            request.decided(verdict)
+            self._settle()
+
+        return Admission(guard, seen, head, limits.guard_timeout, decided)
 
     def _deny(self, request: Request, answer: Answer) -> None:
         """The guard denies a request; its body is not read if it has not come."""
         if request.body is None or request.upgrade is not None:
             self.refuse(answer, request.head)
             return
+        self.stage = NOTHING  # the stage's event has come
         told = ResponseWriter(self, request.head)
         self.owed.append(told)
         self.app.reject_with(request.head, answer, self.remote, self.owner.tls)
@@ -414,6 +427,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._busy = True
             self._start_waiting(self.waiting)
             self._busy = False
+            if not self.waiting:
+                self.waiting = None
             if self.transport is None:  # it belongs to a WebSocket now
                 return
         parser = self.parser

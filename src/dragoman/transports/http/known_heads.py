@@ -13,6 +13,7 @@ Rules:
 - A line is left out only if it is complete and usual and nothing here reads it: its name has only letters of names, its
   value no control characters, and the name is not one of `MATTERS`. All other lines of a head are compared, so if one
   of two heads with the same remaining lines is acceptable, so is the other.
+- What a guard decided is kept with the bytes that it was about, and only while it says that it would decide the same.
 - What an endpoint keeps in `Head.memo` depends only on the lines that matter.
 """
 
@@ -24,7 +25,7 @@ from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from .messages import SECRETS, Head
+from .messages import SECRETS, Decided, Head
 
 KNOWN_HEADS = 1024
 """Heads cached per listener; when there are more, all are dropped."""
@@ -64,19 +65,43 @@ _Found = TypeVar("_Found")
 _Kept: TypeAlias = tuple[tuple[int, ...], tuple[bytes, ...]]
 
 
-class Similar(Struct, frozen=True, gc=False):
+class Similar(Struct, gc=False):
     """A head that differs from a cached one only in the length of its body and in lines that do not matter."""
 
     head: Head
     length: int
     varied: list[bytes] | None = None
     """Those lines and the length; None: only the length differs."""
+    decided: Decided | None = None
+    """What the guard decided about it."""
+    texts: dict[str, str] | None = None
+    """Its own headers as `Caller.headers` has them, if lines of it vary, after their first use."""
+
+    def told(self) -> dict[str, str]:
+        """The headers of a request with this head as `Caller.headers` has them."""
+        if self.varied is None:
+            return self.head.told(self.length)
+        if self.texts is None:
+            self.texts = own_texts(self.head, self.varied)
+        return self.texts
 
 
 class KnownHeads:
     """The cached heads of one listener."""
 
-    __slots__ = ("_harmless", "_largest", "_layouts", "_most", "_names", "_seen", "_shapes", "_varies", "exact", "kept")
+    __slots__ = (
+        "_harmless",
+        "_largest",
+        "_layouts",
+        "_most",
+        "_names",
+        "_once",
+        "_seen",
+        "_shapes",
+        "_varies",
+        "exact",
+        "kept",
+    )
 
     def __init__(self, header_size: int, message_size: int, tokens: bool = False) -> None:
         """`tokens`: heads have tokens in them, which are long."""
@@ -95,6 +120,7 @@ class KnownHeads:
         self._varies = False
         """The last similar head differed in more than its length."""
         self._seen: set[int] = set()
+        self._once: set[int] = set()
         self._largest = min(TOKEN_HEAD_SIZE if tokens else KNOWN_HEAD_SIZE, header_size)
         self._most = message_size
 
@@ -136,8 +162,19 @@ class KnownHeads:
                 # two lengths would be two messages for two readers
                 if head is not None and len(lengths) == 1 and 0 < lengths[0] <= self._most:
                     self._varies = True
-                    return Similar(head, lengths[0], varied)
+                    return self._repeated(raw, Similar(head, lengths[0], varied))
         return None
+
+    def _repeated(self, raw: bytes, found: Similar) -> Similar:
+        """Cache a head that came before: those of one caller are equal, if no line of them is new each time."""
+        mark = hash(raw)
+        if mark in self._once:
+            _keep(self.exact, raw, found)
+        else:
+            if len(self._once) >= KNOWN_HEADS:
+                self._once.clear()
+            self._once.add(mark)
+        return found
 
     def worth(self, raw: bytes) -> bool:
         """Whether a similar head has come before. Many never come again and are not worth keeping."""
@@ -190,6 +227,8 @@ class RequestFields(Struct, gc=False):
     """The decision, shared by all requests whose fields that matter are the same."""
     length: int = 0
     """The length of the body that they name; 0 where they name none."""
+    decided: Decided | None = None
+    """What the guard decided about them."""
     texts: dict[str, str] | None = None
     """All of them as `Caller.headers` has them, after their first use."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from ...channel import Caller, Guard, Servable
+from ...channel import Admitted, Caller, Guard, Servable
 from ...jsonrpc.errors import Refusal
 
 if TYPE_CHECKING:
@@ -100,6 +100,13 @@ class Answer(Struct, frozen=True):
     body: bytes = b""
     reason: str = ""
     """The text of a refusal whose body is not yet in the form of its endpoint."""
+
+
+class Decided(Struct, frozen=True):
+    """What a guard decides about requests with equal credentials, for as long as `holds` says so."""
+
+    verdict: Admitted | Answer
+    holds: Callable[[], bool]
 
 
 SECRETS = frozenset({b"authorization", b"dpop"})

@@ -21,8 +21,8 @@ from msgspec import Struct
 
 from ...channel import Admitted
 from ...jsonrpc.limits import Limits
-from .admission import Admission, Decided, at_once, credentials_in, credentials_of
-from .known_heads import KnownHeads
+from .admission import Admission, at_once, credentials_in, credentials_of
+from .known_heads import KnownHeads, Similar
 from .messages import Answer, Head, collect
 from .refusals import oversized, turned_away
 
@@ -53,42 +53,57 @@ class Rules(Protocol):
         """The route of a request, from its head."""
 
 
-class Request:
+class Request(Struct, eq=False):
     """One request."""
 
-    __slots__ = ("admission", "body", "head", "raw", "upgrade", "varied")
-
-    def __init__(
-        self, head: Head, body: bytes | None, raw: bytes | None = None, varied: list[bytes] | None = None
-    ) -> None:
-        self.head: Head = head
-        self.body: bytes | None = body
-        """None while it has not come: guarded requests are reported before their bodies."""
-        self.raw: bytes | None = raw
-        """The bytes of its own head, if `head` belongs to another that differs in lines that do not matter."""
-        self.varied: list[bytes] | None = varied
-        """Those lines."""
-        self.upgrade: tuple[bytes, bytes] | None = None
-        """It becomes a WebSocket: its head, and the bytes behind it."""
-        self.admission: Admission | Decided | None = None
-        """For the guard: the state of its decision."""
+    head: Head
+    body: bytes | None
+    """None while it has not come: guarded requests are reported before their bodies."""
+    raw: bytes | None = None
+    """The bytes of its own head, if `head` belongs to another that differs in lines that do not matter."""
+    known: Similar | None = None
+    """What is known of requests with an equal head; None where it was parsed."""
+    upgrade: tuple[bytes, bytes] | None = None
+    """It becomes a WebSocket: its head, and the bytes behind it."""
+    admission: Admission | None = None
+    """The guard is asked."""
+    admitted: Admitted | None = None
+    """What the guard admitted it with; None: there is no guard, or it has not admitted it."""
+    denied: Answer | None = None
+    """With what the guard turns it away."""
 
     def decide(self) -> bool:
         """Take the decision that its guard has at hand. Whether it may start."""
-        head, varied = self.head, self.varied
-        if not head.guarded:
+        head, known = self.head, self.known
+        if not head.guarded or self.admitted is not None:
             return True
-        if self.admission is not None:
-            return self.admitted is not None
-        verdict = at_once(head, head.credentials if varied is None else credentials_in(varied, head.query))
-        self.admission = None if verdict is None else Decided(verdict)
-        return type(verdict) is Admitted
+        if self.denied is not None or self.admission is not None:
+            return False
+        found: Admitted | Answer | None
+        if known is None:
+            found = at_once(head, head.credentials)
+        elif (kept := known.decided) is not None and kept.holds():
+            found = kept.verdict
+        else:
+            own = head.credentials if known.varied is None else credentials_in(known.varied, head.query)
+            found = at_once(head, own, known)
+        if isinstance(found, Admitted):
+            self.admitted = found
+            return True
+        self.denied = found
+        return False
+
+    def decided(self, verdict: Admitted | Answer) -> None:
+        """The guard has decided."""
+        if isinstance(verdict, Answer):
+            self.denied = verdict
+        else:
+            self.admitted = verdict
 
     @property
-    def admitted(self) -> Admitted | None:
-        """What the guard admitted it with; None: there is no guard, or it has not admitted it."""
-        verdict = None if self.admission is None else self.admission.verdict
-        return verdict if isinstance(verdict, Admitted) else None
+    def undecided(self) -> bool:
+        """Whether its guard has not decided yet."""
+        return self.head.guarded and self.admitted is None and self.denied is None
 
 
 class Refused(Struct, frozen=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from .admission import Admission, Decided
+from .admission import Admission
 from .messages import Answer
 from .parse import Request
 
@@ -17,7 +17,7 @@ class RequestQueue:
 
     __slots__ = ("_ask", "_requests")
 
-    def __init__(self, ask: Callable[[Request], Admission | Decided]) -> None:
+    def __init__(self, ask: Callable[[Request], Admission]) -> None:
         self._ask = ask
         self._requests: deque[Request] = deque()
 
@@ -38,17 +38,14 @@ class RequestQueue:
         request may lack its body."""
         if not self._requests:
             return None
-        request, denied = self._requests[0], None
-        if request.head.guarded:
-            admission = request.admission
-            if admission is None:
-                admission = request.admission = self._ask(request)
-            if admission.verdict is None:
-                return None
-            denied = admission.verdict if isinstance(admission.verdict, Answer) else None
-        if request.body is None and denied is None:
+        request = self._requests[0]
+        if request.undecided:
+            if request.admission is None:
+                request.admission = self._ask(request)
             return None
-        return self._requests.popleft(), denied
+        if request.body is None and request.denied is None:
+            return None
+        return self._requests.popleft(), request.denied
 
     @property
     def wants_body(self) -> bool:
@@ -65,8 +62,7 @@ class RequestQueue:
         if len(self._requests) > 1:
             return False
         only = self._requests[0]
-        undecided = only.admission is not None and only.admission.verdict is None
-        return undecided and only.body is not None and only.upgrade is None
+        return only.undecided and only.admission is not None and only.body is not None and only.upgrade is None
 
     def surplus(self, data: bytes) -> bool:
         """Bytes behind the last request, kept for a WebSocket that is not admitted yet."""

@@ -56,7 +56,7 @@ def _lines(status: int, headers: Lines, extra: Lines) -> bytes:
 
 def joining(asked: Request) -> Lines:
     """Header fields with which the guard admits a request, to be added to its answer."""
-    admitted = None if asked.admission is None else asked.admitted
+    admitted = asked.admitted
     return () if admitted is None or not admitted.headers else tuple(admitted.headers)
 
 
