@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 
@@ -61,7 +62,7 @@ async def test_a_thousand_slow_writers() -> None:
         for _, writer in wires:
             writer.write(b"P")
         async with wire(port) as (reader, writer):
-            for letter in b"OST / HTTP/1.1":
+            for letter in b"OST":
                 for _, slow in wires:
                     slow.write(bytes((letter,)))
                 writer.write(post())
@@ -72,7 +73,8 @@ async def test_a_thousand_slow_writers() -> None:
             writer.write(post())
             assert (await answer(reader)).body == ANSWER
         for _, slow in wires:
-            await slow.wait_closed()
+            with contextlib.suppress(ConnectionError):
+                await slow.wait_closed()
 
 
 async def test_five_hundred_aborted_uploads() -> None:
