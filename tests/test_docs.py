@@ -321,9 +321,7 @@ def in_words(name: str, value: float) -> str:
     """A default as the page shows it."""
     if name.endswith(("_timeout", "_life")):
         return f"{value:g} s"
-    if name in ("message_size", "response_size", "send_queue", "header_size", "answers_kept_size", "partial_bytes") or (
-        name in ("store_value_size", "store_size", "store_total")
-    ):
+    if name.endswith("_size") or name in ("send_queue", "partial_bytes", "store_total"):
         return f"{value / MIB:g} MiB" if value >= MIB else f"{value / KIB:g} KiB"
     return f"{value:,}"
 
