@@ -111,6 +111,15 @@ async def test_within_the_grace_the_same_answer_comes_again() -> None:
     assert (await asker.refresh(body(answers[0])["refresh_token"])).status == 200
 
 
+@pytest.mark.parametrize(("seconds", "status"), [(29, 200), (30, 400)])
+async def test_the_grace_ends(seconds: int, status: int) -> None:
+    asker = Asker()
+    first = (await asker.login())["refresh_token"]
+    await asker.refresh(first)
+    asker.clock.advance(seconds)
+    assert (await asker.refresh(first)).status == status
+
+
 async def test_within_the_grace_another_request_with_the_old_token_ends_the_grant() -> None:
     asker = Asker()
     first = (await asker.login())["refresh_token"]
@@ -226,6 +235,16 @@ async def test_a_bound_token_names_its_key_and_its_refresh_needs_it() -> None:
     assert body(await asker.token(**form))["error"] == "invalid_grant"
     assert body(await asker.token(asker.proof(new_key("ES256")), **form))["error"] == "invalid_grant"
     assert (await asker.token(asker.proof(key), **form)).status == 200
+
+
+async def test_a_grant_without_a_key_is_refreshed_with_and_without_a_proof() -> None:
+    """A public client's proof binds the access token that comes of it, and not the grant."""
+    asker, key = Asker(), new_key("ES256")
+    token = (await asker.login())["refresh_token"]
+    form = {"grant_type": "refresh_token", "client_id": "app"}
+    given = body(await asker.token(asker.proof(key), **form, refresh_token=token))
+    assert given["token_type"] == "DPoP"
+    assert body(await asker.token(**form, refresh_token=given["refresh_token"]))["token_type"] == "Bearer"
 
 
 async def test_a_proof_is_good_once_and_one_header_is_enough() -> None:
