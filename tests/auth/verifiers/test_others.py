@@ -10,6 +10,7 @@ import pytest
 from dragoman.auth import Introspection, IssuerAway, MutualTls, Static, TokenRefused
 from dragoman.auth.dpop import proof
 from dragoman.auth.jose import new_key, thumbprint
+from dragoman.auth.limits import AuthLimits
 from dragoman.channel import Handshake, Identity
 from dragoman.jsonrpc.errors import LocalError
 from tests.auth.issuing import ISSUER, NOW, PLAIN, RESOURCE, Clock, FakeIssuer, Reply, reply, shown
@@ -51,6 +52,15 @@ async def test_introspection() -> None:
     assert question.headers["authorization"].startswith("Basic ")
     assert verifier.known(b"opaque") is who
     assert "opaque" not in repr(who)
+
+
+async def test_limits_hold_for_what_is_asked() -> None:
+    fake = FakeIssuer()
+    verifier = introspection(fake, limits=AuthLimits(token=8))
+    assert (await verifier.verify("12345678", PLAIN)).subject == "ada"
+    with pytest.raises(TokenRefused, match="has 9 bytes: 8 are taken"):
+        await verifier.verify("123456789", PLAIN)
+    assert len(fake.asked) == 1
 
 
 async def test_an_answer_is_believed_for_a_minute() -> None:

@@ -1,14 +1,16 @@
-"""Which subject a URL of NATS names, and which words its query may have."""
+"""Which subject a URL of NATS names, which words its query may have, and what a request says, without a server."""
 
 from __future__ import annotations
 
 import pytest
+from msgspec import Struct
 
 from dragoman.channel import Options
+from dragoman.engines.nats.adapter import message_of
 from dragoman.engines.nats.wire import adapter_at, subject_of
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.net.urls import parse
-from dragoman.transports.broker.contract import BrokerMessage
+from dragoman.transports.broker.contract import BrokerMessage, unsettled
 
 
 @pytest.mark.parametrize(
@@ -48,3 +50,27 @@ async def test_where_answers_may_go(query: str, address: str, may: bool) -> None
 def test_queries_that_make_no_sense(query: str) -> None:
     with pytest.raises(LocalError):
         adapter_at(parse(f"nats://host/a?{query}"), Options())
+
+
+class Delivered(Struct):
+    """A message as the library has it."""
+
+    reply: str = ""
+    headers: dict[str, str] | None = None
+    subject: str = "a"
+    data: bytes = b"{}"
+
+
+@pytest.mark.parametrize(
+    ("message", "to", "correlation", "headers"),
+    [
+        (Delivered(), "", "", {}),
+        (Delivered("_INBOX.a.7"), "_INBOX.a", "7", {"key": "7"}),
+        (Delivered("_INBOX.a.7", {"key": "mine", "x": "y"}), "_INBOX.a", "7", {"key": "mine", "x": "y"}),
+        (Delivered("_INBOX.a.7", {"x": "y"}), "_INBOX.a", "7", {"x": "y", "key": "7"}),
+        (Delivered("bare"), "bare", "", {}),
+    ],
+)
+def test_what_a_request_says(message: Delivered, to: str, correlation: str, headers: dict[str, str]) -> None:
+    found = message_of(message, unsettled)
+    assert (found.reply_to, found.correlation, found.headers, found.body) == (to, correlation, headers, b"{}")

@@ -118,7 +118,9 @@ async def test_headers_that_would_speak_to_the_server_are_refused(nats: Engine) 
 # -- how many at once -----------------------------------------------------------------------------
 
 
-async def test_above_prefetch_requests_wait_and_above_that_they_are_refused(nats: Engine, raw: Bare) -> None:
+async def test_above_prefetch_requests_wait_and_above_that_they_are_refused(
+    nats: Engine, raw: Bare, caplog: pytest.LogCaptureFixture
+) -> None:
     url = place(nats, False, "prefetch=2")
     running, most = 0, 0
     gate = asyncio.Event()
@@ -144,6 +146,9 @@ async def test_above_prefetch_requests_wait_and_above_that_they_are_refused(nats
                 await call
         gate.set()
         assert [await call for call in calls if call not in done] == [2] * 5
+    told = [record.message for record in caplog.records if "more are refused" in record.message]
+    assert len(told) == 1  # once, until nothing waits
+    assert told[0].endswith(": 2 requests run and 3 wait; more are refused")
 
 
 # -- at least once --------------------------------------------------------------------------------
