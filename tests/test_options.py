@@ -20,7 +20,7 @@ from dragoman.jsonrpc.options import Rule, rules_of
 from dragoman.mcp import Client, HttpOptions, Server
 from dragoman.mcp.client import blocking
 from dragoman.mcp.server.registering import PromptOptions, ResourceOptions, RunOptions, ToolOptions
-from dragoman.rpc.peer import Peer
+from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
 
 
@@ -47,7 +47,7 @@ def names(of: Any) -> list[str]:
 
 
 async def peer(**options: Any) -> None:
-    Peer(Runner(Service("x")), **options)
+    ChannelPeer(Runner(Service("x")), **options)
 
 
 HERE = "https://mcp.example/mcp"
@@ -76,7 +76,7 @@ TAKERS: dict[str, tuple[Any, Callable[..., Any]]] = {
     "Server.resource": (ResourceOptions, lambda **o: Server("x").resource("x://{a}", **o)(function)),
     "Server.completion": (RunOptions, completed),
     "Server.include": (Server.include, lambda **o: Server("x").include(Service("y"), **o)),
-    "Peer": (Peer, peer),
+    "Peer": (ChannelPeer, peer),
     "connect": (dragoman.connect, lambda **o: dragoman.connect("memory:x", **o)),
     "sync.connect": (dragoman.connect, lambda **o: dragoman.sync.connect("memory:x", **o)),
     "serve": (dragoman.serve, lambda **o: dragoman.serve(Service("x"), **({"urls": "memory:x"} | o))),

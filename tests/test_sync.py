@@ -32,6 +32,7 @@ from dragoman import (
 from dragoman import Peer as AsyncPeer
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.sync import SyncPeer, connect
+from tests.behind import behind
 
 LIMIT = 20.0
 QUICK = SERVER.but(drain_timeout=0.1)
@@ -329,14 +330,16 @@ def test_a_peer_without_references_is_closed(served: Served) -> None:
     peer = connect(served.tcp)
     with ThreadPoolExecutor(1) as pool:
         inner = peer._peer
-        waiting = pool.submit(asyncio.run_coroutine_threadsafe(inner.call("forever", timeout=None), inner.loop).result)
+        waiting = pool.submit(
+            asyncio.run_coroutine_threadsafe(inner.call("forever", timeout=None), behind(inner).loop).result
+        )
         assert served.started.wait(LIMIT)
         del peer
         gc.collect()
         with pytest.raises(Closed):
             waiting.result(LIMIT)
         # its calls end first, then its wire is released
-        pool.submit(asyncio.run_coroutine_threadsafe(inner.close(), inner.loop).result).result(LIMIT)
+        pool.submit(asyncio.run_coroutine_threadsafe(inner.close(), behind(inner).loop).result).result(LIMIT)
     assert inner.closed
 
 

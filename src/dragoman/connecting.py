@@ -35,7 +35,8 @@ from .observer import OBSERVERS, Observer
 from .rpc.method import ERROR
 from .rpc.middleware import Middleware
 from .rpc.observing import with_trace
-from .rpc.peer import OnState, Peer
+from .rpc.peer import Peer
+from .rpc.peering.channel_peer import ChannelPeer, OnState
 from .rpc.runner import Runner
 from .rpc.service import Service
 from .schemes import dial as dial
@@ -159,7 +160,7 @@ class Connecting:
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        self._peer: Peer | None = None
+        self._peer: ChannelPeer | None = None
 
     def __await__(self) -> Generator[Any, None, Peer]:
         return self._open().__await__()
@@ -183,7 +184,7 @@ class Connecting:
         if self._peer is not None:
             await self._peer.close()
 
-    async def _open(self) -> Peer:
+    async def _open(self) -> ChannelPeer:
         channel = await self._reach()
         peer = self._make()
         peer.attach(channel)
@@ -192,9 +193,9 @@ class Connecting:
     async def _reach(self) -> Channel:
         return await dial(self._wanted.target, self._wanted.options)
 
-    def _make(self) -> Peer:
+    def _make(self) -> ChannelPeer:
         wanted, service = self._wanted, self._wanted.service
-        peer = Peer(
+        peer = ChannelPeer(
             Runner(_observed(service, with_trace(wanted.trace, wanted.observers))),
             limits=wanted.options.limits,
             dialect=wanted.dialect,
@@ -212,11 +213,11 @@ class Connecting:
             peer.on_lost = lambda why: self._lost(peer)
         return peer
 
-    def _lost(self, peer: Peer) -> bool:
+    def _lost(self, peer: ChannelPeer) -> bool:
         peer.redialling = peer.later(self._again(peer))
         return True
 
-    async def _again(self, peer: Peer) -> None:
+    async def _again(self, peer: ChannelPeer) -> None:
         """Dial until it succeeds; closing the peer cancels this."""
         try:
             channel = await reconnect(self._reach, PAUSES, failed=_hopeless, faults=(ChannelError,))

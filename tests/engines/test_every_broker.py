@@ -15,6 +15,7 @@ from dragoman.jsonrpc.limits import CLIENT, SERVER
 from dragoman.mcp import Client, Server
 from dragoman.net.urls import parse
 from dragoman.transports.broker.contract import BrokerMessage, Unroutable
+from tests.behind import behind
 from tests.servable import Idle
 
 from .brokers import Engine
@@ -152,8 +153,8 @@ async def test_a_slow_broker_holds_the_caller_back(url: str) -> None:
         assert isinstance(peer, Peer)
         answers = await asyncio.gather(*(peer.call("repeat", ["x" * 1000, 1]) for _ in range(200)))
         assert answers == ["x" * 1000] * 200
-        assert peer.channel is not None
-        assert peer.channel.writable
+        assert (channel := behind(peer).channel) is not None
+        assert channel.writable
 
 
 @EVERY

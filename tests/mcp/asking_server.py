@@ -33,7 +33,7 @@ from dragoman.mcp.server import builtin
 from dragoman.mcp.server.subscriptions import Subscriptions
 from dragoman.rpc.context import Context
 from dragoman.rpc.method import Method
-from dragoman.rpc.peer import Peer
+from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
 from dragoman.rpc.service import Service
 from dragoman.transports.memory import pair
@@ -72,7 +72,7 @@ class Stand:
         self.resources = {"test://one", "test://two", "file:///dir"}
         self.catalog = self
         self.subscriptions = Subscriptions(self)
-        self.peers: list[Peer] = []
+        self.peers: list[ChannelPeer] = []
         self._builtin_methods = builtin.methods(self)  # type: ignore[arg-type]
         self.instructions = None
         self.on_roots_changed: list[Any] = []
@@ -141,7 +141,7 @@ class Stand:
     def wire(self, revision: Revision | None = None, capabilities: Any = None) -> Wire:
         """A channel to this server; with a revision, in a session that is begun."""
         near, far = pair(CLIENT)
-        peer = Peer(self.host, dialect=MCP)
+        peer = ChannelPeer(self.host, dialect=MCP)
         self.peers.append(peer)
         peer.attach(near)
         if revision is not None:

@@ -12,7 +12,7 @@ from dragoman.jsonrpc.errors import Dialect
 from dragoman.jsonrpc.limits import CLIENT, Limits
 from dragoman.mcp.client.http.posts import StreamableHttp, dial_mcp
 from dragoman.mcp.protocol.dialect import MCP
-from dragoman.rpc.peer import Peer
+from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
 
 
@@ -30,7 +30,7 @@ def callee() -> Service:
 class Caller:
     """A peer and its channel."""
 
-    def __init__(self, channel: StreamableHttp, peer: Peer) -> None:
+    def __init__(self, channel: StreamableHttp, peer: ChannelPeer) -> None:
         self.channel = channel
         self.peer = peer
 
@@ -55,7 +55,7 @@ async def calling(
 ) -> AsyncIterator[Caller]:
     channel = await dial_mcp(url, Options(limits=limits, headers=headers or {}))
     channel.stateless = stateless
-    peer = Peer(Runner(callee()), limits=limits, dialect=dialect)
+    peer = ChannelPeer(Runner(callee()), limits=limits, dialect=dialect)
     peer.alone = True
     peer.attach(channel)
     try:

@@ -16,9 +16,10 @@ from dragoman import Broken, CallTimeout, Closed, Context, Limits, LocalError, R
 from dragoman.channel import Caller, Channel, ChannelError, Receiver
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.call import STEPS
-from dragoman.rpc.channel_end import UNREAD
 from dragoman.rpc.middleware import Call, Next
+from dragoman.rpc.peering.channel_end import UNREAD
 from dragoman.rpc.responses import Answers
+from tests.behind import behind
 
 from .test_peer import Bench, raw, until
 
@@ -81,7 +82,7 @@ async def test_as_many_malformed_messages_in_a_row_as_the_limit_allows(beyond: b
         for _ in range(3 + beyond):
             far.send("{}")
         if beyond:
-            await until(lambda: peer.channel is None)
+            await until(lambda: behind(peer).channel is None)
             return
         far.send('{"jsonrpc":"2.0","method":"ping","id":1}')
         for _ in range(3):
@@ -119,14 +120,15 @@ async def test_a_child_is_told_once_a_row_of_malformed_messages(
     scheme: str, alone: bool, levels: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serve(Service("far"), urls=["memory:told-once"]), connect("memory:told-once") as peer:
-        assert peer.channel is not None
-        slow = Slow(peer.channel)
+        channel = behind(peer).channel
+        assert channel is not None
+        slow = Slow(channel)
         slow.caller = Caller(scheme=scheme)
-        peer.attach(slow)
-        peer.alone = alone
+        behind(peer).attach(slow)
+        behind(peer).alone = alone
         with caplog.at_level(logging.DEBUG, "dragoman"):
             for word in (b"a", b"b", b"c", b'{"jsonrpc":"2.0","method":"note"}', b"d"):
-                peer.received(word)
+                behind(peer).received(word)
     told = [one.levelno for one in caplog.records if "what is not a message" in one.getMessage()]
     assert told == levels
 
@@ -136,9 +138,10 @@ async def test_a_child_is_told_once_a_row_of_malformed_messages(
 
 async def test_a_notification_is_sent_when_the_wire_has_taken_it() -> None:
     async with serve(Service("far"), urls=["memory:slow-notify"]), connect("memory:slow-notify") as peer:
-        assert peer.channel is not None
-        slow = Slow(peer.channel)
-        peer.attach(slow)
+        channel = behind(peer).channel
+        assert channel is not None
+        slow = Slow(channel)
+        behind(peer).attach(slow)
         real = slow.send
 
         def fills(message: bytes, call: Any = None) -> None:
@@ -163,18 +166,18 @@ async def test_a_far_end_that_reads_again_may_leave_as_many_answers_unread_as_be
         for _ in range(2):
             far.near.writable = False
             for _ in range(UNREAD):
-                peer.received(call)
+                behind(peer).received(call)
             for _ in range(5):
                 await asyncio.sleep(0)  # an end would be told by now
-            assert peer.channel is not None
+            assert behind(peer).channel is not None
             far.near.writable = True
-            peer.resumed()
+            behind(peer).resumed()
         far.near.writable = False
         for _ in range(UNREAD + 1):
-            peer.received(call)
+            behind(peer).received(call)
         async with asyncio.timeout(10):
             await far.over
-        assert "reads none" in f"{peer._why}"
+        assert "reads none" in f"{behind(peer)._why}"
 
 
 async def test_an_inline_method_waits_while_the_wire_is_full() -> None:
@@ -183,12 +186,12 @@ async def test_an_inline_method_waits_while_the_wire_is_full() -> None:
     api.method("noted", inline=True)(_noting(ran))
     async with raw(api) as (far, peer):
         far.near.writable = False
-        peer.received(b'{"jsonrpc":"2.0","method":"noted","params":[1],"id":1}')
+        behind(peer).received(b'{"jsonrpc":"2.0","method":"noted","params":[1],"id":1}')
         for _ in range(5):
             await asyncio.sleep(0)
         assert ran == []
         far.near.writable = True
-        peer.resumed()
+        behind(peer).resumed()
         assert '"id":1' in await far.next()
         assert ran == [1]
 
@@ -219,10 +222,11 @@ async def test_of_a_notification_that_finds_no_place_the_log_says_so(id: str, ca
 
 async def test_a_call_whose_cancel_cannot_be_sent_times_out_all_the_same() -> None:
     async with raw(Service("api")) as (far, peer):
-        assert peer.channel is not None
-        slow = Slow(peer.channel)
+        channel = behind(peer).channel
+        assert channel is not None
+        slow = Slow(channel)
         slow.cut = "$/cancelRequest"
-        peer.attach(slow)
+        behind(peer).attach(slow)
         with pytest.raises(CallTimeout):
             await peer.call("anything", timeout=0.05)
         assert '"anything"' in await far.next()
@@ -238,10 +242,11 @@ async def test_progress_on_a_wire_that_is_gone_is_dropped_and_the_handler_goes_o
         return "over"
 
     async with raw(api) as (far, peer):
-        assert peer.channel is not None
-        slow = Slow(peer.channel)
+        channel = behind(peer).channel
+        assert channel is not None
+        slow = Slow(channel)
         slow.cut = "$/progress"
-        peer.attach(slow)
+        behind(peer).attach(slow)
         far.send('{"jsonrpc":"2.0","method":"telling","id":1}')
         assert await far.next() == '{"jsonrpc":"2.0","result":"over","id":1}'
     assert told == [False]

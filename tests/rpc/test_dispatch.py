@@ -28,6 +28,7 @@ from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.openrpc import document
 from dragoman.rpc.runner import Runner
 from dragoman.rpc.servable import ServableService
+from tests.behind import behind
 
 from .test_peer import Bench, Raw, joined, raw, until
 
@@ -46,7 +47,7 @@ def host_of(serving: Any) -> Runner:
 async def served(service: Service) -> AsyncIterator[tuple[Raw, Peer, Runner]]:
     """A peer at the end of a raw channel, and its host."""
     async with raw(service) as (far, peer):
-        yield far, peer, peer.runner
+        yield far, peer, behind(peer).runner
 
 
 # -- places and counts ----------------------------------------------------------------------------
@@ -56,12 +57,12 @@ async def test_a_call_cancelled_in_the_same_breath_gives_its_place_back() -> Non
     bench = Bench()
     async with served(bench.api) as (far, peer, host):
         for id in range(5):
-            peer.received((HOLD % ("x", id)).encode())
-            peer.received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%d}}' % id)
+            behind(peer).received((HOLD % ("x", id)).encode())
+            behind(peer).received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%d}}' % id)
         for _ in range(5):
             assert "-32800" in await far.next()
         await until(lambda: not host.runs)
-        assert (host.call_limit.in_flight, peer.conversation.running) == (0, 0)
+        assert (host.call_limit.in_flight, behind(peer).conversation.running) == (0, 0)
         assert bench.started == bench.cancelled
 
 
@@ -81,14 +82,14 @@ async def test_a_method_with_a_concurrency_of_its_own_never_runs_more_at_once_th
 
     async with served(api) as (_, peer, host):
         for n in range(2):
-            peer.received(b'{"jsonrpc":"2.0","method":"narrow","params":[%d],"id":%d}' % (n, n))
+            behind(peer).received(b'{"jsonrpc":"2.0","method":"narrow","params":[%d],"id":%d}' % (n, n))
         await until(lambda: now == [0])
         for _ in range(5):
             await asyncio.sleep(0)
         events[0].set()  # call 0 ends in the same turn of the loop in which call 1, that waits for it, is cancelled
-        peer.received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}')
+        behind(peer).received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}')
         for n in range(2, 5):
-            peer.received(b'{"jsonrpc":"2.0","method":"narrow","params":[%d],"id":%d}' % (n, n))
+            behind(peer).received(b'{"jsonrpc":"2.0","method":"narrow","params":[%d],"id":%d}' % (n, n))
         for event in events:
             event.set()
             for _ in range(5):
@@ -148,12 +149,12 @@ async def test_middleware_that_gives_up_on_threads_and_tries_again_counts_its_ca
     async with served(api) as (far, peer, host):
         far.send('{"jsonrpc":"2.0","method":"stuck","id":1}')
         assert await far.next() == '{"jsonrpc":"2.0","result":"gave up","id":1}'
-        assert (len(tries), host.call_limit.in_flight, peer.conversation.running) == (2, 1, 1)
+        assert (len(tries), host.call_limit.in_flight, behind(peer).conversation.running) == (2, 1, 1)
         release.set()
         await until(lambda: not host.runs)
         for _ in range(20):
             await asyncio.sleep(0.001)
-        assert (host.call_limit.in_flight, peer.conversation.running) == (0, 0)
+        assert (host.call_limit.in_flight, behind(peer).conversation.running) == (0, 0)
 
 
 async def test_a_handler_that_raises_what_is_not_an_exception_still_answers(caplog: pytest.LogCaptureFixture) -> None:
@@ -236,13 +237,13 @@ async def test_a_thread_of_ours_that_never_ends_does_not_stop_the_clocks_of_our_
         try:
             with pytest.raises(RpcError):
                 await peer.call("back", ["never", []])
-            assert peer.conversation.running == 1
+            assert behind(peer).conversation.running == 1
             async with asyncio.timeout(30):
                 with pytest.raises(CallTimeout):
                     await peer.call("hold", timeout=0.05)
         finally:
             release.set()
-            await until(lambda: not peer.conversation.running)
+            await until(lambda: not behind(peer).conversation.running)
 
 
 async def test_the_total_time_counts_the_wait_for_a_channel_too() -> None:
@@ -251,7 +252,7 @@ async def test_the_total_time_counts_the_wait_for_a_channel_too() -> None:
     await serving.__aenter__()
     peer = await connect("memory:total", reconnect=True)
     await serving.close()
-    await until(lambda: peer.channel is None)
+    await until(lambda: behind(peer).channel is None)
     async with asyncio.timeout(30):
         with pytest.raises(CallTimeout):
             await peer.call("subtract", [1, 1], timeout=None, total=0.05)
@@ -267,7 +268,7 @@ async def test_a_cancel_with_a_senseless_id_is_passed_over(id: str) -> None:
     async with served(bench.api) as (far, peer, _):
         far.send(HOLD % ("a", 1))
         await bench.begun.wait()
-        peer.received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%b}}' % id.encode())
+        behind(peer).received(b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":%b}}' % id.encode())
         bench.gate.set()
         assert await far.next() == '{"jsonrpc":"2.0","result":"a","id":1}'
 
@@ -324,13 +325,13 @@ async def test_a_far_end_that_floods_and_reads_no_answer_is_cut_off_whatever_it_
 ) -> None:
     bench = Bench()
     async with raw(bench.api) as (far, peer):
-        peer.received(b'{"jsonrpc":"2.0","method":"hold","id":1}')
+        behind(peer).received(b'{"jsonrpc":"2.0","method":"hold","id":1}')
         far.near.writable = False  # what the wire says while its far end does not read
         for _ in range(times):
-            peer.received(message)
+            behind(peer).received(message)
         async with asyncio.timeout(10):
             await far.over
-        ended = f"{await far.over} {peer._why}"
+        ended = f"{await far.over} {behind(peer)._why}"
         assert ("limit malformed_in_a_row" if message == b"{" else "reads none") in ended
 
 
@@ -406,7 +407,7 @@ async def test_a_thread_that_asks_wakes_up_when_its_call_is_cancelled() -> None:
         assert "-32800" in await far.next()
         await until(lambda: not host.runs)
         assert len(woken) == 1
-        assert not peer.conversation.outbound
+        assert not behind(peer).conversation.outbound
 
 
 async def test_progress_that_is_not_json_fails_where_it_was_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -20,6 +20,7 @@ from dragoman.jsonrpc.messages import Request
 from dragoman.rpc.method import may_wait
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.servable import ServableService
+from tests.behind import behind
 
 from .test_peer import raw, until
 
@@ -185,7 +186,7 @@ async def test_a_message_ahead_of_the_answer_is_sent_where_the_call_was_asked_un
     async with raw(api) as (_, peer):
         message = read(b'{"jsonrpc":"2.0","method":"says","id":1}', SERVER, STRICT)
         assert isinstance(message, Request)
-        peer.take(message, lambda answer, refusal=None: answers.append(answer), stream, Caller())
+        behind(peer).take(message, lambda answer, refusal=None: answers.append(answer), stream, Caller())
         await until(lambda: bool(answers))
         assert json.loads(answers[0] or b"")["result"] is taken
         assert contexts[0].speak(b"late") is False

@@ -18,6 +18,7 @@ from dragoman.rpc.call import InboundCall
 from dragoman.rpc.deadlines import Clock
 from dragoman.rpc.method import Method, method_of
 from dragoman.rpc.runner import Runner
+from tests.behind import behind
 
 from .test_peer import Bench, joined, raw, until
 
@@ -71,9 +72,9 @@ async def test_a_stream_that_ends_in_its_first_step_gives_its_place_back_once(co
         for id, params in enumerate(["[]", "[true]", "[]"]):
             far.send(f'{{"jsonrpc":"2.0","method":"flow","params":{params},"id":{id}}}')
             await far.next()
-        await until(lambda: not peer.runner.runs)
-        assert (peer.conversation.running, peer.runner.call_limit.in_flight) == (0, 0)
-        assert peer.conversation.idle
+        await until(lambda: not behind(peer).runner.runs)
+        assert (behind(peer).conversation.running, behind(peer).runner.call_limit.in_flight) == (0, 0)
+        assert behind(peer).conversation.idle
 
 
 async def test_two_functions_of_one_name_have_places_of_their_own() -> None:
@@ -98,8 +99,8 @@ async def test_two_functions_of_one_name_have_places_of_their_own() -> None:
             far.send(f'{{"jsonrpc":"2.0","method":"{name}","id":{id}}}')
         await until(lambda: sorted(began) == ["narrow", "wide", "wide"])
         gate.set()
-        await until(lambda: not peer.runner.runs)
-        assert not peer.runner._places  # none is kept for a method that does not run
+        await until(lambda: not behind(peer).runner.runs)
+        assert not behind(peer).runner._places  # none is kept for a method that does not run
 
 
 # -- closing ----------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ async def test_the_shortest_patience_of_several_closers_counts() -> None:
         far.send('{"jsonrpc":"2.0","method":"hold","id":1}')
         await bench.begun.wait()
         patient = asyncio.create_task(peer.close(1000))
-        await until(lambda: peer.closing)
+        await until(lambda: behind(peer).closing)
         async with asyncio.timeout(10):
             await peer.close(0.01)
             await patient
@@ -299,10 +300,10 @@ async def test_answered_calls_leave_nothing_to_the_garbage_collector(name: str) 
             for id in range(20):
                 far.send(f'{{"jsonrpc":"2.0","method":"{name}","id":{id}}}')
                 await far.next()
-                assert await peer.runner.answer(b'{"jsonrpc":"2.0","method":"%b","id":1}' % name.encode())
-            await until(lambda: not peer.runner.runs)
+                assert await behind(peer).runner.answer(b'{"jsonrpc":"2.0","method":"%b","id":1}' % name.encode())
+            await until(lambda: not behind(peer).runner.runs)
             # by reference counts alone; a thread of the pool may hold its last work a moment longer
-            await until(lambda: not calls_of(peer.runner))
+            await until(lambda: not calls_of(behind(peer).runner))
         finally:
             gc.enable()
 
@@ -325,11 +326,11 @@ async def test_work_that_waits_for_a_thread_and_is_cancelled_never_runs() -> Non
     async with raw(api) as (far, peer):
         far.send('{"jsonrpc":"2.0","method":"block","id":1}')
         far.send('{"jsonrpc":"2.0","method":"late","id":2}')
-        await until(lambda: len(peer.runner.runs) == 2)
+        await until(lambda: len(behind(peer).runner.runs) == 2)
         await asyncio.sleep(0)
         far.send('{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":2}}')
         assert "-32800" in await far.next()
-        await until(lambda: len(peer.runner.runs) == 1)
+        await until(lambda: len(behind(peer).runner.runs) == 1)
         release.set()
         assert '"id":1' in await far.next()
         assert ran == []

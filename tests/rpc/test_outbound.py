@@ -25,6 +25,7 @@ from dragoman import (
 )
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.middleware import Call, Next
+from tests.behind import behind
 
 from .test_dispatch import host_of, served
 from .test_peer import Bench, joined, raw, until
@@ -44,7 +45,7 @@ async def test_closing_while_it_redials_is_prompt_says_closed_and_ends_iterators
     listening = peer.notifications()
     reading = asyncio.create_task(anext(listening, "over"))
     await serving.close()
-    await until(lambda: peer.channel is None)
+    await until(lambda: behind(peer).channel is None)
     waiting = asyncio.create_task(peer.call("subtract", [1, 1]))
     await asyncio.sleep(0)
     async with asyncio.timeout(30):
@@ -54,7 +55,7 @@ async def test_closing_while_it_redials_is_prompt_says_closed_and_ends_iterators
             await waiting
     assert states == ["connected", "lost", "closed"]
     assert peer.closed
-    assert peer not in peer.runner.peers
+    assert peer not in behind(peer).runner.peers
 
 
 async def test_a_server_that_restarts_in_good_order_is_found_again_over_tcp() -> None:
@@ -89,8 +90,8 @@ async def test_a_handler_that_asks_a_half_closed_far_end_learns_it_at_once() -> 
 
     async with raw(bench.api) as (far, peer):
         far.send('{"jsonrpc":"2.0","method":"asking","id":1}')
-        await until(lambda: bool(peer.conversation.inbound))
-        peer.finished()
+        await until(lambda: bool(behind(peer).conversation.inbound))
+        behind(peer).finished()
         event.set()
         assert await far.next() == '{"jsonrpc":"2.0","result":"asked","id":1}'
         assert isinstance(errors[0], Ended)
@@ -139,8 +140,8 @@ async def test_a_batch_whose_channel_is_lost_while_it_is_written_is_not_sent() -
         async with peer.batch() as batch:
             future = batch.call("hold", ["once"])
             next(iter(host_of(serving).peers)).channel.abort(Broken("cut"))
-            await until(lambda: peer.channel is None)
-            await until(lambda: peer.channel is not None)
+            await until(lambda: behind(peer).channel is None)
+            await until(lambda: behind(peer).channel is not None)
             bench.gate.set()
         assert await future == "once"
         assert bench.started == ["once"]
@@ -154,7 +155,7 @@ async def test_a_batch_above_the_limit_stays_here() -> None:
             async with peer.batch() as batch:
                 futures = [batch.call("hold", ["x" * 400]) for _ in range(3)]
         assert all(future.done() for future in futures)
-        assert not peer.conversation.outbound
+        assert not behind(peer).conversation.outbound
         assert bench.started == []
 
 
@@ -181,7 +182,7 @@ async def test_outgoing_middleware_applies_inside_batches_too() -> None:
         with pytest.raises(LocalError, match="not from here"):
             forbidden.result()
         assert sorted(seen) == ["forbidden", "subtract", "subtract", "subtract"]
-        assert not peer.conversation.outbound
+        assert not behind(peer).conversation.outbound
 
 
 async def test_an_iterator_that_was_dropped_keeps_nothing() -> None:
@@ -193,7 +194,7 @@ async def test_an_iterator_that_was_dropped_keeps_nothing() -> None:
                 break
             await asked
         gc.collect()
-        assert len(tuple(peer.listeners)) == 0
+        assert len(tuple(behind(peer).listeners)) == 0
 
 
 async def test_an_iterator_holds_no_more_bytes_than_it_may() -> None:
@@ -201,7 +202,7 @@ async def test_an_iterator_holds_no_more_bytes_than_it_may() -> None:
         listening = peer.notifications()
         text = b'{"jsonrpc":"2.0","method":"tick","params":["%b"]}' % (b"x" * 1_000_000)
         for _ in range(200):
-            peer.received(text)
+            behind(peer).received(text)
         for _ in range(67):  # 64 MiB of them
             await anext(listening)
         with pytest.raises(LocalError, match="133 notifications were lost"):
@@ -211,7 +212,7 @@ async def test_an_iterator_holds_no_more_bytes_than_it_may() -> None:
 async def test_an_iterator_taken_after_the_loss_raises_it() -> None:
     async with raw(Service("api")) as (far, peer):
         far.near.abort(Broken("cut"))
-        await until(lambda: peer.channel is None)
+        await until(lambda: behind(peer).channel is None)
         with pytest.raises(Broken, match="cut"):
             await anext(peer.notifications())
 

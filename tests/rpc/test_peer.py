@@ -32,9 +32,11 @@ from dragoman.jsonrpc.errors import PLAIN
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.outbound import BatchResult
+from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
 from dragoman.rpc.tracing import Trace
 from dragoman.transports.memory import pair
+from tests.behind import behind
 
 URL = "memory:test-peer"
 
@@ -178,7 +180,7 @@ async def test_params_that_are_not_an_array_or_object_stay_here(bench: Bench, pa
             await peer.call("subtract", params)
         with pytest.raises(LocalError, match=r"cannot|JSON|encod"):
             await peer.call("subtract", [object()])
-        assert not peer.conversation.outbound
+        assert not behind(peer).conversation.outbound
 
 
 async def test_a_message_above_the_limit_stays_here(bench: Bench) -> None:
@@ -303,15 +305,15 @@ async def test_progress_resets_the_idle_clock_but_not_the_absolute_one(bench: Be
             calling = asyncio.create_task(
                 peer.call("dripping", timeout=20, total=total, on_progress=lambda _: told.set())
             )
-            await until(lambda: bool(peer.conversation.outbound))
-            (pending,) = peer.conversation.outbound.values()
+            await until(lambda: bool(behind(peer).conversation.outbound))
+            (pending,) = behind(peer).conversation.outbound.values()
             assert pending.left is not None
-            before = peer.loop.time() + pending.left
+            before = behind(peer).loop.time() + pending.left
             await asyncio.sleep(1)
             step.set()
             await told.wait()
             assert pending.left is not None
-            after = peer.loop.time() + pending.left
+            after = behind(peer).loop.time() + pending.left
             calling.cancel()
             await asyncio.wait([calling])
             return after - before
@@ -428,7 +430,7 @@ async def test_a_batch_has_a_result_or_an_error_for_each_call(bench: Bench) -> N
                 never = batch.call("subtract", [1, 1])
                 raise ZeroDivisionError
         assert never.cancelled()
-        assert not peer.conversation.outbound
+        assert not behind(peer).conversation.outbound
 
 
 async def test_a_batch_that_times_out_fails_each_of_its_calls(bench: Bench) -> None:
@@ -562,11 +564,11 @@ class Raw:
 
 
 @asynccontextmanager
-async def raw(service: Service, **options: Any) -> AsyncIterator[tuple[Raw, Peer]]:
+async def raw(service: Service, **options: Any) -> AsyncIterator[tuple[Raw, ChannelPeer]]:
     async with AsyncExitStack() as stack:
         far = Raw()
         host = Runner(service)
-        peer = Peer(host, **options)
+        peer = ChannelPeer(host, **options)
         peer.attach(far.near)
         stack.push_async_callback(host.drain, 0.1)
         stack.push_async_callback(peer.close, 0.1)
@@ -740,7 +742,7 @@ async def test_string_codes_by_choice() -> None:
 
 
 @asynccontextmanager
-async def joined_raw(**lenient: Any) -> AsyncIterator[tuple[Raw, Peer]]:
+async def joined_raw(**lenient: Any) -> AsyncIterator[tuple[Raw, ChannelPeer]]:
     async with raw(Service("lenient", **lenient)) as pair:
         yield pair
 
@@ -750,7 +752,7 @@ async def test_a_peer_that_floods_and_reads_nothing_is_broken_with_a_reason() ->
     far = Raw()
     far.near.writable = False  # what the wire says while its far end does not read
     host = Runner(bench.api)
-    peer = Peer(host)
+    peer = ChannelPeer(host)
     peer.attach(far.near)
     for id in range(10_002):
         peer.received(b'{"jsonrpc":"2.0","method":"hold","id":%d}' % id)
@@ -766,7 +768,7 @@ async def test_a_half_closed_far_end_still_gets_what_is_owed(bench: Bench) -> No
         await until(lambda: len(bench.started) == 3)
         mine = asyncio.create_task(peer.call("too late"))
         await far.next()
-        peer.finished()
+        behind(peer).finished()
         with pytest.raises(Ended):
             await mine
         bench.gate.set()
@@ -805,7 +807,7 @@ async def test_a_call_made_while_there_is_no_channel_waits_for_the_next(bench: B
     await first.__aenter__()
     peer = await connect(url, reconnect=True, timeout=10)
     await first.close()
-    await until(lambda: peer.channel is None)
+    await until(lambda: behind(peer).channel is None)
     early = asyncio.create_task(peer.call("subtract", [5, 1]))
     with pytest.raises(CallTimeout, match="not connected"):
         await peer.call("subtract", [5, 1], timeout=0.05)
@@ -847,7 +849,7 @@ async def test_closing_inside_a_handler_answers_first(bench: Bench) -> None:
 
     async with joined(bench.api) as peer:
         assert await peer.call("leave") == "bye"
-        await until(lambda: peer.channel is None)
+        await until(lambda: behind(peer).channel is None)
 
 
 async def test_a_batch_taken_before_draining_is_answered_whole(bench: Bench) -> None:
@@ -855,7 +857,7 @@ async def test_a_batch_taken_before_draining_is_answered_whole(bench: Bench) -> 
         calls = ",".join(f'{{"jsonrpc":"2.0","method":"hold","params":[{n}],"id":{n}}}' for n in range(40))
         far.send(f"[{calls}]")
         await until(lambda: len(bench.started) == 16)
-        peer.drain()
+        behind(peer).drain()
         bench.gate.set()
         assert "error" not in await far.next()
         far.send(f"[{calls}]")
@@ -867,7 +869,7 @@ async def test_a_closed_peer_gives_its_threads_back(bench: Bench) -> None:
     me.method("where")(lambda: threading.get_ident())
     async with joined(bench.api, service=me) as peer:
         assert await peer.call("back", ["where", []]) != threading.get_ident()
-        pool: Any = peer.runner.pool
+        pool: Any = behind(peer).runner.pool
     with pytest.raises(RuntimeError, match="closed"):
         pool.submit(print, ())
 
@@ -912,7 +914,7 @@ class Posting:
 async def test_a_far_end_that_only_answers_is_not_answered(bench: Bench, reply: bytes) -> None:
     bench.gate.set()
     posting = Posting()
-    async with Peer(Runner(bench.api)) as peer:
+    async with ChannelPeer(Runner(bench.api)) as peer:
         peer.attach(posting)
         posting.receiver.received(reply)
         await asyncio.wait([peer.idle()])
@@ -924,7 +926,7 @@ async def test_a_wire_may_ask_how_long_an_answer_is_waited_for(bench: Bench, tra
     posting = Posting()
     if traced:
         bench.api.observe(Trace(lambda event: None))
-    async with Peer(Runner(bench.api)) as peer:
+    async with ChannelPeer(Runner(bench.api)) as peer:
         peer.attach(posting)
         calls = [
             asyncio.create_task(peer.call("x", timeout=timeout, total=total))

@@ -14,8 +14,9 @@ import pytest
 from dragoman import Broken, Closed, Context, Limits, RpcError, Service, connect, serve
 from dragoman.channel import Caller, ChannelError, Receiver
 from dragoman.jsonrpc.limits import SERVER
-from dragoman.rpc.peer import Peer
+from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
+from tests.behind import behind
 
 from .test_peer import Bench, raw, until
 
@@ -77,7 +78,7 @@ async def test_notifications_give_their_places_back() -> None:
             await until(lambda n=n: done[-1:] == [n])  # type: ignore[misc]
         far.send('{"jsonrpc":"2.0","method":"noted","params":[10],"id":1}')
         assert await far.next() == '{"jsonrpc":"2.0","result":10,"id":1}'
-        await until(lambda: peer.conversation.idle)
+        await until(lambda: behind(peer).conversation.idle)
 
 
 async def test_a_notification_that_is_turned_away_does_not_end_the_channel() -> None:
@@ -142,13 +143,13 @@ async def test_notifications_do_not_start_while_the_wire_is_full() -> None:
         await asyncio.sleep(0)
 
     async with raw(api) as (far, peer):
-        full = Full(peer.channel)
-        peer.channel = full
+        full = Full(behind(peer).channel)
+        behind(peer).channel = full
         full.receiver = peer
         far.send('{"jsonrpc":"2.0","method":"noted","params":[1]}')
-        await until(lambda: bool(peer.conversation.waiting))
+        await until(lambda: bool(behind(peer).conversation.waiting))
         assert ran == []
-        assert not peer.conversation.idle  # a waiting notification is not forgotten
+        assert not behind(peer).conversation.idle  # a waiting notification is not forgotten
         full.read()
         await until(lambda: ran == [1])
 
@@ -163,13 +164,13 @@ async def test_progress_to_a_slow_reader_is_dropped_and_counted() -> None:
         return "over"
 
     async with raw(api) as (far, peer):
-        channel = peer.channel
+        channel = behind(peer).channel
         assert channel is not None
         begun = asyncio.Event()
 
         @api.method
         async def slow(ctx: Context) -> str:
-            peer.channel = Full(channel)
+            behind(peer).channel = Full(channel)
             told.append(await ctx.progress(1))
             begun.set()
             return "over"
@@ -177,10 +178,10 @@ async def test_progress_to_a_slow_reader_is_dropped_and_counted() -> None:
         far.send('{"jsonrpc":"2.0","method":"telling","id":1}')
         assert "$/progress" in await far.next()
         assert "over" in await far.next()
-        assert peer.dropped == 0
+        assert behind(peer).dropped == 0
         far.send('{"jsonrpc":"2.0","method":"slow","id":2}')
         assert "over" in await far.next()
-        assert (told, peer.dropped) == ([True, False], 1)
+        assert (told, behind(peer).dropped) == ([True, False], 1)
 
 
 # -- what an iterator of notifications does not get ---------------------------------------------------
@@ -257,7 +258,7 @@ async def test_cancelling_wakes_every_question_of_a_thread() -> None:
         assert asked == {"one", "two"}
         far.send('{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}')
         await until(lambda: sorted(ended) == ["one CancelledError", "two CancelledError"])
-        await until(lambda: not peer.runner.runs)
+        await until(lambda: not behind(peer).runner.runs)
 
 
 async def test_more_progress_from_a_thread_than_may_be_on_its_way_is_dropped() -> None:
@@ -311,7 +312,7 @@ async def test_closing_does_not_wait_longer_than_it_was_told() -> None:
     api = echoing(Limits())
     async with raw(api) as (far, peer):
         far.send('{"jsonrpc":"2.0","method":"wait","id":1}')
-        await until(lambda: bool(peer.runner.runs))
+        await until(lambda: bool(behind(peer).runner.runs))
         async with asyncio.timeout(10):
             await peer.close(0.05)
         answer = await far.next()
@@ -337,14 +338,14 @@ async def test_a_channel_that_is_lost_while_calls_are_sent_anew_is_followed_by_t
         def on_state(state: str, why: Any) -> None:
             states.append(state)
             if states == ["lost", "connected"]:
-                falling = Falling(peer.channel)
+                falling = Falling(behind(peer).channel)
                 falling.writable = True
-                peer.channel = falling
+                behind(peer).channel = falling
             raise ValueError("an on_state that raises does no harm")
 
         call = asyncio.create_task(peer.call("hold", ["again"]))
         await until(lambda: bench.started == ["again"])
-        peer.on_state = on_state
+        behind(peer).on_state = on_state
         for one in tuple(next(iter(serving.served.values())).runner.peers):  # type: ignore[attr-defined]
             one.channel.abort(Broken("cut"))
         await until(lambda: states == ["lost", "connected", "lost", "connected"])
@@ -386,7 +387,7 @@ class Cut:
 
 
 async def test_calls_that_are_sent_anew_on_a_channel_that_is_lost_again_wait_for_the_next() -> None:
-    peer = Peer(Runner(Service("api")))
+    peer = ChannelPeer(Runner(Service("api")))
     peer.idempotent = frozenset({"again"})
     peer.on_lost = lambda why: True
     first, second, third = Cut(True), Cut(False), Cut(True)

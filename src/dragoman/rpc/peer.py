@@ -1,255 +1,43 @@
-"""A peer: one end of a channel, which makes calls and takes calls.
+"""What a `Peer` is for those who use one: one end of a channel, which makes calls and takes calls.
 
-`ChannelEnd` takes calls; this module makes them, and handles loss, reconnection and close. Pending calls belong to
-the peer, not to its channel.
+`connect` and serving make the peers: `ChannelPeer`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
 from msgspec import UNSET
 
-from ..channel import LIMITS, Channel, ChannelError, Closed, Ended, again
-from ..jsonrpc.codec import Call as WireCall
-from ..jsonrpc.codec import Leniency
-from ..jsonrpc.errors import LSP, CallTimeout, Dialect, LocalError, RpcError
-from ..jsonrpc.limits import Limits
-from ..jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, check, instance, many
-from .binding.results import encode_call, to_json
-from .channel_end import LAPSED, UNDONE, ChannelEnd
+from ..channel import Caller, ChannelError
 from .dispatch import Speak
-from .method import ERROR
-from .middleware import Call, Middleware, Next, chain
 from .notifications import Notifications
-from .observing import Departure, Watch
-from .outbound import OutboundCall, OutgoingBatch
-from .proxy import Proxy, proxy
-from .runner import Runner
+from .outbound import OutgoingBatch
+from .proxy import Proxy
 
 T = TypeVar("T")
-State: TypeAlias = Literal["connected", "lost", "closed"]
-OnState: TypeAlias = Callable[[State, ChannelError | None], object]
-
-logger: logging.Logger = logging.getLogger("dragoman")
-
-BROADCAST: Any = ("broadcast",)
-"""The options of a broadcast notification on its way through middleware."""
 
 
-PEER: Final = {
-    "limits": LIMITS | NONE,
-    "timeout": CALL_TIME,
-    "dialect": instance(Dialect, "a Dialect"),
-    "lenient": instance(Leniency, "a Leniency") | NONE,
-    "errors": many(ERROR),
-    "middleware": many(CALLABLE),
-    "v1": FLAG,
-}
-"""The rules of the options of a Peer."""
+@runtime_checkable
+class Peer(Protocol):
+    """One end of a channel: `connect` makes one, and handlers have that of their call as `ctx.peer`.
 
-
-class Peer(ChannelEnd):
-    """One end of a channel: `call`, `notify`, `batch`, `proxy`, `notifications`, and a service for the far end's calls.
-
-    Made by `connect` and by serving; `Peer(runner)` with `attach(channel)` for wires of your own. `timeout`: seconds
-    for a call that names none; None: for ever. `v1`: it writes JSON-RPC 1.0. `middleware` is around each of its calls.
-    After an outage the calls of `idempotent` methods are sent again. `on_state` is told of "connected", "lost" and
-    "closed". `on_lost` and `redialling` are the library's, for connecting again.
+    Entered with `async with` it closes itself at the end of the block.
     """
 
-    __slots__ = (
-        "_chain",
-        "_ending",
-        "_online",
-        "_why",
-        "idempotent",
-        "middleware",
-        "on_lost",
-        "on_state",
-        "redialling",
-        "state",
-        "timeout",
-        "v1",
-    )
-
-    def __init__(
-        self,
-        runner: Runner,
-        *,
-        limits: Limits | None = None,
-        timeout: float | None = None,
-        dialect: Dialect = LSP,
-        lenient: Leniency | None = None,
-        errors: Sequence[type[RpcError]] = (),
-        middleware: Sequence[Middleware] = (),
-        v1: bool = False,
-    ) -> None:
-        check("Peer", PEER, locals())
-        service = runner.service
-        super().__init__(runner, limits or service.limits, lenient or service.lenient, dialect, errors)
-        self.timeout: float | None = timeout if timeout is not None else self.limits.call_timeout
-        self.v1: bool = v1
-        self._why: ChannelError | None = None
-        self.middleware: tuple[Middleware, ...] = tuple(middleware)
-        self._chain = chain(self.middleware, self.unchained) if middleware else None
-        self._ending: asyncio.Task[None] | None = None  # closing, once draining is over
-        self.idempotent: frozenset[str] = frozenset()
-        self.on_lost: Callable[[ChannelError], bool] | None = None
-        self.on_state: OnState | None = None
-        self.state: Any = None
-        """For the maker of this peer: the state of a protocol on top."""
-        self.redialling: asyncio.Task[Any] | None = None
-        self._online: asyncio.Future[None] | None = None
-
-    # -- life
+    @property
+    def caller(self) -> Caller:
+        """What the wire knows about the far end."""
 
     @property
     def closed(self) -> bool:
         """True when nothing more can ever be sent."""
-        return self.channel is None and self._why is not None and self._online is None
 
     @property
     def ending(self) -> ChannelError | None:
         """How the channel was lost; None when we closed it, or while it lives."""
-        return None if isinstance(self._why, Closed) else self._why
-
-    @property
-    def closing(self) -> bool:
-        """Whether we are closing it."""
-        return self.conversation.closing
-
-    def attach(self, channel: Channel) -> None:
-        """Use a channel, also for the calls that wait for one."""
-        self._why = None
-        self.runner.peers.add(self)
-        self.open(channel)
-        channel.open(self)
-        self._say("connected", None)
-        if self._online is not None:
-            self._online.set_result(None)
-            self._online = None
-            for pending in list(self.conversation.outbound.values()):
-                try:
-                    self.transmit(pending.message, pending)
-                except ChannelError:  # over already: its end is on its way
-                    return
-
-    def drain(self) -> None:
-        """Refuse new calls from now on."""
-        self.conversation.draining = True
-
-    def lapse(self) -> None:
-        """The far end's admission has expired: end what stands (subscriptions), then `close`."""
-        self.refusing = LAPSED
-        self.drain()
-        self.end_standing(LAPSED)
-        self.later(self._close(None))
-
-    async def close(self, drain: float | None = None) -> None:
-        """Refuse new calls, let those that came in end within `drain` seconds (default: the limits'
-        `drain_timeout`), send what is queued, close. Our own calls still in flight fail with `Closed`.
-
-        Inside a handler that this peer runs, closing only begins, because it waits for the handler's own answer.
-        """
-        self.drain()
-        if any(run.is_here for run in self.runner.runs if run.peer is self):
-            self.later(self._close(drain))
-        else:
-            await self._close(drain)
-
-    async def _close(self, drain: float | None) -> None:
-        """If several tasks close at once, each waits for its own time, and the first whose time is up ends the waiting
-        for all."""
-        if self._tasks is not None and (task := asyncio.current_task()) is not None:
-            self._tasks.discard(task)  # what waits for the end is not waited for by it
-        self.conversation.closing = True
-        if self.redialling is not None:
-            self.redialling.cancel()
-        waited = self._online is not None
-        self._give_up(Closed("the peer was closed"))
-        seconds = self.limits.drain_timeout if drain is None else drain
-        if self._ending is None and self.channel is not None and not self.conversation.idle and seconds:
-            await asyncio.wait([self.idle()], timeout=seconds)
-        if self._ending is None or (self._ending.done() and self.channel is not None):  # it got another channel since
-            self._ending = self.loop.create_task(self._closed(waited))
-        await asyncio.shield(self._ending)
-
-    async def _closed(self, waited: bool) -> None:
-        channel = self.channel
-        if channel is not None:
-            self.turn_away(LAPSED if self.lapsed else UNDONE)
-            for pending in list(self.conversation.outbound.values()):
-                self.abandon(pending)
-                pending.fail(Closed("the peer was closed"))
-            await channel.close()
-        if self._why is None or self.channel is not None or waited:
-            self.ended(Closed("the peer was closed"))
-        for pending in self.conversation.abandon():
-            pending.fail(Closed("the peer was closed"))
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        if self.alone:
-            self.runner.release()
-
-    async def __aenter__(self) -> Peer:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    def __repr__(self) -> str:
-        where = f"{self.caller.scheme}:{self.caller.remote}" if self.channel is not None else f"over: {self._why}"
-        return f"<Peer {where}>"
-
-    def ended(self, why: ChannelError) -> None:
-        """The channel is over: drop unanswered calls, and fail our own calls that used it."""
-        if self.conversation.followed and isinstance(why, Closed):
-            why = Ended("the far end closed the channel").because("hung_up")
-        self._over(why)
-        self._why = why
-        back = self.on_lost is not None and not isinstance(why, Closed) and self.on_lost(why)
-        if back:
-            self._online = self.loop.create_future()
-        self._say("lost" if back else "closed", why)
-        for pending in list(self.conversation.outbound.values()):
-            if not (back and pending.method in self.idempotent):
-                self.conversation.forget(pending.id)
-                pending.fail(again(why))
-        if not back:
-            self.runner.peers.discard(self)
-            for listener in tuple(self.listeners):
-                listener.end(self.ending)
-        self._settled()
-
-    def given_up(self, why: ChannelError) -> None:
-        """No other channel will come."""
-        self._give_up(why)
-        self.ended(why)
-
-    def _give_up(self, why: ChannelError) -> None:
-        """Fail the calls that wait for another channel."""
-        self.on_lost = None
-        online, self._online = self._online, None
-        if online is not None and not online.done():
-            online.set_exception(why)
-            online.exception()
-
-    def _say(self, state: State, why: ChannelError | None) -> None:
-        if self.on_state is None:
-            return
-        try:
-            self.on_state(state, why)
-        except Exception:
-            logger.exception("on_state failed")
-
-    # -- what goes out
 
     @overload
     def call(
@@ -301,179 +89,10 @@ class Peer(ChannelEnd):
         or does not fit `result`), ChannelError (Ended, Closed, Broken), LocalError (params that are not an
         array or object, or too large).
         """
-        if self._chain is not None:
-            options = (result, timeout, total, on_progress, extra, reply_stream)
-            return self._chained(self._chain, Call(method, params, UNSET, self, options))
-        watch = self.runner.service.watch
-        if watch is not None:
-            return self._watched(watch, method, params, result, timeout, total, on_progress, extra, reply_stream)
-        return self._call(None, method, params, result, timeout, total, on_progress, extra, reply_stream)
-
-    async def _chained(self, handler: Next, call: Call) -> Any:
-        return await handler(call)
-
-    async def unchained(self, call: Call) -> Any:
-        """Make a call or send a notification past the middleware. Raises what `call` and `notify` raise."""
-        if call.options is None or call.options is BROADCAST:
-            return await self._notify(call.method, call.params, call.options is BROADCAST)
-        watch = self.runner.service.watch
-        if watch is not None:
-            return await self._watched(watch, call.method, call.params, *call.options)
-        return await self._call(None, call.method, call.params, *call.options)
-
-    async def _watched(self, watch: Watch, method: str, *call: Any) -> Any:
-        """`_call`, of which observers are told from here on, whatever keeps it from being sent."""
-        with watch.calling(self, method) as seen:
-            return await self._call(seen, method, *call)
-
-    async def _call(
-        self,
-        seen: Departure | None,
-        method: str,
-        params: Any,
-        result: Any,
-        timeout: Any,
-        total: float | None,
-        on_progress: Any,
-        extra: Any,
-        reply_stream: Speak | None,
-    ) -> Any:
-        if timeout is UNSET:
-            timeout = self.timeout
-        elif type(timeout) is not float or not timeout > 0:
-            check(method, {"timeout": CALL_TIME}, {"timeout": timeout})
-        until = None if total is None else self.loop.time() + total
-        channel = self.channel
-        if channel is None or not channel.writable:
-            channel = await self.ready(total if timeout is None or (total is not None and total < timeout) else timeout)
-        pending = OutboundCall(self, method, result, timeout)
-        pending.on_progress = on_progress
-        pending.extra, pending.reply_stream = extra, reply_stream
-        if seen is not None:
-            pending.seen, pending.extra = seen, seen.with_headers(extra)
-        self.register(pending, params)
-        if seen is not None:
-            seen.goes(pending.message)
-        if until is not None:
-            pending.until = until
-            pending.wait(timeout)
-        elif timeout is not None:
-            self.clock.set(pending, timeout)
-        try:
-            self.transmit(pending.message, pending)
-            return pending.result if pending.succeeded else await pending.future
-        except BaseException as error:  # after a result there is nothing to clean up
-            if isinstance(error, asyncio.CancelledError):
-                self.abandon(pending)
-            self.conversation.forget(pending.id)
-            self.clock.drop(pending)
-            raise
-
-    def register(self, pending: OutboundCall, params: Any) -> None:
-        """Give a call its id and its text. Raises LocalError for params that are no JSON."""
-        pending.id = self.conversation.expect(pending)
-        try:
-            if callable(params):
-                params = params(pending.id)
-            if pending.seen is not None:
-                pending.message = pending.seen.encoded(self.encode, params, pending.id)
-            else:
-                pending.message = encode_call(pending.method, params, pending.id, v1=self.v1, limits=self.limits)
-        except BaseException:
-            self.conversation.forget(pending.id)
-            raise
-
-    def encode(self, method: str, params: Any, id: Any) -> bytes:
-        """The text of a call, or of a notification where `id` is UNSET. Raises LocalError."""
-        return encode_call(method, params, id, v1=self.v1, limits=self.limits)
-
-    def transmit(self, raw: bytes, call: Any) -> None:
-        """Send the text of a call, on its reply stream where it has one. Raises ChannelError without a channel."""
-        if call is not None and call.reply_stream is not None and call.reply_stream(raw):
-            return
-        channel = self.channel
-        if channel is None:
-            raise self._gone()
-        if call is not None and self.conversation.half_closed:
-            raise Ended("the far end closed its sending side: it can answer nothing more").because("hung_up")
-        channel.send(raw, call)
-
-    def _gone(self) -> ChannelError:
-        return again(self._why) if self._why is not None else Closed("the peer has no channel")
-
-    async def ready(self, timeout: float | None) -> Channel:
-        """The channel, once it is connected and takes more."""
-        try:
-            async with asyncio.timeout(timeout):
-                while self.channel is None or not self.channel.writable:
-                    if self._online is not None:
-                        await asyncio.shield(self._online)
-                    elif self.channel is None:
-                        raise self._gone()
-                    else:
-                        await self.channel.flush()
-        except TimeoutError:
-            what = "not connected" if self.channel is None else "the far end does not read"
-            raise CallTimeout(f"nothing could be sent within {timeout} s: {what}") from None
-        return self.channel
-
-    def abandon(self, pending: OutboundCall) -> None:
-        """Tell the far end that the call does not wait for its answer any more."""
-        if not self.conversation.forget(pending.id):
-            return
-        if pending.abandon is not None:
-            pending.abandon()
-        channel = self.channel
-        dialect = self.dialect
-        if channel is None or not channel.duplex or dialect.cancel is None or self.v1:
-            return
-        if pending.method not in dialect.uncancellable:
-            message = to_json(WireCall(dialect.cancel, {dialect.cancel_key: pending.id}))
-            sent = pending.reply_stream is not None and pending.reply_stream(message)
-            if not sent:
-                try:
-                    channel.send(message)
-                    sent = True
-                except ChannelError:
-                    logger.debug("a cancel could not be sent: %s is over", self.caller.remote)
-            if (watch := self.watch) is not None:
-                watch.told(self, dialect.cancel, message, sent)
 
     async def notify(self, method: str, params: Any = UNSET, *, broadcast: bool = False) -> None:
         """Send a notification; returns when the wire has taken it. `broadcast`: to all workers at the address, on wires
         that have several (brokers). Raises ChannelError, CallTimeout, LocalError."""
-        if self._chain is not None:
-            await self._chain(Call(method, params, UNSET, self, BROADCAST if broadcast else None))
-        else:
-            await self._notify(method, params, broadcast)
-
-    async def _notify(self, method: str, params: Any, broadcast: bool = False) -> None:
-        watch = self.watch
-        if watch is None:
-            await self._send_note(method, params, broadcast, None)
-            return
-        with watch.notifying(self, method) as seen:
-            await self._send_note(method, params, broadcast, seen)
-
-    async def _send_note(self, method: str, params: Any, broadcast: bool, seen: Departure | None) -> None:
-        if self.channel is None or not self.channel.writable:
-            await self.ready(self.timeout)
-        if seen is None:
-            raw = self.encode(method, params, UNSET)
-        else:
-            raw = seen.encoded(self.encode, params, UNSET)
-            seen.goes(raw)
-        if not broadcast:
-            self.transmit(raw, None)
-        elif (send := getattr(self.channel, "broadcast", None)) is not None:
-            send(raw)
-        else:
-            raise LocalError(f"{method}: {self.caller.scheme or 'this wire'} has one far end and no broadcast")
-        if seen is not None:
-            seen.end("notified")
-        channel = self.channel
-        if channel is not None and (not channel.writable or not channel.duplex):
-            await channel.flush()
 
     def batch(self, *, timeout: float | Any | None = UNSET) -> OutgoingBatch:
         """Several calls in one message: `async with peer.batch() as batch: total = batch.call("sum", [1, 2])`.
@@ -481,7 +100,6 @@ class Peer(ChannelEnd):
         It is sent at the end of the block, which waits for every answer; then `total.result()` or
         `await total` gives the result or raises the error of that one call.
         """
-        return OutgoingBatch(self, self.timeout if timeout is UNSET else timeout)
 
     @overload
     def proxy(self, protocol: Callable[..., T], *, prefix: str = "") -> T: ...  # type[T] refuses Protocols
@@ -490,11 +108,21 @@ class Peer(ChannelEnd):
     def proxy(self, protocol: Any = None, *, prefix: str = "") -> Any:
         """The far end as an object: `peer.proxy(Calculator)` with a Protocol class of `async def` methods, typed
         and checked by it; without one any attribute is a method, `peer.proxy().math.add(1, 2)` calls `math.add`."""
-        return proxy(self.call, protocol, prefix)
 
     def notifications(self, method: str | None = None) -> Notifications:
         """The far end's notifications from now on, of all methods or of one, as an async iterator.
 
         It ends when the peer is closed and raises the channel's ending when it is lost.
         """
-        return Notifications(self, method)
+
+    async def close(self, drain: float | None = None) -> None:
+        """Refuse new calls, let those that came in end within `drain` seconds (default: the limits'
+        `drain_timeout`), send what is queued, close. Our own calls still in flight fail with `Closed`.
+
+        Inside a handler that this peer runs, closing only begins, because it waits for the handler's own answer.
+        """
+
+    async def __aenter__(self) -> Peer: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

@@ -10,7 +10,7 @@ from ..jsonrpc.limits import Limits
 from ..observer import Observer
 from ..routes import Route, RouteExchange
 from ..store.contract import Engine
-from .peer import Peer
+from .peering.channel_peer import ChannelPeer
 from .routing.registering import routes_of
 from .routing.running import take
 from .runner import Runner
@@ -94,7 +94,7 @@ class ServableService:
         """Serve a channel until it ends."""
         if self.service.protection is not None:
             channel.caller = self.service.protection.known(channel.caller)
-        Peer(self.runner).attach(channel)
+        ChannelPeer(self.runner).attach(channel)
 
     def routes(self) -> Mapping[str, Document]:
         """`/openrpc.json`: the result of `rpc.discover`."""

@@ -22,6 +22,7 @@ from dragoman.engines.redis.connection import BrokerConnection, place
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.net.urls import parse
 from dragoman.transports.broker.contract import Refused
+from tests.behind import behind
 from tests.engines.brokers import Engine, engine, name
 from tests.engines.wires import PATIENCE, SUBTRACT, calculator, too_large_is_refused
 from tests.ports import free_port
@@ -426,8 +427,8 @@ async def test_tls(tls: Tls) -> None:
     trusting = ssl.create_default_context(cafile=tls.authority)
     async with serve(calculator(), urls=url, client_tls=trusting), connect(url, tls=trusting) as peer:
         assert await peer.call("subtract", [42, 23]) == 19
-        assert peer.channel is not None
-        assert peer.channel.caller.tls
+        assert (channel := behind(peer).channel) is not None
+        assert channel.caller.tls
     with pytest.raises(Broken, match="Cannot connect to rediss://"):
         async with connect(url):
             pass

@@ -24,7 +24,7 @@ from msgspec import UNSET, Raw, Struct
 
 from ...channel import ChannelError, EndedUnread
 from ...jsonrpc.errors import BadAnswer, CallTimeout, MethodNotFound, RpcError
-from ...rpc.peer import Peer
+from ...rpc.peering.channel_peer import ChannelPeer
 from ..protocol import lenient
 from ..protocol.encoding import encode
 from ..protocol.extension import NONE, Extensions
@@ -91,7 +91,7 @@ class ClientProfile(Struct, frozen=True):
 class Line(Protocol):
     """A channel with our peer, as the negotiation uses it."""
 
-    peer: Peer
+    peer: ChannelPeer
     http: bool
 
     def turn(self, *, stateless: bool) -> None:

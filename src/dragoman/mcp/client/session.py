@@ -28,7 +28,7 @@ from ...observer import Observer
 from ...rpc.binding.results import to_json
 from ...rpc.method import Method, Passed
 from ...rpc.observing import with_trace
-from ...rpc.peer import Peer
+from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.runner import Runner
 from ...rpc.service import Service
 from ...schemes import dial
@@ -128,7 +128,7 @@ class ClientSession:
         return self._line is not None and self._line.peer.channel is not None
 
     @property
-    def peer(self) -> Peer:
+    def peer(self) -> ChannelPeer:
         """Our end of the channel. Raises LocalError before the client is entered."""
         if self._line is None:
             raise LocalError("the client is not entered yet: `async with Client(...) as client`")
@@ -186,7 +186,7 @@ class ClientSession:
         """Open a new channel, with our peer."""
         channel, http = await self._dial(sse)
         served = channel.served if isinstance(channel, InProcessChannel) else None
-        peer = Peer(Runner(self._service), limits=self._options.wire.limits, timeout=self.timeout, dialect=MCP)
+        peer = ChannelPeer(Runner(self._service), limits=self._options.wire.limits, timeout=self.timeout, dialect=MCP)
         if self.timeout is None:
             peer.timeout = None
         peer.alone = True
@@ -344,7 +344,7 @@ class ClientSession:
             await line.peer.call("logging/setLevel", {"level": self.level}, result=Raw)
         await self.renewed()
 
-    def _state(self, peer: Peer, state: str, why: ChannelError | None) -> None:
+    def _state(self, peer: ChannelPeer, state: str, why: ChannelError | None) -> None:
         if state == "closed" and self._line is not None and self._line.peer is peer:
             self.lost(None if self._closing else why)
 
@@ -403,7 +403,7 @@ class _Line:
 
     def __init__(
         self,
-        peer: Peer,
+        peer: ChannelPeer,
         channel: Channel,
         streamable: StreamableHttp | None,
         http: bool,

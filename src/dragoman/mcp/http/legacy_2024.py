@@ -18,7 +18,7 @@ from ...jsonrpc.messages import Malformed
 from ...net.sending import Waiters
 from ...rpc.batch_responder import forbidden_batch
 from ...rpc.dispatch import Origin
-from ...rpc.peer import Peer
+from ...rpc.peering.channel_peer import ChannelPeer
 from ...transports.http.messages import Endpoint, HttpRequest, Reply
 from ...transports.http.sse import comment, event
 from ..protocol.dialect import of
@@ -57,7 +57,7 @@ class OldWire:
             refuse(reply, 503, "Too many streams, or the server is closing", lines=(("Retry-After", "1"),))
         else:
             channel = OldChannel(self, request.caller, reply)
-            peer = Peer(self.server.host, limits=self.server.limits, dialect=of(R2024_11))
+            peer = ChannelPeer(self.server.host, limits=self.server.limits, dialect=of(R2024_11))
             channel.principal = request.caller.principal
             channel.expiry = expiry_of(request.caller, peer.lapse)
             channel.peer = peer
@@ -116,7 +116,7 @@ class OldChannel:
 
     duplex = True
     receiver: Receiver
-    peer: Peer
+    peer: ChannelPeer
 
     def __init__(self, wire: OldWire, caller: Caller, reply: Reply) -> None:
         self.caller: Caller = caller

@@ -15,7 +15,7 @@ from ...jsonrpc.errors import RpcError
 from ...jsonrpc.messages import Notification, Request
 from ...rpc.method import Method, living
 from ...rpc.middleware import Call
-from ...rpc.peer import Peer
+from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.service import Service
 from ..asking.ask import verify
 from ..asking.request_state import Seal, SealError, State
@@ -73,7 +73,7 @@ class Router:
         self._dependencies = server.service.dependencies
 
     def route(
-        self, message: Request | Notification, caller: Caller, peer: Peer | None
+        self, message: Request | Notification, caller: Caller, peer: ChannelPeer | None
     ) -> tuple[Method | None, Request | Notification]:
         """Admit a message and find what answers it; see `rpc.dispatch.Router`."""
         server = self._server

@@ -23,7 +23,7 @@ from ...jsonrpc.limits import SERVER, Limits
 from ...jsonrpc.options import check, strict
 from ...observer import Observer
 from ...rpc.middleware import Middleware
-from ...rpc.peer import Peer
+from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.runner import Runner
 from ...rpc.service import Service
 from ..asking.request_state import SECRET, Seal
@@ -158,7 +158,7 @@ class Server(Offering):
                     self.add_method(function, wanted)
         self.service.router = Router(self).route
         self._users = 0
-        self.on_roots_changed: list[Callable[[Peer], Any]] = []
+        self.on_roots_changed: list[Callable[[ChannelPeer], Any]] = []
         """Called with the peer when a client says that its roots have changed."""
         self.shared: Shared | None = None
         """The state that this server shares with its replicas; None without a bus."""
@@ -243,9 +243,9 @@ class Server(Offering):
             channel.caller = self.protection.known(channel.caller)
         self.peer().attach(channel)
 
-    def peer(self) -> Peer:
+    def peer(self) -> ChannelPeer:
         """A peer for one client's channel."""
-        return Peer(self.host, limits=self.limits, dialect=MCP)
+        return ChannelPeer(self.host, limits=self.limits, dialect=MCP)
 
     def routes(self) -> Mapping[str, Document]:
         """None: there are only the endpoints of `http_endpoints`."""

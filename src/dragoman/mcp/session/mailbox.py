@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ...channel import Broken, Caller, ChannelError, Closed, Exchange, Outgoing, Receiver
 from ...jsonrpc.codec import key
 from ...jsonrpc.messages import Batch, Message, Request
-from ...rpc.peer import Peer
+from ...rpc.peering.channel_peer import ChannelPeer
 from ..protocol.admission import Offer
 from ..protocol.options import HttpOptions
 
@@ -29,7 +29,7 @@ class Serving(Protocol):
 
     @property
     def offered(self) -> Offer: ...
-    def peer(self) -> Peer:
+    def peer(self) -> ChannelPeer:
         """A peer for one client."""
 
 
@@ -38,7 +38,7 @@ class Mailboxes:
 
     def __init__(self, server: Serving) -> None:
         self._server = server
-        self._peers: OrderedDict[str, tuple[Peer, MailboxHome]] = OrderedDict()
+        self._peers: OrderedDict[str, tuple[ChannelPeer, MailboxHome]] = OrderedDict()
 
     def take(self, x: Exchange, message: Message, tell: Callable[[bytes], bool]) -> bool:
         """Take a message that belongs to a session, or begins one; False for others."""
@@ -59,7 +59,7 @@ class Mailboxes:
         peer.take(message, x.respond, x.stream, x.caller, x.request)
         return True
 
-    def _begin(self, caller: Caller, where: str) -> tuple[Peer, MailboxHome]:
+    def _begin(self, caller: Caller, where: str) -> tuple[ChannelPeer, MailboxHome]:
         peer, home = self._server.peer(), MailboxHome(caller)
         peer.attach(home)
         self._drop(where)
@@ -73,7 +73,7 @@ class Mailboxes:
         if found is not None:
             found[1].abort(Closed("the session was forgotten"))
 
-    def _gone(self, peer: Peer, id: Any) -> None:
+    def _gone(self, peer: ChannelPeer, id: Any) -> None:
         run = peer.conversation.inbound.get(id)
         if run is not None:
             run.end(None)

@@ -25,7 +25,7 @@ from ...jsonrpc.errors import Refusal, RpcError
 from ...jsonrpc.messages import Batch, Malformed, Message, Notification, Request, Single
 from ...rpc.batch_responder import BatchResponder, forbidden_batch
 from ...rpc.observing import Deliver, answers_only, nothing
-from ...rpc.peer import Peer
+from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.runner import Runner
 from ..protocol.admission import SessionState
 from ..protocol.dialect import MCP, of
@@ -167,7 +167,7 @@ class Session:
         self._receiver: Receiver | None = None
         self._ended = False
         self._home: Home | None = None
-        self.peer: Peer = Peer(keeper.host, dialect=MCP)
+        self.peer: ChannelPeer = ChannelPeer(keeper.host, dialect=MCP)
         self.peer.attach(self)
         self.peer.conversation.last_id = keeper.first_id()
 

@@ -16,7 +16,7 @@ from dragoman.mcp.client.http.legacy_2024 import dial_2024
 from dragoman.mcp.client.http.refusals import HttpRefused
 from dragoman.mcp.protocol.dialect import of
 from dragoman.mcp.protocol.revisions import R2024_11
-from dragoman.rpc.peer import Peer
+from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
 
 from ...http_callers import callee
@@ -51,8 +51,8 @@ class Old:
 
 
 @asynccontextmanager
-async def calling(url: str, limits: Limits = CLIENT) -> AsyncIterator[Peer]:
-    peer = Peer(Runner(callee()), limits=limits, dialect=of(R2024_11))
+async def calling(url: str, limits: Limits = CLIENT) -> AsyncIterator[ChannelPeer]:
+    peer = ChannelPeer(Runner(callee()), limits=limits, dialect=of(R2024_11))
     peer.alone = True
     peer.attach(await dial_2024(url, Options(limits=limits)))
     try:

@@ -14,24 +14,24 @@ from weakref import WeakSet
 
 from msgspec import UNSET
 
-from ..channel import Broken, Caller, Channel, ChannelError, Ended
-from ..jsonrpc.codec import Call, Leniency, failure, key, read
-from ..jsonrpc.conversation import Conversation, nameless
-from ..jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
-from ..jsonrpc.framing import NO_HEADER
-from ..jsonrpc.limits import Limits
-from ..jsonrpc.messages import Failure, Malformed, Notification, Request, Result, Single
-from ..net.strangers import recognised
-from .binding.results import to_json
-from .call import InboundCall
-from .deadlines import Clock
-from .declared import UNDECLARED, ErrorRegistry
-from .dispatch import Origin, Speak
-from .method import Method
-from .notifications import Notifications
-from .observing import Arrival, Deliver, Watch, nothing, numbers
-from .outbound import OutboundCall
-from .runner import Runner
+from ...channel import Broken, Caller, Channel, ChannelError, Ended
+from ...jsonrpc.codec import Call, Leniency, failure, key, read
+from ...jsonrpc.conversation import Conversation, nameless
+from ...jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
+from ...jsonrpc.framing import NO_HEADER
+from ...jsonrpc.limits import Limits
+from ...jsonrpc.messages import Failure, Malformed, Notification, Request, Result, Single
+from ...net.strangers import recognised
+from ..binding.results import to_json
+from ..call import InboundCall
+from ..deadlines import Clock
+from ..declared import UNDECLARED, ErrorRegistry
+from ..dispatch import Origin, Speak
+from ..method import Method
+from ..notifications import Notifications
+from ..observing import Arrival, Deliver, Watch, nothing, numbers
+from ..outbound import OutboundCall
+from ..runner import Runner
 
 logger: logging.Logger = logging.getLogger("dragoman")
 
