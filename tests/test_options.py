@@ -22,6 +22,7 @@ from dragoman.mcp.client import blocking
 from dragoman.mcp.server.registering import PromptOptions, ResourceOptions, RunOptions, ToolOptions
 from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
+from tests.behind import behind
 
 
 def function(a: str) -> str:
@@ -47,7 +48,7 @@ def names(of: Any) -> list[str]:
 
 
 async def peer(**options: Any) -> None:
-    ChannelPeer(Runner(Service("x")), **options)
+    ChannelPeer(Runner(behind(Service("x"))), **options)
 
 
 HERE = "https://mcp.example/mcp"

@@ -37,8 +37,9 @@ from .rpc.middleware import Middleware
 from .rpc.observing import with_trace
 from .rpc.peer import Peer
 from .rpc.peering.channel_peer import ChannelPeer, OnState
+from .rpc.registering.service_core import ServiceCore
 from .rpc.runner import Runner
-from .rpc.service import Service
+from .rpc.service import Service, behind
 from .schemes import dial as dial
 
 if TYPE_CHECKING:
@@ -144,15 +145,17 @@ class Wanted(Struct, frozen=True, kw_only=True):
     v1: bool
 
 
-def _observed(service: Service | None, observers: Sequence[Observer]) -> Service:
+def _observed(service: Service | None, observers: Sequence[Observer]) -> ServiceCore:
     """What the far end may call, as these observers alone see it."""
     if service is None:
-        service = Service("caller", discover=False)
-    elif observers:
-        service = service.within(service.limits)
+        seen = ServiceCore("caller", discover=False)
+    else:
+        seen = behind(service)
+        if observers:
+            seen = seen.within(seen.limits)
     for observer in observers:
-        service.observe(observer)
-    return service
+        seen.observe(observer)
+    return seen
 
 
 class Connecting:

@@ -25,8 +25,9 @@ from .protecting import options_at, protect
 from .routes import HasRoutes
 from .rpc.method import AUTH
 from .rpc.observing import rejecting, with_trace
+from .rpc.registering.service_core import inside_a_loop
 from .rpc.servable import ServableService
-from .rpc.service import Service, inside_a_loop
+from .rpc.service import Service, behind
 from .schemes import listen
 from .serving_observers import ServingObservers, observed
 from .sharing import Shared
@@ -431,7 +432,7 @@ def hosted(
                     it.restrict(limits)
                 found[path] = it
             else:
-                found[path] = ServableService(it, limits=limits)
+                found[path] = ServableService(behind(it), limits=limits)
     if not found:
         raise LocalError("serve needs something to serve: a Service")
     return found

@@ -16,6 +16,7 @@ from dragoman.channel import Caller, Options
 from dragoman.jsonrpc.errors import RpcError
 from dragoman.mcp import Server
 from dragoman.rpc.servable import ServableService
+from tests.behind import behind
 from tests.transports.http.cases import Answered, answer, get, post
 from tests.transports.http.ends import face, wire
 
@@ -90,7 +91,7 @@ CALLS: list[tuple[str, str, Any, int, list[str] | None]] = [
 
 
 def guarded(api: Service | None = None, **options: Any) -> ServableService:
-    served = ServableService(notes() if api is None else api)
+    served = ServableService(behind(notes() if api is None else api))
     guard = TokenGuard(issued(), **options)
     served.protect(guard)
     guard.demands(lambda: served.demanded or frozenset())

@@ -153,7 +153,8 @@ async def test_a_slow_broker_holds_the_caller_back(url: str) -> None:
         assert isinstance(peer, Peer)
         answers = await asyncio.gather(*(peer.call("repeat", ["x" * 1000, 1]) for _ in range(200)))
         assert answers == ["x" * 1000] * 200
-        assert (channel := behind(peer).channel) is not None
+        channel = behind(peer).channel
+        assert channel is not None
         assert channel.writable
 
 

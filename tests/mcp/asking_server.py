@@ -37,6 +37,7 @@ from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
 from dragoman.rpc.service import Service
 from dragoman.transports.memory import pair
+from tests.behind import behind
 
 EVERY: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {}}
 KEY = "a-key-that-is-long-enough"
@@ -65,9 +66,9 @@ class Stand:
         self.info = Implementation("stand", "1")
         self.stamp = stamp(self.info)
         self.service = Service("stand", discover=False)
-        self.service.answers = structs.replace(self.service.answers, dialect=MCP)
-        self.service.router = self._route
-        self.host = Runner(self.service)
+        behind(self.service).answers = structs.replace(behind(self.service).answers, dialect=MCP)
+        behind(self.service).router = self._route
+        self.host = Runner(behind(self.service))
         self.tools: dict[str, Method] = {}
         self.resources = {"test://one", "test://two", "file:///dir"}
         self.catalog = self

@@ -14,6 +14,7 @@ from dragoman.mcp.client.http.posts import StreamableHttp, dial_mcp
 from dragoman.mcp.protocol.dialect import MCP
 from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
+from tests.behind import behind
 
 
 def callee() -> Service:
@@ -55,7 +56,7 @@ async def calling(
 ) -> AsyncIterator[Caller]:
     channel = await dial_mcp(url, Options(limits=limits, headers=headers or {}))
     channel.stateless = stateless
-    peer = ChannelPeer(Runner(callee()), limits=limits, dialect=dialect)
+    peer = ChannelPeer(Runner(behind(callee())), limits=limits, dialect=dialect)
     peer.alone = True
     peer.attach(channel)
     try:

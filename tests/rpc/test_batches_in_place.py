@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from dragoman import Limits, RpcError, Service
+from tests.behind import limited
 
 from .test_peer import raw, until
 
@@ -126,7 +127,7 @@ def test_a_batch_whose_answers_fill_the_limit_exactly_has_them_all() -> None:
     call = CALLS[0]
     whole = service().answer(batch([call] * 100)) or b""
     assert len(msgspec.json.decode(whole)) == 100
-    exact, short = (service().within(LIMITS.but(response_size=len(whole) - less)) for less in (0, 1))
+    exact, short = (limited(service(), LIMITS.but(response_size=len(whole) - less)) for less in (0, 1))
     assert exact.answer(batch([call] * 100)) == whole
     answer = msgspec.json.decode(short.answer(batch([call] * 100)) or b"")
     assert answer["error"]["data"]["received"] == len(whole)

@@ -337,7 +337,7 @@ async def test_a_far_end_that_floods_and_reads_no_answer_is_cut_off_whatever_it_
 
 async def test_a_refused_notification_or_response_is_not_answered_on_a_wire_of_exchanges() -> None:
     bench = Bench(Limits(calls=1))
-    host = Runner(bench.api)
+    host = Runner(behind(bench.api))
     holding = asyncio.create_task(host.answer(b'{"jsonrpc":"2.0","method":"hold","id":1}'))
     await bench.begun.wait()
     assert b"-32000" in (await host.answer(b'{"jsonrpc":"2.0","method":"hold","id":2}') or b"")
@@ -476,7 +476,7 @@ def test_asking_for_the_document_again_and_again_makes_it_once(monkeypatch: pyte
         made.append(service)
         return document(service)
 
-    monkeypatch.setattr("dragoman.rpc.service.document", counted)
+    monkeypatch.setattr("dragoman.rpc.registering.service_core.document", counted)
     api = Service("api")
     for n in range(50):
         api.method(f"m{n}")(lambda a, b=1: None)

@@ -80,7 +80,7 @@ async def test_it_is_a_call_like_any_other() -> None:
     async def fail() -> None:
         raise StopIteration("odd")
 
-    host = ServableService(api)
+    host = ServableService(behind(api))
     for _ in range(2):
         assert await host.runner.answer(b'{"jsonrpc":"2.0","method":"increment","params":[1],"id":1}') == (
             b'{"jsonrpc":"2.0","result":2,"id":1}'
@@ -107,7 +107,7 @@ async def test_middleware_and_places_are_kept() -> None:
         order.append("run")
         return "done"
 
-    answer = await ServableService(api).runner.answer(b'{"jsonrpc":"2.0","method":"quick","id":2}')
+    answer = await ServableService(behind(api)).runner.answer(b'{"jsonrpc":"2.0","method":"quick","id":2}')
     assert answer == b'{"jsonrpc":"2.0","result":"done","id":2}'
     assert order == ["in", "run", "out"]
 

@@ -18,7 +18,7 @@ from dragoman.rpc.call import InboundCall
 from dragoman.rpc.deadlines import Clock
 from dragoman.rpc.method import Method, method_of
 from dragoman.rpc.runner import Runner
-from tests.behind import behind
+from tests.behind import behind, limited
 
 from .test_peer import Bench, joined, raw, until
 
@@ -56,7 +56,7 @@ def streaming(function: Any, **options: Any) -> tuple[Service, Method]:
     api = Service("api", limits=Limits(calls_per_channel=1, waiting_per_channel=0))
     method = method_of(function, "flow", **options)
     method.stream = True
-    api._put(method)
+    behind(api)._put(method)
     return api, method
 
 
@@ -92,8 +92,8 @@ async def test_two_functions_of_one_name_have_places_of_their_own() -> None:
     api = Service("api")
     found = {"narrow": held("narrow", 1), "wide": held("wide", 2)}
     for method in found.values():
-        api.link(method)
-    api.router = lambda message, caller, peer: (found[message.method], message)
+        behind(api).link(method)
+    behind(api).router = lambda message, caller, peer: (found[message.method], message)
     async with raw(api) as (far, peer):
         for id, name in enumerate(["narrow", "wide", "wide"]):
             far.send(f'{{"jsonrpc":"2.0","method":"{name}","id":{id}}}')
@@ -215,7 +215,7 @@ async def test_awaiting_a_call_inside_its_batch_says_why_that_would_never_end() 
 async def test_a_draining_service_refuses_in_the_callers_version(version: str) -> None:
     api = Service("api", accept_v1=True)
     api.method("hold")(asyncio.Event().wait)
-    host = Runner(api)
+    host = Runner(behind(api))
     host.call_limit.draining = True
     head = b'"jsonrpc":"2.0",' if version == "2.0" else b""
     x = _exchange(host, b'{%b"method":"hold","params":[],"id":5}' % head)
@@ -235,7 +235,7 @@ def test_a_number_that_no_double_holds_is_refused_in_the_callers_version() -> No
 
 def test_debug_that_is_set_later_counts_under_other_limits_too() -> None:
     api = Service("api")
-    other = api.within(Limits(calls=5))
+    other = limited(api, Limits(calls=5))
     api.debug = True
     answer = other.answer(b'{"jsonrpc":"2.0","method":"nothing","id":1}')
     assert answer is not None

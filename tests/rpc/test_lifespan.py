@@ -15,6 +15,7 @@ from msgspec import Struct
 from dragoman import Context, Depends, LocalError, Service, connect, serve
 from dragoman.jsonrpc.errors import InternalError
 from dragoman.mcp import Client, Server
+from tests.behind import behind
 
 
 class State(Struct):
@@ -93,8 +94,9 @@ async def test_a_call_begins_it_where_nothing_else_did_an_inline_one_too() -> No
     lives = Lives()
     answer = await lives.api.answer_async(b'{"jsonrpc":"2.0","method":"quick","id":1}')
     assert answer == b'{"jsonrpc":"2.0","result":["begin living","pool","grown"],"id":1}'
-    assert lives.api.life is not None
-    await lives.api.life.stop()
+    life = behind(lives.api).life
+    assert life is not None
+    await life.stop()
     assert lives.seen[-2:] == ["pool ends", "end"]
 
 
@@ -195,8 +197,9 @@ async def test_a_late_one_that_fails_fails_the_call_alone() -> None:
         with pytest.raises(InternalError):
             await peer.call("f")
         assert await peer.call("f") == 2
-    assert api.life is not None
-    await api.life.stop()
+    life = behind(api).life
+    assert life is not None
+    await life.stop()
 
 
 async def test_one_that_fails_at_its_end_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -242,7 +245,7 @@ def test_what_can_be_none_is_refused_with_what_to_write(given: Any, words: str) 
 
 
 def test_a_service_that_opens_nothing_has_none() -> None:
-    assert Service("nothing").life is None
+    assert behind(Service("nothing")).life is None
 
 
 async def test_what_is_included_brings_its_lifespan_its_state_and_its_dependencies() -> None:
@@ -273,6 +276,7 @@ async def test_an_inline_method_that_is_included_waits_for_its_lifespan() -> Non
     outer.include(lives.api)
     answer = await outer.answer_async(b'{"jsonrpc":"2.0","method":"quick","id":1}')
     assert answer == b'{"jsonrpc":"2.0","result":["begin living","pool","grown"],"id":1}'
-    assert outer.life is not None
-    await outer.life.stop()
+    life = behind(outer).life
+    assert life is not None
+    await life.stop()
     assert lives.seen[-1] == "end"

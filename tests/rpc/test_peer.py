@@ -567,7 +567,7 @@ class Raw:
 async def raw(service: Service, **options: Any) -> AsyncIterator[tuple[Raw, ChannelPeer]]:
     async with AsyncExitStack() as stack:
         far = Raw()
-        host = Runner(service)
+        host = Runner(behind(service))
         peer = ChannelPeer(host, **options)
         peer.attach(far.near)
         stack.push_async_callback(host.drain, 0.1)
@@ -751,7 +751,7 @@ async def test_a_peer_that_floods_and_reads_nothing_is_broken_with_a_reason() ->
     bench = Bench(Limits(calls_per_channel=1, waiting_per_channel=0))
     far = Raw()
     far.near.writable = False  # what the wire says while its far end does not read
-    host = Runner(bench.api)
+    host = Runner(behind(bench.api))
     peer = ChannelPeer(host)
     peer.attach(far.near)
     for id in range(10_002):
@@ -914,7 +914,7 @@ class Posting:
 async def test_a_far_end_that_only_answers_is_not_answered(bench: Bench, reply: bytes) -> None:
     bench.gate.set()
     posting = Posting()
-    async with ChannelPeer(Runner(bench.api)) as peer:
+    async with ChannelPeer(Runner(behind(bench.api))) as peer:
         peer.attach(posting)
         posting.receiver.received(reply)
         await asyncio.wait([peer.idle()])
@@ -926,7 +926,7 @@ async def test_a_wire_may_ask_how_long_an_answer_is_waited_for(bench: Bench, tra
     posting = Posting()
     if traced:
         bench.api.observe(Trace(lambda event: None))
-    async with ChannelPeer(Runner(bench.api)) as peer:
+    async with ChannelPeer(Runner(behind(bench.api))) as peer:
         peer.attach(posting)
         calls = [
             asyncio.create_task(peer.call("x", timeout=timeout, total=total))

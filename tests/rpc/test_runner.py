@@ -88,9 +88,9 @@ async def test_a_notification_that_is_turned_away_does_not_end_the_channel() -> 
     def router(message: Any, caller: Any, peer: Any) -> Any:
         if message.method == "refused":
             raise RpcError("not from here", code=7)
-        return api.find(message.method), message
+        return behind(api).find(message.method), message
 
-    api.router = router
+    behind(api).router = router
     async with raw(api) as (far, _):
         far.send('{"jsonrpc":"2.0","method":"refused"}')
         far.send('{"jsonrpc":"2.0","method":"ping","id":1}')
@@ -387,7 +387,7 @@ class Cut:
 
 
 async def test_calls_that_are_sent_anew_on_a_channel_that_is_lost_again_wait_for_the_next() -> None:
-    peer = ChannelPeer(Runner(Service("api")))
+    peer = ChannelPeer(Runner(behind(Service("api"))))
     peer.idempotent = frozenset({"again"})
     peer.on_lost = lambda why: True
     first, second, third = Cut(True), Cut(False), Cut(True)
@@ -417,7 +417,7 @@ async def test_calls_of_a_closed_peer_say_that_it_was_closed() -> None:
 
 
 async def test_a_host_of_one_loop_may_be_used_on_another() -> None:
-    host = Runner(echoing(Limits()))
+    host = Runner(behind(echoing(Limits())))
     assert b'"x"' in (await host.answer(ECHO % b"x") or b"")
     host.release()
 
@@ -425,7 +425,7 @@ async def test_a_host_of_one_loop_may_be_used_on_another() -> None:
 async def test_the_threads_of_a_loop_are_the_same_from_call_to_call() -> None:
     api = Service("api", limits=Limits(threads=1))
     api.method("here")(lambda: threading.get_ident())
-    host = Runner(api)
+    host = Runner(behind(api))
     answers = {await host.answer(b'{"jsonrpc":"2.0","method":"here","id":1}') for _ in range(4)}
     assert len(answers) == 1
     host.release()
@@ -434,7 +434,7 @@ async def test_the_threads_of_a_loop_are_the_same_from_call_to_call() -> None:
 async def test_a_call_of_a_batch_that_is_turned_away_leaves_the_others() -> None:
     """The whole of an exchange's batch is one answer, whatever became of its calls."""
     bench = Bench(SERVER.but(calls=2))
-    host = Runner(bench.api)
+    host = Runner(behind(bench.api))
     hold = '{"jsonrpc":"2.0","method":"hold","params":["%s"],"id":%s}'
     answering = asyncio.create_task(host.answer(f"[{','.join(hold % (n, n) for n in range(3))}]".encode()))
     await until(lambda: bench.started == ["0", "1"])

@@ -17,6 +17,7 @@ from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.dispatch import Dispatcher
 from dragoman.rpc.runner import Runner
 from dragoman.rpc.servable import ServableService
+from tests.behind import behind
 
 SMALL = SERVER.but(message_size=300, response_size=300, calls=1)
 
@@ -41,7 +42,7 @@ def holding(limits: Limits = SERVER) -> tuple[Service, asyncio.Event]:
 async def test_limits_hold_for_what_is_wrapped_already(url: str, its_own: bool) -> None:
     """Its own, and those of `serve(limits=)`: of a message's size and of calls at once."""
     api, gate = holding(SMALL if its_own else SERVER)
-    served = ServableService(api)
+    served = ServableService(behind(api))
     async with (
         serve(served, urls=[url], limits=None if its_own else SMALL) as serving,
         connect(serving.urls[0]) as peer,
@@ -101,9 +102,9 @@ def routed() -> Service:
     def router(message: Any, caller: Any, peer: Any) -> Any:
         if message.method == "refused":
             raise RpcError("not from here", code=7)
-        return api.find(message.method), message
+        return behind(api).find(message.method), message
 
-    api.router = router
+    behind(api).router = router
     return api
 
 
@@ -115,7 +116,7 @@ async def test_an_element_that_is_turned_away_is_one_answer_of_its_batch() -> No
 
 
 async def test_a_batch_that_comes_while_draining_is_refused_as_one() -> None:
-    runner = Runner(routed())
+    runner = Runner(behind(routed()))
     await runner.drain(0)
     found = msgspec.json.decode(await runner.answer(b'[{"jsonrpc":"2.0","method":"ping","id":2}]') or b"")
     assert (found["id"], found["error"]["code"]) == (None, -32001)
@@ -123,7 +124,7 @@ async def test_a_batch_that_comes_while_draining_is_refused_as_one() -> None:
 
 
 async def test_an_exchange_whose_dispatch_raises_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = Runner(routed())
+    runner = Runner(behind(routed()))
 
     def broken(*arguments: Any) -> None:
         raise ValueError("no dispatch today")
@@ -152,7 +153,7 @@ class Failing:
 
 async def test_each_start_is_a_user_of_the_lifespan_and_each_stop_one_less() -> None:
     life = Failing()
-    served = ServableService(Service("counted", lifespan=life.open))
+    served = ServableService(behind(Service("counted", lifespan=life.open)))
     for _ in range(3):
         await served.start()
     for _ in range(2):
@@ -171,7 +172,7 @@ async def test_a_stop_ends_no_other_s_use_of_the_lifespan() -> None:
     """Two wrappers of one service: what the one never started it does not stop."""
     life = Failing()
     api = Service("shared", lifespan=life.open)
-    first, second = ServableService(api), ServableService(api)
+    first, second = ServableService(behind(api)), ServableService(behind(api))
     await first.start()
     await second.stop()
     assert life.closed == 0
@@ -189,7 +190,7 @@ async def test_a_stop_ends_no_other_s_use_of_the_lifespan() -> None:
 
 
 async def test_without_a_lifespan_there_is_nothing_to_start_or_stop() -> None:
-    served = ServableService(Service("plain"))
+    served = ServableService(behind(Service("plain")))
     await served.start()
     await served.stop()
 
@@ -202,7 +203,10 @@ async def test_its_document_is_what_the_method_tells() -> None:
         """The sum."""
         return a + b
 
-    async with serve(ServableService(api), urls=["http://127.0.0.1:0"]) as serving, connect(serving.urls[0]) as peer:
+    async with (
+        serve(ServableService(behind(api)), urls=["http://127.0.0.1:0"]) as serving,
+        connect(serving.urls[0]) as peer,
+    ):
         told = await peer.call("rpc.discover")
         assert [one["name"] for one in told["methods"]] == ["add"]
         where = f"{serving.urls[0].rstrip('/')}/openrpc.json"

@@ -16,6 +16,7 @@ from msgspec import Struct
 from dragoman import Context, Limits, LocalError, RpcError, Service
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.servable import ServableService
+from tests.behind import behind
 
 
 def ask(service: Service, method: str, params: Any = None, id: Any = 1) -> Any:
@@ -221,9 +222,10 @@ async def test_a_call_cancelled_while_it_waits_for_its_method_gives_its_turn_awa
     gate.set()
     assert json.loads(await tasks[2] or b"")["result"] == 2
     assert started == [0, 2]
-    assert api._host is not None
-    assert not api._host.runs
-    assert not api._host.call_limit.in_flight
+    host = behind(api)._host
+    assert host is not None
+    assert not host.runs
+    assert not host.call_limit.in_flight
 
 
 # -- middleware -----------------------------------------------------------------------------------
@@ -396,7 +398,7 @@ def test_limits_are_named_with_the_allowed_and_the_received_number() -> None:
 
 async def test_a_service_served_within_other_limits_is_the_same_service() -> None:
     api = Service("api")
-    host = ServableService(api, limits=Limits(batch_length=1))
+    host = ServableService(behind(api), limits=Limits(batch_length=1))
     api.method("later", inline=True)(lambda: "added later")
     assert await host.runner.answer(request("later")) == b'{"jsonrpc":"2.0","result":"added later","id":1}'
     batch = b"[%b,%b]" % (request("later"), request("later"))
@@ -408,7 +410,7 @@ async def test_a_service_served_within_other_limits_is_the_same_service() -> Non
 async def test_draining_refuses_new_exchanges() -> None:
     api = Service("api")
     api.method("now", inline=True)(lambda: 1)
-    host = ServableService(api)
+    host = ServableService(behind(api))
     await host.drain(0)
     refused = json.loads(await host.runner.answer(request("now", id="mine")) or b"")
     assert (refused["error"]["code"], refused["id"]) == (-32001, "mine")
@@ -447,7 +449,7 @@ async def test_notifications_owe_nothing_whatever_happens() -> None:
     notification = b'{"jsonrpc":"2.0","method":"%b"}'
     for method in (b"boom", b"nothing", b"rpc.discover"):
         assert await api.answer_async(notification % method) is None
-        assert api.within(api.limits).answer_async is not None
+        assert behind(api).within(api.limits).answer_async is not None
     assert await api.answer_async(b"[%b,%b]" % (notification % b"boom", notification % b"nothing")) is None
 
 

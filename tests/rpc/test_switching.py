@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dragoman import LocalError, Service, method
+from tests.behind import limited
 
 UNKNOWN = {"code": -32601, "message": "Method not found"}
 
@@ -127,7 +128,7 @@ def test_what_an_instance_brings_has_tags() -> None:
 
 def test_the_same_service_under_other_limits_switches_alike() -> None:
     service = counter()
-    other = service.within(service.limits)
+    other = limited(service, service.limits)
     service.disable("erase")
     assert answered(other) == ["open", "audit"]
     service.enable("erase")

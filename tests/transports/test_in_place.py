@@ -16,6 +16,7 @@ from dragoman.rpc.service import Service
 from dragoman.transports import memory
 from dragoman.transports.in_place import IN_A_ROW, NESTED, in_place
 from dragoman.transports.inside import InProcessChannel
+from tests.behind import behind
 
 from .ends import Recorder, options
 
@@ -274,7 +275,7 @@ async def test_calls_for_ever_can_be_cancelled_and_let_others_run() -> None:
     def one() -> int:
         return 1
 
-    listener = await memory.listen("memory:for-ever", {"": ServableService(service)}, options())
+    listener = await memory.listen("memory:for-ever", {"": ServableService(behind(service))}, options())
     turns = 0
     async with connect("memory:for-ever") as peer:
 

@@ -16,6 +16,7 @@ from dragoman.bus.memory import MemoryBus
 from dragoman.rpc.peer import Peer
 from dragoman.rpc.servable import ServableService
 from dragoman.workers import run_workers
+from tests.behind import behind
 
 from .conftest import Starter, gone, one_for_each
 
@@ -225,7 +226,7 @@ class Joining:
     """A served object that wants the bus."""
 
     def __init__(self) -> None:
-        self._host = ServableService(Service("joining"))
+        self._host = ServableService(behind(Service("joining")))
         self.name, self.call_limit = self._host.name, self._host.call_limit
         self.exchange, self.attach = self._host.exchange, self._host.attach
         self.routes, self.drain = self._host.routes, self._host.drain

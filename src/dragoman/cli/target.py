@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TypeAlias, TypeGuard
 
 from ..channel import Servable
-from ..rpc.service import Service
+from ..rpc.service import Service, behind
 from .ends import Usage, meant
 
 Target: TypeAlias = Service | Servable
@@ -116,8 +116,8 @@ def _missing(module: ModuleType, place: str, attribute: str) -> str:
 
 def _only(module: ModuleType, place: str) -> Target:
     services = _services(module)
-    inner = {id(part) for service in services.values() for part in getattr(service, "included", ())}
-    outer = [service for service in services.values() if id(service) not in inner]
+    inner = {id(part) for service in services.values() for part in getattr(behind(service), "included", ())}
+    outer = [service for service in services.values() if id(behind(service)) not in inner]
     if len({id(service) for service in outer}) == 1:
         return outer[0]
     if not services:

@@ -11,10 +11,10 @@ from ..observer import Observer
 from ..routes import Route, RouteExchange
 from ..store.contract import Engine
 from .peering.channel_peer import ChannelPeer
+from .registering.service_core import ServiceCore
 from .routing.registering import routes_of
 from .routing.running import take
 from .runner import Runner
-from .service import Service
 
 if TYPE_CHECKING:
     from ..access import Protection
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class ServableService:
     """A `Service` that wires can serve. `limits`: others than the service's own."""
 
-    def __init__(self, service: Service, *, limits: Limits | None = None) -> None:
-        self.service: Service = service if limits is None else service.within(limits)
+    def __init__(self, service: ServiceCore, *, limits: Limits | None = None) -> None:
+        self.service: ServiceCore = service if limits is None else service.within(limits)
         service = self.service
         self.name: str = service.name
         self.runner: Runner = Runner(service)

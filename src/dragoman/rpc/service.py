@@ -4,44 +4,34 @@
 a function registered with `inline=True` runs in place, a plain one in a worker thread (in `answer`:
 in the calling thread), an `async def` on the loop (in `answer`: on one background loop).
 This module imports no asyncio, so a script that only answers bytes does not pay for it.
+
+A `Service` is what its users call; `core` gives what is behind it to those who serve it.
 """
 
 from __future__ import annotations
 
-import copy
-import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, Literal, TypeVar, Unpack, overload
 
-import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from ..channel import Caller
 from ..doors import run_app
-from ..jsonrpc.codec import STRICT, Answer, Leniency, Wire, first_byte, plain, plain_batch, read
-from ..jsonrpc.errors import LocalError, too_large
+from ..jsonrpc.codec import read
 from ..jsonrpc.limits import SERVER, Limits
-from ..jsonrpc.messages import Batch, Malformed, Message, Notification, Request
 from ..jsonrpc.options import check, strict
-from ..jsonrpc.scanner import HOLDABLE, odd
-from ..observer import OBSERVER, Observer
-from .binding.binding import bind
-from .context import Context
-from .dispatch import HERE, Dispatcher, LooplessAcceptor, Origin, Router
-from .method import SERVICE, Handler, Method, living
+from ..observer import Observer
+from .dispatch import HERE, LooplessAcceptor
+from .method import SERVICE, Method, MethodOptions
 from .middleware import Middleware
-from .observing import Place, Watch
-from .openrpc import document
-from .registering.methods import Registered
-from .responses import Answers, Debug
+from .registering.service_core import ServiceCore
 
-if TYPE_CHECKING:
-    from .background import Portal
-    from .runner import Runner
+F = TypeVar("F", bound=Callable[..., Any])
+K = TypeVar("K")
 
 
-class Service(Registered):
+class Service:
     """Named methods, served as JSON-RPC 2.0 on any wire.
 
     `version`, `title` and `description` go into the OpenRPC document. `middleware`: see
@@ -50,7 +40,6 @@ class Service(Registered):
     `null_id` and `string_codes` are lenient options (`jsonrpc.Leniency`). `debug=True` sends exceptions' texts and
     the reasons of refusals to callers. `discover=False` removes `rpc.discover`. `auth`: a verifier of tokens that says
     who is calling, on every wire (`dragoman.auth.Bearer`).
-    `answers` and `dispatcher` are the library's.
     """
 
     @strict("Service")
@@ -71,55 +60,131 @@ class Service(Registered):
         discover: bool = True,
         auth: Any = None,
     ) -> None:
-        check(f"Service {name!r}", SERVICE, locals())
-        super().__init__(name, middleware)
-        self.auth = auth
-        self._bound_by(limits)
-        self.version = version
-        self.title = title
-        self.description = description
-        lenient = Leniency(accept_v1=accept_v1, null_id=null_id, string_codes=string_codes)
-        self.lenient: Leniency = STRICT if lenient == STRICT else lenient
-        """What is taken beyond the specification."""
-        self.answers: Answers = Answers(limits, Debug(debug))
-        self.router: Router = self._by_name
-        """Finds the method for a message; a protocol on top with rules of its own puts its router here."""
-        self.quick: dict[Any, Handler] = self._inline
-        """What `answer_inline` may answer: nothing while there are observers, which the dispatcher tells."""
-        self.observers: tuple[Observer, ...] = ()
-        """Those that `observe` gave, in order."""
-        self.watch: Watch | None = None
-        """Its observers, where it has some."""
-        self.dispatcher: Dispatcher = Dispatcher(self)
+        given = {one: value for one, value in locals().items() if one not in ("self", "lifespan", "__class__")}
+        check(f"Service {name!r}", SERVICE, {**given, "lifespan": lifespan})
+        self._core = ServiceCore(**given)
         if lifespan is not None:
-            self.live(lifespan, self)
-        self._host: Runner | None = None
-        self._behind: Runner | None = None
-        self._portal: Portal | None = None
-        self._document: tuple[dict[str, Any], Raw] | None = None
-        if discover:
-            self._offer_discovery()
+            self._core.live(lifespan, self)
 
-    def _offer_discovery(self) -> None:
-        method = Method("rpc.discover", bind(self._discover, context_type=Context), "inline")
-        self._internal[method.name] = method
-        self.link(method)
+    def __repr__(self) -> str:
+        return f"<Service {self.name} {self.version}>"
 
-    def _bound_by(self, limits: Limits) -> None:
-        self.limits = limits
-        self._short = min(HOLDABLE, 2 * limits.depth)
-        """A message of at most this many bytes in its usual shape needs no further check."""
-        self.modest: int = min(limits.response_size, 2 * limits.depth)
-        """An answer of at most this many bytes is within every limit."""
+    @property
+    def name(self) -> str:
+        """For error texts, OpenRPC and metrics."""
+        return self._core.name
+
+    @property
+    def version(self) -> str:
+        """The version in the OpenRPC document."""
+        return self._core.version
+
+    @property
+    def title(self) -> str | None:
+        """The title in the OpenRPC document."""
+        return self._core.title
+
+    @property
+    def description(self) -> str | None:
+        """The description in the OpenRPC document."""
+        return self._core.description
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds on messages, calls, channels and times."""
+        return self._core.limits
+
+    @property
+    def middleware(self) -> tuple[Middleware, ...]:
+        """Around every call, the first outermost."""
+        return self._core.middleware
+
+    @property
+    def methods(self) -> Mapping[str, Method]:
+        """The registered methods by name (not `rpc.discover`), without those that are disabled."""
+        return self._core.methods
 
     @property
     def debug(self) -> bool:
         """Whether exceptions' texts and the reasons of refusals are sent to callers."""
-        return self.answers.switch.on
+        return self._core.debug
 
     @debug.setter
     def debug(self, debug: bool) -> None:
-        self.answers.switch.on = debug
+        self._core.debug = debug
+
+    # -- registering
+
+    @overload
+    def method(self, function: F, /) -> F: ...
+    @overload
+    def method(self, name: str | None = None, **options: Unpack[MethodOptions]) -> Callable[[F], F]: ...
+    def method(self, name: Any = None, **options: Unpack[MethodOptions]) -> Any:
+        """Register a function; the function is not changed. `@api.method`, `@api.method("name", inline=True)`,
+        `@api.method(name="name")`.
+
+        `options` are `MethodOptions`. Raises LocalError for a name that is taken or reserved (`rpc.`), and for
+        annotations to which JSON cannot be decoded.
+        """
+        return self._core.method(name, **options)
+
+    def service(self, kind: type[K], /) -> type[K]:
+        """Register the methods of a class, marked with `dragoman.method`, of an instance that is made here. For an
+        instance with arguments: `include`."""
+        return self._core.service(kind)
+
+    def include(self, other: object, *, namespace: str = "", prefix: str = "", tags: Collection[str] = ()) -> None:
+        """Add methods: those of another Service, with its middleware and its lifespan, now and whenever it gets more;
+        or those that the class of an instance marks with `dragoman.method`. They are called `namespace` + "." + name,
+        or `prefix` + name, and have these `tags` besides their own.
+
+        Raises LocalError, without adding any, for a name that is taken, for a service that includes this one, and for
+        an object without methods; so does later a registration there whose name is taken here.
+        """
+        self._core.include(behind(other), namespace=namespace, prefix=prefix, tags=tags)
+
+    def remove(self, name: str) -> None:
+        """Remove a method, also where this service is included. LocalError if there is none."""
+        self._core.remove(name)
+
+    def enable(self, name: str | None = None, *, tag: str | None = None) -> None:
+        """Enable what `disable` has disabled, but for what another disabled tag holds back; see there."""
+        self._core.enable(name, tag=tag)
+
+    def disable(self, name: str | None = None, *, tag: str | None = None) -> None:
+        """Disable a method, or all with a tag, those too that are registered or included later: they are unknown in
+        calls, and not in the OpenRPC document. What is disabled here stays so, whatever an included service enables.
+        LocalError for a name that no method has."""
+        self._core.disable(name, tag=tag)
+
+    def use(self, middleware: Middleware) -> Middleware:
+        """Add middleware inside the existing ones. Usable as a decorator."""
+        return self._core.use(middleware)
+
+    def route(
+        self,
+        path: str,
+        *,
+        methods: Iterable[str] = ("GET",),
+        public: bool = False,
+        timeout: float | Any | None = UNSET,
+    ) -> Callable[[F], F]:
+        """Register a function that answers HTTP requests to a path of the server, beside the endpoint; the function is
+        not changed. It takes the `RouteRequest`, and the `Context` if it has a second parameter, and returns bytes,
+        text, a value for JSON, None (204) or a `RouteResponse`. A plain function runs in a worker thread.
+
+        `methods`: those that it answers; GET brings HEAD. `public`: the guard is not asked. `timeout`: as for a method.
+        On wires without HTTP a route is not there. Raises LocalError for a path that is taken, reserved or cannot be.
+        """
+        return self._core.route(path, methods=methods, public=public, timeout=timeout)
+
+    def override(self, function: Callable[..., Any], fake: Callable[..., Any]) -> AbstractContextManager[None]:
+        """For tests: within the block `fake` gives what the dependency `function` gives otherwise, wherever it is used
+        in this app, in every thread. A plain `fake` runs in place. It may have dependencies of its own.
+
+        LocalError for a function on which nothing here depends.
+        """
+        return self._core.override(function, fake)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Tell an observer of all that comes in and goes out from now on, beside those that are told already. Gives the
@@ -127,55 +192,11 @@ class Service(Registered):
 
         LocalError for what is not an `Observer`.
         """
-        check("Service.observe", {"observer": OBSERVER}, locals())
-        self._watched((*self.observers, observer))
-        return lambda: self._watched(tuple(one for one in self.observers if one is not observer))
-
-    def _watched(self, observers: tuple[Observer, ...]) -> None:
-        self.observers = observers
-        self.watch = Watch(self.name, observers) if observers else None
-        self.quick = {} if observers else self._inline
-
-    def restrict(self, limits: Limits) -> None:
-        """Answer under other limits from now on."""
-        self._bound_by(limits)
-        self.answers = msgspec.structs.replace(self.answers, limits=limits)
-
-    def within(self, limits: Limits) -> Service:
-        """The same service under other limits, including methods added later."""
-        other = copy.copy(self)
-        other.restrict(limits)
-        other.dispatcher = Dispatcher(other)
-        other._host = other._behind = other._portal = None
-        return other
-
-    def _by_name(
-        self, message: Request | Notification, caller: Caller, peer: Any
-    ) -> tuple[Method | None, Request | Notification]:
-        method = self._table.get(message.method) or self._internal.get(message.method)
-        if type(message) is Request and message.condensed is not None:  # its parameters are decoded from the whole text
-            message = msgspec.structs.replace(message, condensed=None)
-        life = self._life
-        if life is None or method is None:
-            return method, message
-        return living(life, method, self.handler), message
+        return self._core.observe(observer)
 
     def openrpc(self) -> dict[str, Any]:
         """The OpenRPC 1.3 document of this service."""
-        return document(self)
-
-    def _discover(self, context: Context) -> Any:
-        """The document as JSON, made again only when there are other methods, because it is costly to make; without
-        methods that are not for this caller."""
-        accesses = {name: one.access for name, one in self.methods.items() if one.access is not None}
-        hidden = {name for name, one in accesses.items() if not one.shown(context.caller)}
-        if hidden:
-            found = self.openrpc()
-            return found | {"methods": [one for one in found["methods"] if one["name"] not in hidden]}
-        now = {one.name: one.binding for one in self._table.values()}
-        if self._document is None or self._document[0] != now:
-            self._document = now, Raw(msgspec.json.encode(self.openrpc()))
-        return self._document[1]
+        return self._core.openrpc()
 
     run = run_app
 
@@ -189,132 +210,20 @@ class Service(Registered):
         because of `raw`. Raises LocalError inside a running loop, for a method that is not inline:
         `await service.answer_async(raw)` there.
         """
-        if len(raw) > self.limits.message_size:
-            return self.oversized(raw, LooplessAcceptor(self.dispatcher))
-        return self.answer_inline(raw) or self._answer(read(raw, self.limits, self.lenient), raw, caller)
-
-    def oversized(self, raw: bytes, place: Place) -> bytes:
-        """The answer to a message above `limits.message_size`, which is not read."""
-        answer = self.answers.oversized(len(raw))
-        if self.watch is not None:
-            refusal = too_large("message_size", self.limits.message_size, len(raw))
-            self.watch.refused(Malformed("too_large", refusal.reason), place, Caller(), answer, refusal, raw)
-        return answer
-
-    def answer_inline(self, raw: bytes) -> bytes | None:
-        """The hot path: the answer to a request in its usual shape, or a batch of them, for quick methods.
-
-        None for everything else, of which nothing has run: the slow path handles it and describes faults.
-        """
-        try:
-            if raw[0] == 91:  # "["
-                return self._batch_inline(raw)
-            wire = plain(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError):
-            return None
-        except (KeyError, TypeError) as error:
-            raise LocalError(f"{self.name}: a message is bytes, not {raw!r:.60}") from error
-        id = wire.id
-        binding = self.quick.get(wire.method)
-        if (
-            binding is None
-            or id is UNSET
-            or ((len(raw) > self._short or not raw.isascii()) and odd(raw, self.limits.depth))
-        ):
-            return None
-        take, function, encode = binding.arguments, binding.function, binding.encode  # to call a slot costs more
-        try:
-            arguments = take(wire.params)
-        except (Exception, SystemExit) as error:
-            return None if self._wordy(wire, raw) else self.answers.failed(_request(wire), error)
-        if (id == 0 and b"-0" in raw) or (type(id) is str and len(id) > self.limits.id_length):
-            return None
-        try:
-            value = function(*arguments)
-            answer = encode(Answer(None if value is UNSET else value, id))
-        except BaseException as error:
-            return self.answers.failed(_request(wire), error)
-        return answer if len(answer) <= self.modest else self.answers.fitting(Request("", UNSET, id), answer)
-
-    def _wordy(self, wire: Wire, raw: bytes) -> bool:
-        """Whether more than the arguments is wrong with a message, so that the slow path must describe it."""
-        id, params = wire.id, wire.params
-        return (
-            (params is not UNSET and first_byte(params) not in b"[{")
-            or (id == 0 and b"-0" in raw)
-            or (type(id) is str and len(id) > self.limits.id_length)
-        )
-
-    def _batch_inline(self, raw: bytes) -> bytes | None:
-        wires = plain_batch(raw)
-        quick = self.quick
-        try:
-            calls = [(quick[wire.method], wire) for wire in wires]
-        except KeyError:
-            return None
-        if not 0 < len(wires) <= self.limits.batch_length or odd(raw, self.limits.depth + 1):
-            return None
-        longest, minus = self.limits.id_length, b"-0" in raw
-        if minus or {type(wire.id) for wire in wires} != _INTEGERS:
-            for id in [wire.id for wire in wires]:
-                if id is UNSET or (minus and id == 0) or (type(id) is str and len(id) > longest):
-                    return None
-        return self.dispatcher.run_together(calls)
+        core = self._core
+        if len(raw) > core.limits.message_size:
+            return core.oversized(raw, LooplessAcceptor(core.dispatcher))
+        return core.answer_inline(raw) or core.answer_read(read(raw, core.limits, core.lenient), raw, caller)
 
     async def answer_async(self, raw: bytes, *, caller: Caller = HERE.caller) -> bytes | None:
         """`answer` on the running loop: plain functions in worker threads, elements of a batch concurrently."""
-        from .runner import Runner  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
-
-        if self._host is None:
-            self._host = Runner(self)
-        return await self._host.answer(raw, caller)
-
-    async def _answer_behind(self, raw: bytes, caller: Caller) -> bytes | None:
-        """`answer_async` on the background loop, with a runner of its own, because two loops must not share one."""
-        from .runner import Runner  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
-
-        if self._behind is None:
-            self._behind = Runner(self)
-        if self._portal is None and self.life is not None:  # begun here, and ended with the interpreter
-            from .background import Portal  # noqa: PLC0415  (as above)
-
-            self._portal = Portal("service", self.life.stop)
-            await self.life.start()
-        return await self._behind.answer(raw, caller)
-
-    def _answer(self, message: Message, raw: bytes, caller: Caller) -> bytes | None:
-        """The answer to a message that is not answered in place; inside a running loop nothing of it runs."""
-        kinds = set()
-        for one in message.messages if type(message) is Batch else (message,):
-            if type(one) is Request or type(one) is Notification:
-                method = self._table.get(one.method) or self._internal.get(one.method)
-                if method is not None and (self.life is not None or not method.quick):
-                    kinds.add("async" if self.life is not None else method.kind)
-        if kinds:
-            if inside_a_loop():
-                raise LocalError("answer() would block the running loop: use `await service.answer_async(raw)` here")
-            if "async" in kinds:
-                from .background import run as run_behind  # noqa: PLC0415  (asyncio is paid for only by async methods)
-
-                return run_behind(lambda: self._answer_behind(raw, caller))
-        acceptor = LooplessAcceptor(self.dispatcher)
-        answers: list[bytes | None] = []
-        origin = HERE if caller is HERE.caller else Origin(caller)
-        self.dispatcher.dispatch(message, acceptor, origin, lambda answer, _=None: answers.append(answer), raw)
-        if acceptor.error is not None:
-            raise acceptor.error
-        return answers[0]
+        return await self._core.answer_async(raw, caller=caller)
 
 
-_INTEGERS = {int}
-
-
-def _request(wire: Wire) -> Request:
-    """A call in its usual shape as a message."""
-    return Request(str(wire.method), wire.params, wire.id)
-
-
-def inside_a_loop() -> bool:
-    """Whether a loop runs in this thread, found out without importing asyncio."""
-    asyncio = sys.modules.get("asyncio")
-    return asyncio is not None and asyncio._get_running_loop() is not None
+@overload
+def behind(app: Service) -> ServiceCore: ...
+@overload
+def behind(app: object) -> object: ...
+def behind(app: object) -> object:
+    """The core of a service, for the rooms that serve or include it; anything else as it is."""
+    return app._core if isinstance(app, Service) else app

@@ -427,7 +427,8 @@ async def test_tls(tls: Tls) -> None:
     trusting = ssl.create_default_context(cafile=tls.authority)
     async with serve(calculator(), urls=url, client_tls=trusting), connect(url, tls=trusting) as peer:
         assert await peer.call("subtract", [42, 23]) == 19
-        assert (channel := behind(peer).channel) is not None
+        channel = behind(peer).channel
+        assert channel is not None
         assert channel.caller.tls
     with pytest.raises(Broken, match="Cannot connect to rediss://"):
         async with connect(url):

@@ -16,6 +16,7 @@ from dragoman.mcp.protocol.revisions import R2025_11, R2026_07
 from dragoman.middleware import rate_limit, size_limit
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.servable import ServableService
+from tests.behind import behind
 from tests.transports.http.cases import answer, post
 from tests.transports.http.ends import face, wire
 
@@ -50,7 +51,7 @@ async def test_at_a_service(kind: str, name: str) -> None:
     async def say(text: str) -> str:
         return text
 
-    async with face(kind, {"": ServableService(api)}, Options()) as port, wire(port) as (reader, writer):
+    async with face(kind, {"": ServableService(behind(api))}, Options()) as port, wire(port) as (reader, writer):
         for turn in (1, 2):
             writer.write(post(b'{"jsonrpc":"2.0","method":"say","params":["%b"],"id":1}' % (b"x" * 25 * turn)))
             found = await answer(reader)
@@ -113,7 +114,7 @@ async def test_clients_see_the_error(kind: str) -> None:
         return text
 
     async with (
-        face(kind, {"": ServableService(api)}, Options()) as port,
+        face(kind, {"": ServableService(behind(api))}, Options()) as port,
         connect(f"http://127.0.0.1:{port}") as peer,
     ):
         assert [await peer.call("say", ["x"]) for _ in range(2)] == ["x", "x"]

@@ -14,6 +14,7 @@ from dragoman.channel import Channel, Document, Exchange, Options, Servable
 from dragoman.rpc.servable import ServableService
 from dragoman.transports.http.app import App, Endpoint
 from dragoman.transports.http.listener import HttpListener, listen
+from tests.behind import behind
 from tests.calculator import calculator
 from tests.servable import Idle
 from tests.transports.ends import until
@@ -23,7 +24,7 @@ from .cases import PATIENCE
 
 def served() -> dict[str, Servable]:
     """A calculator at the URL and another one below it."""
-    return {"": ServableService(calculator()), "/math": ServableService(calculator())}
+    return {"": ServableService(behind(calculator())), "/math": ServableService(behind(calculator()))}
 
 
 class Scripted(Idle):

@@ -19,6 +19,7 @@ from dragoman.jsonrpc.errors import Refusal
 from dragoman.jsonrpc.limits import Limits
 from dragoman.rpc.servable import ServableService
 from dragoman.transports.http.app import App, HttpRequest, Reply
+from tests.behind import behind
 from tests.calculator import calculator
 
 from ..ends import Echo
@@ -86,7 +87,7 @@ class Driven:
 
 
 async def test_a_body_in_pieces() -> None:
-    driven = Driven({"": ServableService(calculator())})
+    driven = Driven({"": ServableService(behind(calculator()))})
     driven.body(CALL[:9], True)
     driven.body(b"", True)
     driven.body(CALL[9:])
@@ -98,7 +99,7 @@ async def test_a_body_in_pieces() -> None:
 async def test_too_large(told: bool) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"1800")]
     options = Options(limits=Limits(message_size=1000))
-    driven = Driven({"": ServableService(calculator())}, options, headers=headers[: 1 + told])
+    driven = Driven({"": ServableService(behind(calculator()))}, options, headers=headers[: 1 + told])
     driven.body(b"x" * 900, True)
     driven.body(b"x" * 900, True)
     status, _, body = await driven.answered()
@@ -107,7 +108,7 @@ async def test_too_large(told: bool) -> None:
 
 
 async def test_a_body_that_does_not_come() -> None:
-    driven = Driven({"": ServableService(calculator())}, Options(limits=Limits(body_timeout=0.05)))
+    driven = Driven({"": ServableService(behind(calculator()))}, Options(limits=Limits(body_timeout=0.05)))
     driven.body(CALL[:9], True)
     assert (await driven.answered())[0] == 408
 
@@ -209,7 +210,7 @@ async def test_hosts_and_origins(
 ) -> None:
     headers = [(b"content-type", b"application/json"), (b"host", host)]
     headers += [] if origin is None else [(b"origin", origin)]
-    driven = Driven({"": ServableService(calculator())}, Options(hosts=hosts), server=server, headers=headers)
+    driven = Driven({"": ServableService(behind(calculator()))}, Options(hosts=hosts), server=server, headers=headers)
     driven.body()
     assert (await driven.answered())[0] == status
 
@@ -328,7 +329,12 @@ async def test_lifespan_and_unknown_scopes() -> None:
 
 async def test_mounted() -> None:
     app = Starlette(
-        routes=[Mount("/rpc", app=App({"": ServableService(calculator()), "/math": ServableService(calculator())}))]
+        routes=[
+            Mount(
+                "/rpc",
+                app=App({"": ServableService(behind(calculator())), "/math": ServableService(behind(calculator()))}),
+            )
+        ]
     )
     async with asgi(app) as port, wire(port) as (reader, writer):
         for path in ("/rpc/", "/rpc/math"):
@@ -346,7 +352,7 @@ async def socket_server(what: Servable, options: Options | None = None) -> Async
 
 
 async def test_websocket() -> None:
-    async with socket_server(ServableService(calculator()), Options(subprotocol="rpc")) as url:
+    async with socket_server(ServableService(behind(calculator())), Options(subprotocol="rpc")) as url:
         for path in ("/", "/math"):
             async with ws_connect(url + path, compression=None, proxy=None) as far:
                 await far.send(CALL.decode())
@@ -359,7 +365,7 @@ async def test_websocket() -> None:
 
 
 async def test_websocket_refusals() -> None:
-    async with socket_server(ServableService(calculator())) as url:
+    async with socket_server(ServableService(behind(calculator()))) as url:
         for path, origin, status in (("/nope", None, 404), ("/", "https://example.com", 403)):
             with pytest.raises(InvalidStatus) as refused:
                 await ws_connect(url + path, origin=origin, proxy=None)  # type: ignore[arg-type]
@@ -376,7 +382,7 @@ async def test_websocket_refused_where_the_server_has_no_words() -> None:
 async def test_websocket_too_large() -> None:
     """The server took it whole, so that the channel can live on."""
     options = Options(limits=Limits(message_size=1000))
-    async with socket_server(ServableService(calculator()), options) as url, ws_connect(url, proxy=None) as far:
+    async with socket_server(ServableService(behind(calculator())), options) as url, ws_connect(url, proxy=None) as far:
         await far.send("x" * 2000)
         assert error(str(await far.recv()).encode())["code"] == -32003
         await far.send(CALL.decode())

@@ -10,6 +10,7 @@ import pytest
 from dragoman import RpcError, Service
 from dragoman.channel import Options
 from dragoman.rpc.servable import ServableService
+from tests.behind import behind
 
 from .cases import answer, get, post
 from .ends import face, wire
@@ -38,9 +39,9 @@ ASK = b'{"jsonrpc":"2.0","method":"rpc.discover","id":1}'
 
 @pytest.mark.parametrize("kind", ["native", "asgi"])
 async def test_a_document_is_a_call_like_any_other(kind: str) -> None:
-    quiet = ServableService(Service("quiet", discover=False))
+    quiet = ServableService(behind(Service("quiet", discover=False)))
     async with (
-        face(kind, {"": ServableService(guarded()), "/quiet": quiet}, Options()) as port,
+        face(kind, {"": ServableService(behind(guarded())), "/quiet": quiet}, Options()) as port,
         wire(port) as (reader, writer),
     ):
 

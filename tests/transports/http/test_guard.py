@@ -18,6 +18,7 @@ from dragoman.channel import Admitted, Denied, Handshake, Identity, Options
 from dragoman.jsonrpc.limits import Limits
 from dragoman.rpc.servable import ServableService
 from dragoman.transports.http.app import HttpRequest, Reply
+from tests.behind import behind
 
 from ..ends import until
 from .cases import CALL, PATIENCE, answer, error, get, post, rest
@@ -70,7 +71,7 @@ WHO = b'{"jsonrpc":"2.0","method":"who","id":1}'
 async def test_admitted_and_denied_callers(kind: str) -> None:
     guard = RecordingGuard()
     async with (
-        face(kind, {"": ServableService(telling())}, Options(guard=guard)) as port,
+        face(kind, {"": ServableService(behind(telling()))}, Options(guard=guard)) as port,
         wire(port) as (reader, writer),
     ):
         for _ in range(4):  # the head is known by then, and the guard is asked all the same
@@ -124,7 +125,7 @@ async def test_the_guard_sees_the_length_of_each_body(kind: str) -> None:
 async def test_health_needs_no_admission(kind: str) -> None:
     guard = RecordingGuard()
     async with (
-        face(kind, {"": ServableService(telling())}, Options(guard=guard)) as port,
+        face(kind, {"": ServableService(behind(telling()))}, Options(guard=guard)) as port,
         wire(port) as (reader, writer),
     ):
         for path, method, status in (
@@ -314,7 +315,7 @@ async def test_a_listener_closes_while_the_guard_decides() -> None:
 @FACES
 async def test_a_websocket_is_accepted_when_the_guard_has_admitted_it(kind: str) -> None:
     guard = RecordingGuard()
-    async with face(kind, {"": ServableService(telling())}, Options(guard=guard)) as port:
+    async with face(kind, {"": ServableService(behind(telling()))}, Options(guard=guard)) as port:
         url = f"ws://127.0.0.1:{port}/"
         with pytest.raises(InvalidStatus) as refused:
             await ws_connect(url, proxy=None)
@@ -338,7 +339,7 @@ async def test_what_comes_behind_a_handshake_waits_for_the_guard() -> None:
     guard = RecordingGuard()
     go = asyncio.Event()
     guard.wait = go.wait
-    async with asked(ServableService(telling()), Options(guard=guard)) as (_, reader, writer):
+    async with asked(ServableService(behind(telling())), Options(guard=guard)) as (_, reader, writer):
         lines = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
         writer.write(get(more=lines + key + BEARER) + bytes([0x81, 0x80 | len(WHO), 0, 0, 0, 0]) + WHO[:9])

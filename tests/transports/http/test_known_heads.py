@@ -14,6 +14,7 @@ from dragoman.jsonrpc.limits import Limits
 from dragoman.rpc.servable import ServableService
 from dragoman.transports.http.app import App, HttpRequest, Reply
 from dragoman.transports.http.known_heads import KNOWN_HEADS, _left, shaped
+from tests.behind import behind
 from tests.calculator import calculator
 
 from .cases import answer
@@ -47,7 +48,7 @@ def test_the_shape_of_a_head(head: bytes, shape: tuple[bytes, int] | None) -> No
 
 
 async def test_bodies_of_any_length_follow_a_known_head() -> None:
-    async with asked(ServableService(calculator())) as (listener, reader, writer):
+    async with asked(ServableService(behind(calculator()))) as (listener, reader, writer):
         for exponent in range(12):
             writer.write(call(10**exponent))
             assert (await answer(reader)).body == b'{"jsonrpc":"2.0","result":%d,"id":1}' % 10**exponent
@@ -71,7 +72,7 @@ async def test_bodies_of_any_length_follow_a_known_head() -> None:
     ],
 )
 async def test_ambiguous_lengths_stay_refused(length: bytes) -> None:
-    async with asked(ServableService(calculator())) as (_, reader, writer):
+    async with asked(ServableService(behind(calculator()))) as (_, reader, writer):
         for number in (1, 22, 333):
             writer.write(call(number))
             await answer(reader)
@@ -82,7 +83,7 @@ async def test_ambiguous_lengths_stay_refused(length: bytes) -> None:
 
 async def test_too_large_stays_refused() -> None:
     options = Options(limits=Limits(message_size=100))
-    async with asked(ServableService(calculator()), options) as (_, reader, writer):
+    async with asked(ServableService(behind(calculator())), options) as (_, reader, writer):
         for number in (1, 22, 333):
             writer.write(call(number))
             await answer(reader)
@@ -91,7 +92,7 @@ async def test_too_large_stays_refused() -> None:
 
 
 async def test_without_a_body() -> None:
-    async with asked(ServableService(calculator())) as (_, reader, writer):
+    async with asked(ServableService(behind(calculator()))) as (_, reader, writer):
         for number in (1, 22, 333):
             writer.write(call(number))
             await answer(reader)
@@ -164,14 +165,14 @@ async def test_the_caller_of_a_known_head_has_the_length_of_its_own_body(kind: s
     ],
 )
 async def test_a_line_that_matters_is_seen_among_those_that_do_not(line: bytes, status: int) -> None:
-    async with asked(ServableService(calculator())) as (listener, reader, writer):
+    async with asked(ServableService(behind(calculator()))) as (listener, reader, writer):
         for number in range(1, 4):
             writer.write(traced(number))
             await answer(reader)
         assert len(listener.heads.kept) == 1
         writer.write(traced(4, line))
         assert (await answer(reader)).status == status
-    async with asked(ServableService(calculator())) as (listener, reader, writer):
+    async with asked(ServableService(behind(calculator()))) as (listener, reader, writer):
         for number in range(1, 4):
             writer.write(traced(number))
             await answer(reader)
@@ -183,7 +184,11 @@ async def test_a_line_that_matters_is_seen_among_those_that_do_not(line: bytes, 
 
 
 async def test_the_sum_of_small_lines_is_bounded_too() -> None:
-    async with asked(ServableService(calculator()), Options(limits=Limits(header_size=600))) as (_, reader, writer):
+    async with asked(ServableService(behind(calculator())), Options(limits=Limits(header_size=600))) as (
+        _,
+        reader,
+        writer,
+    ):
         for number in range(1, 4):
             writer.write(traced(number))
             assert (await answer(reader)).status == 200

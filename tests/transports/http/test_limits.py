@@ -12,6 +12,7 @@ import pytest
 from dragoman.channel import Options
 from dragoman.rpc.servable import ServableService
 from dragoman.transports.http.connection import ServerConnection
+from tests.behind import behind
 from tests.calculator import calculator
 
 from ..ends import options, until
@@ -26,7 +27,7 @@ from .ends import Scripted, asked, native, port_of, reading, wire
     [("header_timeout", b"POST / HT"), ("body_timeout", post()[:-1]), ("body_timeout", chunked(CALL)[:-5])],
 )
 async def test_a_slow_request_is_cut_off(limit: str, sent: bytes) -> None:
-    async with asked(ServableService(calculator()), options(**{limit: 0.1})) as (_, reader, writer):
+    async with asked(ServableService(behind(calculator())), options(**{limit: 0.1})) as (_, reader, writer):
         writer.write(sent)
         got = await answer(reader)
         assert (got.status, got.headers["connection"]) == (408, "close")
@@ -34,7 +35,7 @@ async def test_a_slow_request_is_cut_off(limit: str, sent: bytes) -> None:
 
 
 async def test_an_idle_wire_is_closed() -> None:
-    async with native({"": ServableService(calculator())}, options(idle_timeout=0.1)) as listener:
+    async with native({"": ServableService(behind(calculator()))}, options(idle_timeout=0.1)) as listener:
         async with wire(port_of(listener)) as (reader, writer):
             assert await rest(reader) == b""
         async with wire(port_of(listener)) as (reader, writer):
@@ -56,7 +57,7 @@ async def test_a_wire_that_works_is_not_idle() -> None:
 
 async def test_a_thousand_slow_writers() -> None:
     """They are cut off, and calls are answered beside them. All letters are sent before the first is cut off."""
-    async with native({"": ServableService(calculator())}, options(header_timeout=4.0)) as listener:
+    async with native({"": ServableService(behind(calculator()))}, options(header_timeout=4.0)) as listener:
         port = port_of(listener)
         wires = [await asyncio.open_connection("127.0.0.1", port) for _ in range(1000)]
         for _, writer in wires:
@@ -78,7 +79,7 @@ async def test_a_thousand_slow_writers() -> None:
 
 
 async def test_five_hundred_aborted_uploads() -> None:
-    async with native({"": ServableService(calculator())}, Options()) as listener:
+    async with native({"": ServableService(behind(calculator()))}, Options()) as listener:
         port = port_of(listener)
         for number in range(500):
             with socket.create_connection(("127.0.0.1", port)) as upload:
@@ -154,7 +155,7 @@ async def test_a_slow_reader_gets_everything() -> None:
 
 
 async def test_channels_are_bounded() -> None:
-    async with asked(ServableService(calculator()), options(channels=1)) as (listener, reader, writer):
+    async with asked(ServableService(behind(calculator())), options(channels=1)) as (listener, reader, writer):
         writer.write(post())
         assert (await answer(reader)).body == ANSWER
         async with wire(port_of(listener)) as (second, _):
@@ -167,7 +168,7 @@ async def test_channels_are_bounded() -> None:
 
 
 async def test_an_upload_that_is_too_large_is_told_and_drained() -> None:
-    async with asked(ServableService(calculator()), options(message_size=1000)) as (_, reader, writer):
+    async with asked(ServableService(behind(calculator())), options(message_size=1000)) as (_, reader, writer):
         head = post(b"x" * 1800, more="Expect: 100-continue\r\n")[:-1800]
         writer.write(head)
         got = await answer(reader)
@@ -178,7 +179,7 @@ async def test_an_upload_that_is_too_large_is_told_and_drained() -> None:
 
 
 async def test_expectations() -> None:
-    async with asked(ServableService(calculator())) as (_, reader, writer):
+    async with asked(ServableService(behind(calculator()))) as (_, reader, writer):
         for _ in range(2):
             request = post(more="Expect: 100-continue\r\n")
             writer.write(request[: -len(CALL)])

@@ -23,6 +23,7 @@ from dragoman.middleware import AuditEntry, audit, rate_limit, response_cache, s
 from dragoman.routes import RouteRequest, RouteResponse
 from dragoman.rpc.servable import ServableService
 from dragoman.telemetry import AccessLog
+from tests.behind import behind
 
 from .cases import PATIENCE, Answered, answer, get, post
 from .ends import asgi, face, native, port_of, wire
@@ -108,7 +109,7 @@ def with_routes(given: Any) -> Any:
 
 
 def servable(app: Any) -> Servable:
-    return ServableService(app) if isinstance(app, Service) else app
+    return ServableService(behind(app)) if isinstance(app, Service) else app
 
 
 @asynccontextmanager
@@ -355,7 +356,7 @@ async def test_time_and_number_are_bounded_and_a_caller_that_leaves_ends_its_cal
             ended.set()
 
     limits = Limits(calls=1, drain_timeout=0.1)
-    one = ServableService(app, limits=limits)
+    one = ServableService(behind(app), limits=limits)
     async with face(kind, {"/rpc": one}, Options(limits=limits)) as port:
         async with wire(port) as (reader, writer):
             writer.write(get("/slow"))
@@ -469,7 +470,7 @@ async def test_a_websocket_url_has_no_routes() -> None:
     app = Service("app")
     app.route("/r")(lambda request: "")
     async with (
-        native({"": ServableService(app)}, Options(), "ws://127.0.0.1:0") as listener,
+        native({"": ServableService(behind(app))}, Options(), "ws://127.0.0.1:0") as listener,
         wire(port_of(listener)) as (reader, writer),
     ):
         writer.write(get("/r"))

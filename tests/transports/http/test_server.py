@@ -23,6 +23,7 @@ from dragoman.transports.http.listener import HttpListener, listen
 from dragoman.transports.http.parse import split_target
 from dragoman.transports.http.responses import ResponseWriter, RpcExchange
 from dragoman.transports.http.websocket import WebSocket
+from tests.behind import behind
 from tests.calculator import calculator
 
 from ..ends import options, until
@@ -62,7 +63,7 @@ async def test_pipelining_is_bounded() -> None:
 
 async def test_known_heads_are_kept_and_forgotten() -> None:
     """A head that comes again is known; many different ones leave no more than a bounded trace."""
-    async with asked(ServableService(calculator())) as (listener, reader, writer):
+    async with asked(ServableService(behind(calculator()))) as (listener, reader, writer):
         for _ in range(2):
             writer.write(post())
             assert (await answer(reader)).body == ANSWER
@@ -86,7 +87,7 @@ async def test_heads_of_other_kinds_are_not_kept() -> None:
         chunked(CALL),
         post(version="1.0", more="Connection: keep-alive\r\n"),
     ]
-    async with asked(ServableService(calculator())) as (listener, reader, writer):
+    async with asked(ServableService(behind(calculator()))) as (listener, reader, writer):
         for kind in kinds * 3:
             writer.write(kind)
             await answer(reader)
@@ -300,7 +301,7 @@ async def test_a_stream_is_held_back_and_let_go() -> None:
 
 async def test_cors_is_by_choice() -> None:
     options = Options(cors=["https://App.example"])
-    async with asked(ServableService(calculator()), options) as (_, reader, writer):
+    async with asked(ServableService(behind(calculator())), options) as (_, reader, writer):
         origin = "Origin: https://app.example\r\n"
         ask = origin + "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-a\r\n"
         writer.write(get(method="OPTIONS", more=ask))
@@ -325,7 +326,7 @@ async def test_cors_is_by_choice() -> None:
 
 async def test_hosts_and_origins_by_choice() -> None:
     options = Options(hosts=["api.example", "::1"], origins=["https://app.example"])
-    async with asked(ServableService(calculator()), options) as (_listener, reader, writer):
+    async with asked(ServableService(behind(calculator())), options) as (_listener, reader, writer):
         for host, status in (("api.example", 200), ("API.example:80", 200), ("[::1]:1", 200), ("localhost", 421)):
             writer.write(post(host=host))
             assert (await answer(reader)).status == status
@@ -333,7 +334,7 @@ async def test_hosts_and_origins_by_choice() -> None:
             writer.write(post(host="api.example", more=f"Origin: {origin}\r\n"))
             assert (await answer(reader)).status == status
     options = Options(hosts=["*"], origins=["*"])
-    async with asked(ServableService(calculator()), options) as (_, reader, writer):
+    async with asked(ServableService(behind(calculator())), options) as (_, reader, writer):
         writer.write(post(host="any.example", more="Origin: https://any.example\r\n"))
         assert (await answer(reader)).status == 200
 
@@ -366,7 +367,7 @@ NAME = socket.gethostname()
     ],
 )
 async def test_off_loopback_what_is_foreign_is_refused(host: str, origin: str | None, status: int) -> None:
-    async with asked(ServableService(calculator()), Options(), "http://0.0.0.0:0") as (_, reader, writer):
+    async with asked(ServableService(behind(calculator())), Options(), "http://0.0.0.0:0") as (_, reader, writer):
         more = "" if origin is None else f"Origin: {origin}\r\n"
         writer.write(post(host=host, more=more))
         got = await answer(reader)
@@ -380,7 +381,7 @@ async def test_off_loopback_what_is_foreign_is_refused(host: str, origin: str | 
 
 async def test_off_loopback_what_is_named_comes_in() -> None:
     options = Options(hosts=["any.example"], origins=["https://page.example"])
-    async with asked(ServableService(calculator()), options, "http://0.0.0.0:0") as (_, reader, writer):
+    async with asked(ServableService(behind(calculator())), options, "http://0.0.0.0:0") as (_, reader, writer):
         for host, origin, status in (
             ("any.example", "https://page.example", 200),
             ("any.example", "https://any.example", 403),
@@ -391,7 +392,7 @@ async def test_off_loopback_what_is_named_comes_in() -> None:
 
 
 async def test_with_hosts_alone_the_pages_of_the_server_come_in() -> None:
-    async with asked(ServableService(calculator()), Options(hosts=["any.example"]), "http://0.0.0.0:0") as (
+    async with asked(ServableService(behind(calculator())), Options(hosts=["any.example"]), "http://0.0.0.0:0") as (
         _,
         reader,
         writer,
@@ -399,7 +400,11 @@ async def test_with_hosts_alone_the_pages_of_the_server_come_in() -> None:
         for origin, status in (("https://any.example", 200), ("https://page.example", 403)):
             writer.write(post(host="any.example", more=f"Origin: {origin}\r\n"))
             assert (await answer(reader)).status == status
-    async with asked(ServableService(calculator()), Options(hosts=["*"]), "http://0.0.0.0:0") as (_, reader, writer):
+    async with asked(ServableService(behind(calculator())), Options(hosts=["*"]), "http://0.0.0.0:0") as (
+        _,
+        reader,
+        writer,
+    ):
         writer.write(post(host="any.example", more="Origin: https://any.example\r\n"))
         assert (await answer(reader)).status == 403  # any page can say that of itself
 
@@ -416,7 +421,7 @@ async def test_with_hosts_alone_the_pages_of_the_server_come_in() -> None:
     ],
 )
 async def test_a_host_with_a_port_and_one_in_brackets(allowed: str, good: str, bad: str) -> None:
-    async with asked(ServableService(calculator()), Options(hosts=allowed)) as (_, reader, writer):
+    async with asked(ServableService(behind(calculator())), Options(hosts=allowed)) as (_, reader, writer):
         writer.write(post(host=good))
         assert (await answer(reader)).status == 200
         writer.write(post(host=bad))
@@ -424,7 +429,7 @@ async def test_a_host_with_a_port_and_one_in_brackets(allowed: str, good: str, b
 
 
 async def test_origins_that_are_always_new_are_not_kept_without_end() -> None:
-    async with asked(ServableService(calculator()), Options(origins=["*"])) as (listener, reader, writer):
+    async with asked(ServableService(behind(calculator())), Options(origins=["*"])) as (listener, reader, writer):
         for number in range(300):
             writer.write(post(more=f"Origin: https://a{number}.example\r\n"))
             assert (await answer(reader)).status == 200
@@ -468,7 +473,7 @@ async def test_without_websockets_an_upgrade_is_501(monkeypatch: pytest.MonkeyPa
 
 
 async def test_the_path_of_the_url() -> None:
-    what = {"": ServableService(calculator()), "/b": ServableService(calculator())}
+    what = {"": ServableService(behind(calculator())), "/b": ServableService(behind(calculator()))}
     async with native(what, Options(), "http://127.0.0.1:0/api/") as listener:
         assert listener.url.endswith("/api/")
         async with wire(port_of(listener)) as (reader, writer):
@@ -487,7 +492,7 @@ async def test_tls_handshakes_count_as_channels(end: str) -> None:
     authority.issue_cert("127.0.0.1").configure_cert(context)
     limits = Limits(channels=2, header_timeout=2.0 if end == "in time" else None)
     async with native(
-        {"": ServableService(calculator())}, Options(limits=limits, server_tls=context), "https://127.0.0.1:0"
+        {"": ServableService(behind(calculator()))}, Options(limits=limits, server_tls=context), "https://127.0.0.1:0"
     ) as listener:
         port = port_of(listener)
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
@@ -565,7 +570,7 @@ def test_split_target_refuses(target: bytes) -> None:
 
 async def test_peers_write_no_tracebacks(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "dragoman.http")
-    async with asked(ServableService(calculator())) as (_, reader, writer):
+    async with asked(ServableService(behind(calculator()))) as (_, reader, writer):
         writer.write(b"\x00\x1b[31m evil\r\n\r\n")
         assert (await answer(reader)).status == 400
     assert caplog.records

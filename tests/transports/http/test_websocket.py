@@ -17,6 +17,7 @@ from dragoman.channel import Broken, Caller, Closed, Ended, Options
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.rpc.servable import ServableService
 from dragoman.transports.http.websocket import dial
+from tests.behind import behind
 from tests.calculator import calculator
 
 from ..ends import Echo, Recorder, options, until
@@ -49,7 +50,7 @@ async def test_both_ends() -> None:
 
 
 async def test_a_real_service() -> None:
-    async with serving(ServableService(calculator())) as (_, url), dialled(url) as end:
+    async with serving(ServableService(behind(calculator()))) as (_, url), dialled(url) as end:
         end.channel.send(CALL)
         assert await end.got(1) == [ANSWER]
 
@@ -202,7 +203,7 @@ async def test_ws_alone() -> None:
 
 
 async def test_on_the_port_of_http() -> None:
-    async with native({"": ServableService(calculator())}, Options()) as listener:
+    async with native({"": ServableService(behind(calculator()))}, Options()) as listener:
         port = int(listener.url.rpartition(":")[2])
         async with wire(port) as (reader, writer):
             writer.write(post() + handshake())

@@ -29,7 +29,7 @@ from ...net.service_manager import managed
 from ...net.urls import is_standard
 from ...observer import Observer
 from ...rpc import thread_pool
-from ...rpc.service import Service
+from ...rpc.service import Service, behind
 from ...rpc.tracing import json_lines
 from ...serving import Serving
 from ...serving import serve as listen
@@ -128,7 +128,8 @@ def serve(
     served = _loaded(target, urls)
     places = list(urls) or [DEFAULT_URL if as_mcp(served) is None else DEFAULT_MCP_URL]
     if isinstance(served, Service) and wire.lenient:
-        served.lenient = Leniency(accept_v1=True, null_id=served.lenient.null_id, string_codes=True)
+        core = behind(served)
+        core.lenient = Leniency(accept_v1=True, null_id=core.lenient.null_id, string_codes=True)
     live = Live(served, options, wire, verbose=output.verbose)
     rereading = Rereading(app, sys.argv[2:], (target, urls, options, wire, output), tls, live)
     with trace_to(wire.trace) as write, asyncio.Runner(loop_factory=_loop(options)) as runner:

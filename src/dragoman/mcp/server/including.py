@@ -20,7 +20,7 @@ from ...rpc.including import Commit, guarded, joined, marked
 from ...rpc.lifespan import Lifespan
 from ...rpc.method import Method
 from ...rpc.middleware import Middleware
-from ...rpc.service import Service
+from ...rpc.registering.service_core import ServiceCore
 from ..asking.request_state import Seal
 from ..protocol.params import CacheScope
 from ..protocol.results import Stamp
@@ -201,7 +201,7 @@ class IncludedServer:
 class IncludedMethods:
     """The methods of a service as tools: a `rpc.including.Includer`."""
 
-    def __init__(self, outer: Including, inner: Service, namespace: str, prefix: str, tags: frozenset[str]) -> None:
+    def __init__(self, outer: Including, inner: ServiceCore, namespace: str, prefix: str, tags: frozenset[str]) -> None:
         self._outer, self._inner, self._tags = outer, inner, tags
         self._joined = joined("Server", namespace, prefix, "_")
 

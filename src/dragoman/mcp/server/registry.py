@@ -19,8 +19,8 @@ from ...jsonrpc.errors import InvalidParams, LocalError
 from ...jsonrpc.options import nearest
 from ...rpc.including import Commit, guarded
 from ...rpc.method import Method
+from ...rpc.registering.service_core import ServiceCore
 from ...rpc.registering.switching import Switches
-from ...rpc.service import Service
 from ..protocol.admission import Admitted
 from ..protocol.encoding import decode
 from ..protocol.entry_versions import asked
@@ -102,7 +102,7 @@ class Registry:
 
         Raises LocalError, without registering any, for a name that is taken and for arguments without names.
         """
-        if not isinstance(other, Service):
+        if not isinstance(other, ServiceCore):
             self._commit(self.planned(marked_entries(other, self.making, namespace, prefix, tags)))
             return
         guarded(self.making, other)

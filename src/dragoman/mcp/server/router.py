@@ -16,7 +16,7 @@ from ...jsonrpc.messages import Notification, Request
 from ...rpc.method import Method, living
 from ...rpc.middleware import Call
 from ...rpc.peering.channel_peer import ChannelPeer
-from ...rpc.service import Service
+from ...rpc.registering.service_core import ServiceCore
 from ..asking.ask import verify
 from ..asking.request_state import Seal, SealError, State
 from ..protocol.admission import Admitted, Offer, admit, bad_id, unmarked
@@ -54,7 +54,7 @@ class Routed(Protocol):
     @property
     def table(self) -> MethodTable: ...
     @property
-    def service(self) -> Service: ...
+    def service(self) -> ServiceCore: ...
     @property
     def seal(self) -> Seal: ...
     @property

@@ -24,8 +24,8 @@ from ...jsonrpc.options import check, strict
 from ...observer import Observer
 from ...rpc.middleware import Middleware
 from ...rpc.peering.channel_peer import ChannelPeer
+from ...rpc.registering.service_core import ServiceCore
 from ...rpc.runner import Runner
-from ...rpc.service import Service
 from ..asking.request_state import SECRET, Seal
 from ..protocol.admission import EVERYTHING, offer
 from ..protocol.dialect import MCP
@@ -127,8 +127,8 @@ class Server(Offering):
         self.once = once
         self.ttl: float = ttl
         self.cache_scope: CacheScope = cache_scope
-        service = Service(name, version=version, limits=limits, middleware=middleware, debug=debug, discover=False)
-        self.service: Service = service
+        service = ServiceCore(name, version=version, limits=limits, middleware=middleware, debug=debug, discover=False)
+        self.service: ServiceCore = service
         self.service.auth = auth
         self.dependencies: Dependencies = self.service.dependencies
         self.service.answers = msgspec.structs.replace(self.service.answers, dialect=MCP)

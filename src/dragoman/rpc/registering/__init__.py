@@ -1,1 +1,1 @@
-"""What a service registers: methods, with what is around them."""
+"""What is behind a service: what it registers, with what is around it, and what answers its calls."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.limits import Limits
@@ -25,7 +25,7 @@ from ..including import (
     registrable_name,
     removed,
 )
-from ..method import Handler, LongResult, Method, MethodOptions, method_of
+from ..method import Handler, LongResult, Method, method_of
 from ..middleware import Call, Middleware, Next, chain
 from ..routing.registering import Routed
 from .switching import Switches
@@ -41,8 +41,8 @@ K = TypeVar("K")
 
 
 class Registered(Routed):
-    """What has methods: their names, the middleware and the lifespan around them, and what it includes. A `Service` is
-    one, which answers their calls. `included`, `includers` and `dependencies` are the library's."""
+    """What has methods: their names, the middleware and the lifespan around them, and what it includes. A `ServiceCore`
+    is one, which answers their calls. `included`, `includers` and `dependencies` are the library's."""
 
     limits: Limits
     """The bounds on messages, calls, channels and times."""
@@ -92,17 +92,8 @@ class Registered(Routed):
         """The registered methods by name, those too that are disabled."""
         return self._registered
 
-    @overload
-    def method(self, function: F, /) -> F: ...
-    @overload
-    def method(self, name: str | None = None, **options: Unpack[MethodOptions]) -> Callable[[F], F]: ...
-    def method(self, name: Any = None, **options: Unpack[MethodOptions]) -> Any:
-        """Register a function; the function is not changed. `@api.method`, `@api.method("name", inline=True)`,
-        `@api.method(name="name")`.
-
-        `options` are `MethodOptions`. Raises LocalError for a name that is taken or reserved (`rpc.`), and for
-        annotations to which JSON cannot be decoded.
-        """
+    def method(self, name: Any = None, **options: Any) -> Any:
+        """As `Service.method`."""
         given = None if name is None or isinstance(name, str) else registrable(name, "service.method")
 
         def register(function: F) -> F:
@@ -143,7 +134,7 @@ class Registered(Routed):
             self._table[method.name] = method
 
     def remove(self, name: str) -> None:
-        """Remove a method, also where this service is included. LocalError if there is none."""
+        """As `Service.remove`."""
         removed(self, self._registered, name)
         self._switches.remove(name)
         self._table.pop(name, None)
@@ -164,13 +155,11 @@ class Registered(Routed):
             includer.chained()
 
     def enable(self, name: str | None = None, *, tag: str | None = None) -> None:
-        """Enable what `disable` has disabled, but for what another disabled tag holds back; see there."""
+        """As `Service.enable`."""
         self._turn("enable", name, tag, on=True)
 
     def disable(self, name: str | None = None, *, tag: str | None = None) -> None:
-        """Disable a method, or all with a tag, those too that are registered or included later: they are unknown in
-        calls, and not in the OpenRPC document. What is disabled here stays so, whatever an included service enables.
-        LocalError for a name that no method has."""
+        """As `Service.disable`."""
         self._turn("disable", name, tag, on=False)
 
     def _turn(self, call: str, name: str | None, tag: str | None, on: bool) -> None:
@@ -233,11 +222,7 @@ class Registered(Routed):
         self.opens().changed()
 
     def override(self, function: Callable[..., Any], fake: Callable[..., Any]) -> AbstractContextManager[None]:
-        """For tests: within the block `fake` gives what the dependency `function` gives otherwise, wherever it is used
-        in this app, in every thread. A plain `fake` runs in place. It may have dependencies of its own.
-
-        LocalError for a function on which nothing here depends.
-        """
+        """As `Service.override`."""
         if not self.dependencies.knows(function):
             raise LocalError(f"{self.name}: nothing here depends on {name_of(function)}, so there is none to override")
         return self.dependencies.override(function, fake)
@@ -267,19 +252,12 @@ class Registered(Routed):
             self._inline[method.name] = method.binding
 
     def service(self, kind: type[K], /) -> type[K]:
-        """Register the methods of a class, marked with `dragoman.method`, of an instance that is made here. For an
-        instance with arguments: `include`."""
+        """As `Service.service`."""
         self.include(instance_of(kind))
         return kind
 
     def include(self, other: object, *, namespace: str = "", prefix: str = "", tags: Collection[str] = ()) -> None:
-        """Add methods: those of another Service, with its middleware and its lifespan, now and whenever it gets more;
-        or those that the class of an instance marks with `dragoman.method`. They are called `namespace` + "." + name,
-        or `prefix` + name, and have these `tags` besides their own.
-
-        Raises LocalError, without adding any, for a name that is taken, for a service that includes this one, and for
-        an object without methods; so does later a registration there whose name is taken here.
-        """
+        """As `Service.include`."""
         check("Service.include", {"namespace": TEXT, "prefix": TEXT, "tags": many(TEXT)}, locals())
         added = frozenset(tags)
         name_there = joined("Service", namespace, prefix, ".")
@@ -301,7 +279,7 @@ class Registered(Routed):
         other.includers.append(includer)
 
     def use(self, middleware: Middleware) -> Middleware:
-        """Add middleware inside the existing ones. Usable as a decorator."""
+        """As `Service.use`."""
         check("Service.use", {"middleware": CALLABLE}, locals())
         self.middleware = (*self.middleware, middleware)
         for method in self._internal.values():

@@ -18,6 +18,7 @@ from dragoman.mcp.protocol.dialect import of
 from dragoman.mcp.protocol.revisions import R2024_11
 from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
+from tests.behind import behind
 
 from ...http_callers import callee
 from ...scripted_http import Seen, Talk, answer, error, forever, scripted
@@ -52,7 +53,7 @@ class Old:
 
 @asynccontextmanager
 async def calling(url: str, limits: Limits = CLIENT) -> AsyncIterator[ChannelPeer]:
-    peer = ChannelPeer(Runner(callee()), limits=limits, dialect=of(R2024_11))
+    peer = ChannelPeer(Runner(behind(callee())), limits=limits, dialect=of(R2024_11))
     peer.alone = True
     peer.attach(await dial_2024(url, Options(limits=limits)))
     try:

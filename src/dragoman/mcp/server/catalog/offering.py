@@ -18,8 +18,9 @@ from ....rpc.including import acyclic
 from ....rpc.lifespan import Lifespan
 from ....rpc.method import DEMANDS, RUNNING
 from ....rpc.middleware import Middleware
+from ....rpc.registering.service_core import ServiceCore
 from ....rpc.routing.running import RoutedServer
-from ....rpc.service import Service
+from ....rpc.service import behind
 from ...asking.request_state import Seal
 from ...protocol.admission import Admitted
 from ...protocol.extension import Extensions
@@ -46,7 +47,7 @@ class Offering(RoutedServer):
     `stamp` and `seal` are the library's.
     """
 
-    service: Service
+    service: ServiceCore
     catalog: Registry
     table: MethodTable
     extensions: Extensions
@@ -203,7 +204,7 @@ class Offering(RoutedServer):
             acyclic(self, other)
             self.catalog.include_server(other, other.catalog, namespace, prefix, added)
         else:
-            self.catalog.include(other, namespace, prefix, added)
+            self.catalog.include(behind(other), namespace, prefix, added)
 
     @property
     def included(self) -> Sequence[Any]:
