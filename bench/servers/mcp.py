@@ -105,7 +105,7 @@ async def in_process(app: Server) -> None:
     def task(raw: bytes) -> Callable[[], Coroutine[Any, Any, object]]:
         async def one() -> object:
             exchange = Bytes(raw)
-            app.exchange(exchange)
+            app.__servable__().exchange(exchange)
             return await exchange.answer
 
         return one

@@ -344,6 +344,25 @@ class Servable(Protocol):
         channel."""
 
 
+@runtime_checkable
+class Serves(Protocol):
+    """What its users call and wires do not: an MCP `Server`. What wires serve stands behind it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def limits(self) -> Limits:
+        """The limits that apply to its callers."""
+
+    def __servable__(self) -> Servable:
+        """What wires serve."""
+
+
+def servable(one: Serves | Servable) -> Servable:
+    """What wires serve of an object."""
+    return one.__servable__() if isinstance(one, Serves) else one
+
+
 def exchanged(served: Servable, x: Exchange) -> None:
     """Pass an exchange to a served object; every wire uses this. If the object raises, which it should not, the answer
     is -32603 with a reference that is in the log, and the wire goes on."""

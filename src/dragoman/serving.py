@@ -9,12 +9,12 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from .bus.contract import Bus
-from .channel import LIMITS, TLS, Guard, Listener, Options, Servable
+from .channel import LIMITS, TLS, Guard, Listener, Options, Servable, Serves, servable
 from .jsonrpc.errors import LocalError
 from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import SERVER, Limits
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("dragoman")
 
+Served: TypeAlias = Service | Servable | Serves
+"""What can be served."""
+
 STORE: Final = TEXT | Rule(lambda value: isinstance(value, Engine), "an Engine") | NONE
 BUS: Final = TEXT | Rule(lambda value: hasattr(value, "publish"), "a Bus") | NONE
 HTTP_APP: Final = {
@@ -57,7 +60,7 @@ SERVE: Final = HTTP_APP | {"tls": TLS | NONE, "urls": TEXT | TEXTS, "public": TE
 
 @strict("serve")
 def serve(
-    *served: Service | Servable | Mapping[str, Service | Servable],
+    *served: Served | Mapping[str, Served],
     urls: Sequence[str] | str,
     trace: Hook | None = None,
     observers: Sequence[Observer] = (),
@@ -118,9 +121,7 @@ RUN: Final = {
 _PATHS: Final = frozenset({"http", "https"})
 
 
-def run(
-    served: Service | Servable, urls: Sequence[str], *, transport: str | None, host: str | None, port: int | None
-) -> None:
+def run(served: Served, urls: Sequence[str], *, transport: str | None, host: str | None, port: int | None) -> None:
     """`Service.run` and `mcp.Server.run`, which describe it."""
     check(f"{served.name}.run", RUN, locals())
     given = transport is not None or host is not None or port is not None
@@ -167,7 +168,7 @@ class Serving:
 
     def __init__(
         self,
-        served: tuple[Service | Servable | Mapping[str, Service | Servable], ...],
+        served: tuple[Served | Mapping[str, Served], ...],
         places: list[str],
         options: Options,
         observers: Sequence[Observer],
@@ -348,7 +349,7 @@ class Serving:
 
 @strict("http_app")
 def http_app(
-    *served: Service | Servable | Mapping[str, Service | Servable],
+    *served: Served | Mapping[str, Served],
     trace: Hook | None = None,
     observers: Sequence[Observer] = (),
     limits: Limits | None = None,
@@ -411,9 +412,7 @@ def _of_served(served: Iterable[Servable]) -> list[tuple[object, Mapping[str, st
     return [(one, {"service": one.name}) for one in {id(one): one for one in served}.values()]
 
 
-def hosted(
-    given: Sequence[Service | Servable | Mapping[str, Service | Servable]], limits: Limits | None
-) -> dict[str, Servable]:
+def hosted(given: Sequence[Served | Mapping[str, Served]], limits: Limits | None) -> dict[str, Servable]:
     """The served objects by path; each service gets its `ServableService`. Raises LocalError for two at one path."""
     found: dict[str, Servable] = {}
     several = len(given) > 1
@@ -425,23 +424,23 @@ def hosted(
                 raise LocalError(
                     f"two served objects at {path or '/'}: give them paths of their own, serve({{'/a': a}})"
                 )
-            if not isinstance(it, Service | Servable):
+            if not isinstance(it, Service | Servable | Serves):
                 raise LocalError(f"cannot serve {it!r}: give a Service, or an object with exchange and attach")
-            if not isinstance(it, Service):
-                if limits is not None:
-                    it.restrict(limits)
-                found[path] = it
-            else:
+            if isinstance(it, Service):
                 found[path] = ServableService(behind(it), limits=limits)
+                continue
+            found[path] = servable(it)
+            if limits is not None:
+                found[path].restrict(limits)
     if not found:
         raise LocalError("serve needs something to serve: a Service")
     return found
 
 
-def _limits(given: Sequence[Service | Servable | Mapping[str, Service | Servable]]) -> Limits:
+def _limits(given: Sequence[Served | Mapping[str, Served]]) -> Limits:
     """The limits of the first object that has some."""
     for one in given:
         for it in one.values() if isinstance(one, Mapping) else [one]:
-            if isinstance(it, Service | Servable):
+            if isinstance(it, Service | Servable | Serves):
                 return it.limits
     return SERVER

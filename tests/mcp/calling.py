@@ -16,6 +16,7 @@ from dragoman.jsonrpc.messages import Malformed
 from dragoman.mcp import Server
 from dragoman.mcp.protocol.revisions import Revision
 from dragoman.transports.memory import pair
+from tests.behind import behind
 
 from .schemas import definitions
 
@@ -109,7 +110,7 @@ async def calling(server: Server, revision: Revision, **capabilities: Any) -> As
     calls = Calls(revision)
     calls.channel, calls.capabilities = near, capabilities
     near.open(calls)
-    server.attach(far)
+    behind(server).attach(far)
     if revision.stateful:
         info = {"name": "test", "version": "1"}
         asked = {"protocolVersion": revision.date, "capabilities": capabilities, "clientInfo": info}

@@ -12,6 +12,7 @@ from dragoman.channel import Admitted, Denied, Guard, Handshake, Identity, Optio
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, Revision
 from dragoman.mcp.server.server import Server
 from dragoman.transports.http.sse import Event, Parser
+from tests.behind import behind
 from tests.transports.http.cases import PATIENCE, Answered, answer
 from tests.transports.http.ends import face, wire
 
@@ -208,5 +209,5 @@ def standard(method: str, name: str | None = None, version: str = R2026_07.date)
 @asynccontextmanager
 async def served(server: Server, kind: str = "native", options: Options | None = None) -> AsyncIterator[Place]:
     """A server at /mcp, on either face."""
-    async with face(kind, {"/mcp": server}, options or Options()) as port:
+    async with face(kind, {"/mcp": behind(server)}, options or Options()) as port:
         yield Place(port, server)

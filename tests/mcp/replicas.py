@@ -17,6 +17,7 @@ from dragoman.channel import Guard, Options
 from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2025_11, Revision
 from dragoman.mcp.server.server import Server
+from tests.behind import behind
 from tests.transports.http.cases import Answered
 from tests.transports.http.ends import face
 
@@ -97,9 +98,9 @@ async def ring(
             buses.append(bus)
         for bus in buses:
             server, stage = make(http=http, keys=keys, **more)
-            await server.join(bus)
-            port = await stack.enter_async_context(face(kind, {"/mcp": server}, Options(guard=guard)))
-            stack.push_async_callback(server.stop)
+            await behind(server).join(bus)
+            port = await stack.enter_async_context(face(kind, {"/mcp": behind(server)}, Options(guard=guard)))
+            stack.push_async_callback(behind(server).stop)
             places.append(Place(port, server))
             stages.append(stage)
         yield Ring(places, stages, buses)
@@ -124,9 +125,9 @@ async def kept(server: Server, shared: bool) -> AsyncIterator[None]:
         yield
         return
     bus = MemoryBus(f"kept{next(_names)}")
-    await server.join(bus)
+    await behind(server).join(bus)
     yield
-    await server.stop()
+    await behind(server).stop()
     await bus.close()
 
 

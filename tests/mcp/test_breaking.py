@@ -20,6 +20,7 @@ from dragoman.jsonrpc.limits import CLIENT
 from dragoman.mcp import Client, Context, Icon, Server, ToolError
 from dragoman.mcp.protocol.revisions import NEWEST, R2025_06, R2025_11, R2026_07, Revision
 from dragoman.transports.memory import pair
+from tests.behind import behind
 
 from .asking_server import Wire
 from .calling import Calls, calling
@@ -180,7 +181,7 @@ async def test_a_cancelled_question_of_a_thread_is_not_a_failure(
             loop.call_soon_threadsafe(ended.set)
 
     near, far = pair()
-    server.attach(far)
+    behind(server).attach(far)
     wire = Wire(near)
     client = {"name": "test", "version": "1"}
     wire.send(
@@ -329,7 +330,7 @@ def test_what_cannot_be_said_on_the_wire_is_refused_at_once(wrong: Callable[[Ser
     server = Server("right")
     with pytest.raises(LocalError, match=words):
         wrong(server)
-    assert not server.catalog.entries("tools")
+    assert not behind(server).catalog.entries("tools")
 
 
 async def test_a_tool_may_go_while_it_is_called() -> None:

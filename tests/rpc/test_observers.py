@@ -16,6 +16,7 @@ from dragoman.jsonrpc.limits import SERVER
 from dragoman.mcp import Client, Server
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, Revision
 from dragoman.observer import Additions, Observation, Rejection
+from tests.behind import behind
 
 SHORT = SERVER.but(drain_timeout=0.1)
 WIRES = ["memory:seen", "tcp://127.0.0.1:0", "ws://127.0.0.1:0", "http://127.0.0.1:0", "memory+broker:seen"]
@@ -359,7 +360,7 @@ async def test_meta_that_an_observer_adds_arrives_in_mcp(url: str, revision: Rev
             await client.read_resource("town://none")
         assert any(one.outcome == "error" for one in told.ends)
         assert len(told.begun) == len(told.ends)
-    assert server.service.watch is None
+    assert behind(server).service.watch is None
 
 
 async def test_an_observer_that_raises_is_logged_once_and_fails_no_call(caplog: pytest.LogCaptureFixture) -> None:

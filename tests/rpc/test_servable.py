@@ -67,7 +67,7 @@ async def test_limits_hold_for_what_is_wrapped_already(url: str, its_own: bool) 
 async def test_the_params_of_calls_in_flight_are_bounded_together(url: str) -> None:
     """Whether they run or wait. The size of a call that has ended, or whose caller is gone, is free again."""
     api, gate = holding(Limits(calls_size=1_000, calls_per_channel=1))
-    served = ServableService(api)
+    served = ServableService(behind(api))
     async with serve(served, urls=[url]) as serving, connect(serving.urls[0]) as peer:
         one, two = (asyncio.create_task(peer.call("hold", ["x" * 400])) for _ in range(2))
         while served.call_limit.size < 800:  # noqa: ASYNC110  (for what no event tells)

@@ -20,6 +20,7 @@ from dragoman.telemetry import AccessLog, Metrics
 from dragoman.telemetry.instruments import INSTRUMENTS, PREFIX
 from dragoman.transports.broker.contract import BrokerMessage
 from dragoman.transports.broker.memory import MemoryAdapter
+from tests.behind import behind
 from tests.engines.brokers import name
 from tests.engines.wires import until
 
@@ -176,7 +177,7 @@ async def test_a_stream_whose_reader_takes_nothing() -> None:
     ):
         await client.ping()
         await until(lambda: now(metrics, "streams", service="notes") == (1,))
-        (peer,) = server.host.peers
+        (peer,) = behind(server).host.peers
         (cursor,) = peer.channel.readers
         cursor.active = False  # as while another reader is the current one
         for _ in range(3):
@@ -197,7 +198,7 @@ async def test_how_far_subscribers_are_behind() -> None:
         client.subscribe(uris=["note://one"]),
     ):
         await until(lambda: now(metrics, "subscribers", service="notes") == (1,))
-        (listener,) = server.subscriptions._listeners
+        (listener,) = behind(server).subscriptions._listeners
         say: Callable[[Any], bool] = listener.reader.say
         listener.reader.say = lambda event: taken and say(event)
         server.notify_resource_updated("note://one")

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeAlias, TypeGuard
 
-from ..channel import Servable
+from ..channel import Servable, Serves, servable
 from ..rpc.service import Service, behind
 from .ends import Usage, meant
 
-Target: TypeAlias = Service | Servable
+Target: TypeAlias = Service | Servable | Serves
 
 
 def load(target: str) -> Target:
@@ -116,8 +116,8 @@ def _missing(module: ModuleType, place: str, attribute: str) -> str:
 
 def _only(module: ModuleType, place: str) -> Target:
     services = _services(module)
-    inner = {id(part) for service in services.values() for part in getattr(behind(service), "included", ())}
-    outer = [service for service in services.values() if id(behind(service)) not in inner]
+    inner = {id(part) for service in services.values() for part in getattr(_core(service), "included", ())}
+    outer = [service for service in services.values() if id(_core(service)) not in inner]
     if len({id(service) for service in outer}) == 1:
         return outer[0]
     if not services:
@@ -127,12 +127,17 @@ def _only(module: ModuleType, place: str) -> Target:
     raise Usage(f"{place} has more than one service; say which: {' or '.join(f'{place}:{name}' for name in services)}")
 
 
+def _core(served: Target) -> object:
+    """What is behind an object to serve, as what includes it knows it."""
+    return behind(served) if isinstance(served, Service) else servable(served)
+
+
 def _services(module: ModuleType) -> dict[str, Target]:
     return {name: value for name, value in vars(module).items() if _is_servable(value)}
 
 
 def _is_servable(value: object) -> TypeGuard[Target]:
-    return isinstance(value, (Service, Servable)) and not isinstance(value, type)
+    return isinstance(value, (Service, Servable, Serves)) and not isinstance(value, type)
 
 
 def _offer(module: ModuleType, place: str) -> str:

@@ -28,6 +28,7 @@ from dragoman.mcp.protocol.types import (
 from dragoman.mcp.server.context import Context
 from dragoman.mcp.server.server import Server
 from dragoman.transports.memory import pair
+from tests.behind import behind
 
 from ..asking_server import EVERY, KEY, Asker, Stand, Wire, meta, request, text
 from ..calling import calling, conforms
@@ -847,7 +848,7 @@ async def test_tools_prompts_and_resources_ask_where_the_client_asks_again(metho
 
     async def send(**more: Any) -> Any:
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": meta(), **params, **more}}
-        answer = await server.host.answer(json.dumps(message).encode())
+        answer = await behind(server).host.answer(json.dumps(message).encode())
         assert answer is not None
         return json.loads(answer)
 
@@ -865,7 +866,7 @@ async def test_tools_prompts_and_resources_ask_where_the_client_asks_again(metho
 async def test_tools_prompts_and_resources_ask_where_the_server_calls(method: str, params: Any) -> None:
     near, far = pair(CLIENT)
     server = whole()
-    server.attach(near)
+    behind(server).attach(near)
     wire = Wire(far)
     hello = {"protocolVersion": R2025_11.date, "capabilities": EVERY, "clientInfo": {"name": "c", "version": "1"}}
     wire.send({"id": 0, "method": "initialize", "params": hello})
@@ -938,7 +939,7 @@ async def test_nothing_is_asked_before_the_session_is_initialized(inside: str) -
         return str(ctx.elicit("Who?", Person).action)
 
     near, far = pair(CLIENT)
-    server.attach(near)
+    behind(server).attach(near)
     wire = Wire(far)
     hello = {"protocolVersion": R2025_11.date, "capabilities": EVERY, "clientInfo": {"name": "c", "version": "1"}}
     wire.send({"id": 0, "method": "initialize", "params": hello})
@@ -976,7 +977,7 @@ async def test_a_session_that_began_in_a_crowd_is_asked_all_the_same() -> None:
     wires = []
     for _ in range(2):
         near, far = pair(CLIENT)
-        server.attach(near)
+        behind(server).attach(near)
         wires.append(Wire(far))
         wires[-1].send({"id": 0, "method": "initialize", "params": hello})
         assert "result" in await wires[-1].next()

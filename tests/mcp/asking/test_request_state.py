@@ -15,6 +15,7 @@ from dragoman import InternalError, InvalidParams, LocalError, serve
 from dragoman.bus.memory import MemoryBus
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.mcp.asking.request_state import Known, NoncesHere, Seal, SealError, digest_of
+from tests.behind import behind
 
 from ..http_tools import tools
 from ..http_wire import body, meta
@@ -213,7 +214,7 @@ async def test_a_call_that_is_refused_uses_no_state_up(shared: bool) -> None:
     server, stage = tools(once=True, limits=SERVER.but(calls=1), keys=[OLD])
     bus = MemoryBus("once")
     if shared:
-        await server.join(bus)
+        await behind(server).join(bus)
     async with serve(server, urls=["tcp://127.0.0.1:0"]) as serving:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(serving.urls[0].rpartition(":")[2]))
 

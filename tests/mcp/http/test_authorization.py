@@ -20,6 +20,7 @@ from dragoman.channel import Handshake, Options
 from dragoman.mcp import HttpOptions, Server
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
 from tests.auth.guarding import METADATA, Issued, issued, token, who
+from tests.behind import behind
 from tests.mcp.http_wire import ME, Place, Sitting, body, called, meta
 from tests.transports.ends import until as settled
 from tests.transports.http.cases import Answered
@@ -108,9 +109,9 @@ async def served(
 ) -> AsyncIterator[tuple[int, Server]]:
     app = notes(sse_2024=sse_2024)
     guard = TokenGuard(issued(**more) if verifier is None else verifier)
-    app.protect(guard)
-    guard.demands(lambda: app.demanded or frozenset())
-    async with face(kind, {"/mcp": app}, Options()) as port:
+    behind(app).protect(guard)
+    guard.demands(lambda: behind(app).demanded or frozenset())
+    async with face(kind, {"/mcp": behind(app)}, Options()) as port:
         yield port, app
 
 
@@ -351,7 +352,7 @@ async def test_the_stream_of_http_and_sse_answers_what_runs_and_ends() -> None:
             assert (await events.message())["id"] == 0
             assert (await place.ask(body(*tool("slow"), 1), path=path)).status == 202
             await begun.wait()
-            (peer,) = app.host.peers
+            (peer,) = behind(app).host.peers
             await settled(lambda: peer.lapsed)
             assert (await place.ask(body(*tool("slow"), 2), path=path)).status == 401
             # another token of the same caller does not renew the stream

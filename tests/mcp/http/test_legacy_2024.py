@@ -10,6 +10,7 @@ import pytest
 
 from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2024_11
+from tests.behind import behind
 from tests.transports.ends import until
 
 from ..http_tools import Stage, tools
@@ -58,7 +59,7 @@ async def test_a_conversation(old: tuple[Place, Stage]) -> None:
         assert (await events.message())["result"]["content"][0]["text"] == "3"
         place.server.remove_tool("add")
         assert (await events.message())["method"] == "notifications/tools/list_changed"
-    await until(lambda: not place.server.host.peers)
+    await until(lambda: not behind(place.server).host.peers)
     assert (await place.ask(body("ping"), path=path)).status == 404
 
 
@@ -86,7 +87,7 @@ async def test_refusals(old: tuple[Place, Stage]) -> None:
         assert (await place.ask(body("ping"), {"Content-Type": "text/plain"}, path=path)).status == 415
         assert (await place.ask(b"{", path=path)).status == 400
         await until(lambda: True)
-        place.server.host.peers.pop().channel.abort(ConnectionError())
+        behind(place.server).host.peers.pop().channel.abort(ConnectionError())
         assert await events.message() is None
 
 

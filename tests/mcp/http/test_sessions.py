@@ -12,6 +12,7 @@ import pytest
 
 from dragoman.channel import Options
 from dragoman.mcp.protocol.revisions import NEWEST_STATEFUL, R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
+from tests.behind import behind
 from tests.transports.ends import until
 from tests.transports.http.ends import wire
 
@@ -94,7 +95,7 @@ async def test_a_refused_initialize_makes_no_session(there: tuple[Place, Stage],
     assert found.status in (200, 400)
     assert error(found.body)["code"] in (-32600, -32602)
     assert "mcp-session-id" not in found.headers
-    assert not place.server.host.peers
+    assert not behind(place.server).host.peers
 
 
 async def test_initialize_in_a_session_is_refused_and_the_session_lives(there: tuple[Place, Stage]) -> None:
@@ -290,7 +291,7 @@ async def test_sessions_and_sealed_states_are_bound_to_issuer_subject_and_client
 
 def kept_one(place: Place) -> Any:
     """The one session of a server."""
-    (peer,) = place.server.host.peers
+    (peer,) = behind(place.server).host.peers
     return peer.channel
 
 
@@ -300,8 +301,8 @@ async def test_an_idle_session_ends() -> None:
         sitting = await place.begin()
         keeper = kept_one(place).keeper
         keeper.options = msgspec.structs.replace(keeper.options, session_idle=0.05)  # it could not begin in less
-        server.host.clock.set(keeper, 0.05)
-        await until(lambda: not place.server.host.peers)
+        behind(server).host.clock.set(keeper, 0.05)
+        await until(lambda: not behind(place.server).host.peers)
         assert (await sitting.post(body("ping"))).status == 404
 
 
@@ -332,7 +333,7 @@ async def test_deleting_a_session_ends_its_calls_and_streams(both: tuple[Place, 
         assert await home.message() is None
     assert (await call).status == 404
     await stage.cancelled.wait()
-    await until(lambda: not place.server.call_limit.in_flight)
+    await until(lambda: not behind(place.server).call_limit.in_flight)
 
 
 async def test_cancelling_a_call(both: tuple[Place, Stage]) -> None:
@@ -360,9 +361,9 @@ async def test_going_away_does_not_cancel(both: tuple[Place, Stage]) -> None:
         writer.transport.abort()
     assert (await sitting.post(body("ping", id=2))).status == 200
     assert not stage.cancelled.is_set()
-    assert place.server.call_limit.in_flight == 1
+    assert behind(place.server).call_limit.in_flight == 1
     stage.go.set()
-    await until(lambda: not place.server.call_limit.in_flight)
+    await until(lambda: not behind(place.server).call_limit.in_flight)
     assert not stage.cancelled.is_set()
 
 
@@ -371,6 +372,6 @@ async def test_draining_ends_sessions() -> None:
     async with served(server) as place:
         sitting = await place.begin()
         async with sitting.get() as home:
-            await server.drain(0)
+            await behind(server).drain(0)
             assert await home.message() is None
-        assert not server.host.peers
+        assert not behind(server).host.peers

@@ -13,6 +13,7 @@ from dragoman.channel import Options
 from dragoman.jsonrpc.limits import Limits
 from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import NEWEST, R2025_06, R2025_11, R2026_07
+from tests.behind import behind
 from tests.transports.ends import until
 from tests.transports.http.cases import PATIENCE, answer
 from tests.transports.http.ends import wire
@@ -132,7 +133,7 @@ async def test_closing_the_stream_cancels(there: tuple[Place, Stage]) -> None:
         await events.message()
     async with asyncio.timeout(PATIENCE):
         await stage.cancelled.wait()
-    await until(lambda: not place.server.call_limit.in_flight)
+    await until(lambda: not behind(place.server).call_limit.in_flight)
 
 
 async def test_a_hundred_aborted_posts_leave_nothing(there: tuple[Place, Stage]) -> None:
@@ -145,7 +146,7 @@ async def test_a_hundred_aborted_posts_leave_nothing(there: tuple[Place, Stage])
             await writer.drain()
             writer.transport.abort()
     assert (await place.call("add", {"a": 1, "b": 1})).status == 200
-    await until(lambda: not place.server.call_limit.in_flight and not place.server.host.runs)
+    await until(lambda: not behind(place.server).call_limit.in_flight and not behind(place.server).host.runs)
 
 
 async def test_a_notification_is_202_without_a_body(both: tuple[Place, Stage]) -> None:

@@ -32,6 +32,7 @@ from dragoman.mcp import (
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_11, R2026_07, REVISIONS, Revision
 from dragoman.mcp.server.entries import prompt_entry, resource_entry, tool_entry
 from dragoman.mcp.server.registering import PromptOptions, ResourceOptions, ToolOptions
+from tests.behind import behind
 
 from ..calling import Calls, calling
 
@@ -588,7 +589,7 @@ def test_pages_of_one() -> None:
     found: list[str] = []
     cursor: Any = UNSET
     for _ in range(3):
-        page = msgspec.json.decode(server.catalog.page("tools", R2026_07, Caller(), cursor))
+        page = msgspec.json.decode(behind(server).catalog.page("tools", R2026_07, Caller(), cursor))
         found += [tool["name"] for tool in page["tools"]]
         cursor = page.get("nextCursor", UNSET)
     assert (found, cursor) == (["t0", "t1", "t2"], UNSET)
@@ -600,14 +601,14 @@ def test_kept_as_bytes() -> None:
     """A page is encoded once for each revision, until the list changes."""
     server = Server("tests", page_size=3)
     fill(server, 9)
-    first = server.catalog.page("tools", R2026_07, Caller())
+    first = behind(server).catalog.page("tools", R2026_07, Caller())
     cursor = msgspec.json.decode(first)["nextCursor"]
-    second = server.catalog.page("tools", R2026_07, Caller(), cursor)
-    assert server.catalog.page("tools", R2026_07, Caller()) is first
-    assert server.catalog.page("tools", R2026_07, Caller(), cursor) is second
-    assert server.catalog.page("tools", R2024_11, Caller()) is not first
+    second = behind(server).catalog.page("tools", R2026_07, Caller(), cursor)
+    assert behind(server).catalog.page("tools", R2026_07, Caller()) is first
+    assert behind(server).catalog.page("tools", R2026_07, Caller(), cursor) is second
+    assert behind(server).catalog.page("tools", R2024_11, Caller()) is not first
     server.disable("tool", "t8")
-    assert server.catalog.page("tools", R2026_07, Caller()) is not first
+    assert behind(server).catalog.page("tools", R2026_07, Caller()) is not first
 
 
 def test_from_threads() -> None:
@@ -619,9 +620,9 @@ def test_from_threads() -> None:
         try:
             for index in range(50):
                 server.add_tool(lambda: None, name=f"{number}.{index}")
-                server.catalog.page("tools", R2026_07, Caller())
+                behind(server).catalog.page("tools", R2026_07, Caller())
                 if index % 3 == 0:
-                    server.catalog.remove("tool", f"{number}.{index}")
+                    behind(server).catalog.remove("tool", f"{number}.{index}")
         except BaseException as error:
             wrong.append(error)
 
@@ -631,12 +632,12 @@ def test_from_threads() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-    entries = server.catalog.entries("tools")
+    entries = behind(server).catalog.entries("tools")
     assert len(entries) == 4 * 33
     assert [one.number for one in entries] == sorted(one.number for one in entries)
     found, cursor = 0, UNSET
     while True:
-        page = msgspec.json.decode(server.catalog.page("tools", R2026_07, Caller(), cursor))
+        page = msgspec.json.decode(behind(server).catalog.page("tools", R2026_07, Caller(), cursor))
         found += len(page["tools"])
         if "nextCursor" not in page:
             break
@@ -647,11 +648,11 @@ def test_from_threads() -> None:
 def test_errors_name_what_is_long_shortly() -> None:
     server = Server("tests")
     with pytest.raises(InvalidParams) as caught:
-        server.catalog.tool("x" * 100_000, Caller())
+        behind(server).catalog.tool("x" * 100_000, Caller())
     assert len(caught.value.message) < 200
     for name, told in (("x" * 128, "x" * 128), ("x" * 129, "x" * 125 + "...")):
         with pytest.raises(InvalidParams) as caught:
-            server.catalog.tool(name, Caller())
+            behind(server).catalog.tool(name, Caller())
         assert caught.value.message == f"Unknown tool: {told}"
 
 
@@ -683,6 +684,6 @@ def test_a_description_as_deep_as_no_client_reads_is_named(server: Server) -> No
     for _ in range(600):
         deep = [deep]
     server.add_tool(lambda: None, name="plain", meta={"example.com/a": [[1]]})
-    assert b'"plain"' in bytes(server.catalog.page("tools", R2026_07, Caller()))
+    assert b'"plain"' in bytes(behind(server).catalog.page("tools", R2026_07, Caller()))
     with pytest.raises(LocalError, match="the description of tool 'deep' is nested more than 504 levels deep"):
         server.add_tool(lambda: None, name="deep", meta={"example.com/a": deep})

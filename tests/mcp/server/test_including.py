@@ -13,6 +13,7 @@ from dragoman.jsonrpc.errors import LocalError
 from dragoman.mcp import Client, Context, Server, prompt, resource, tool
 from dragoman.mcp.protocol.revisions import R2026_07, REVISIONS, Revision
 from dragoman.mcp.server.including import joined_uri, own_uri
+from tests.behind import behind
 
 from ..calling import calling
 
@@ -109,7 +110,7 @@ async def test_what_is_added_or_taken_away_later_is_there_or_not(scheme: str) ->
         inner.add_prompt(lambda: "Hi", name="hello")
         inner.completion("notes://{day}/lines", "day")(lambda value: [value + "!"])
         assert {one.name for one in await client.list_prompts()} == {"a_b_summary", "a_b_hello"}
-        assert outer.catalog.entries("templates")[0].completions.keys() == {"day"}
+        assert behind(outer).catalog.entries("templates")[0].completions.keys() == {"day"}
 
 
 async def test_middleware_and_lifespans_of_a_server_are_around_its_own_alone() -> None:
@@ -269,11 +270,11 @@ def test_names_that_clash_and_servers_that_include_one_another_are_refused() -> 
     outer.add_tool(lambda: 0, name="add")
     with pytest.raises(LocalError, match=r"there is a tool 'add' already: give another name, or .* a namespace"):
         outer.include(inner)
-    assert [entry.key for entry in outer.everything()] == ["x_later", "add"], "nothing of it was taken"
+    assert [entry.key for entry in behind(outer).everything()] == ["x_later", "add"], "nothing of it was taken"
     outer.include(inner, namespace="x")
     with pytest.raises(LocalError, match="there is a tool 'x_later' already"):
         inner.add_tool(lambda: 0, name="later")
-    assert "later" not in [entry.key for entry in inner.everything()]
+    assert "later" not in [entry.key for entry in behind(inner).everything()]
     inner.add_tool(lambda: 0, name="other")
     for one in (inner, outer):
         with pytest.raises(LocalError, match="cannot include outer: outer is it, or includes it"):

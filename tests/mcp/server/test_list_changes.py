@@ -17,6 +17,7 @@ from dragoman.mcp.protocol.revisions import R2025_03, R2025_11, R2026_07, Revisi
 from dragoman.mcp.server.server import Server
 from dragoman.mcp.session import changes
 from dragoman.mcp.session.changes import Changes, Event
+from tests.behind import behind
 
 from ..http_tools import Stage
 from ..http_wire import body, named_by
@@ -173,7 +174,7 @@ async def test_a_session_that_moves_is_told_what_it_missed_if_it_may_see_it() ->
             noted = await two.ask(body("notifications/initialized", id=None), sessions[who])
             assert noted.status == 202
         for server in two.servers:
-            for peer in tuple(server.host.peers):
+            for peer in tuple(behind(server).host.peers):
                 held: Any = peer.channel
                 held.end(ConnectionError("not used here"))
         two.servers[1].disable("tool", "hers")
@@ -204,7 +205,7 @@ async def test_lists_that_depend_on_the_caller_are_private() -> None:
         step()
         for subject in WHO[:2]:
             caller = Caller(identity=Identity(subject=subject))
-            page = bytes(server.catalog.page("tools", R2026_07, caller))
+            page = bytes(behind(server).catalog.page("tools", R2026_07, caller))
             scopes.append(page.partition(b'"cacheScope":"')[2].partition(b'"')[0].decode())
     assert scopes == ["public"] * 2 + ["private"] * 2 + ["public"] * 2
 
@@ -235,6 +236,6 @@ def test_what_was_removed_long_ago_is_not_known(monkeypatch: pytest.MonkeyPatch)
     for name in "abc":
         server.add_tool(lambda: "", name=name, visible=owned)
         server.remove_tool(name)
-    shown = [server.catalog.shows([("tool", name, "")], ada) for name in "abc"]
+    shown = [behind(server).catalog.shows([("tool", name, "")], ada) for name in "abc"]
     assert shown == [False, True, True]
-    assert not server.catalog.shows([("tool", "c", ""), ("of a later release", "c", "")], Caller())
+    assert not behind(server).catalog.shows([("tool", "c", ""), ("of a later release", "c", "")], Caller())

@@ -18,6 +18,7 @@ from dragoman.mcp import Context, Image, Server
 from dragoman.mcp.protocol.methods import METHODS
 from dragoman.mcp.protocol.revisions import NEWEST, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
 from dragoman.transports.memory import pair
+from tests.behind import behind
 
 from ..asking_server import EVERY, Wire, meta
 from ..http_tools import City
@@ -93,7 +94,7 @@ class Client:
     def __init__(self, revision: Revision, made: Server) -> None:
         self.revision = revision
         near, far = pair()
-        made.attach(far)
+        behind(made).attach(far)
         self.near = near
         self.wire = Wire(near)
 

@@ -23,6 +23,7 @@ from dragoman.mcp.client.subscriptions import Changed
 from dragoman.mcp.protocol import revisions as r
 from dragoman.rpc.middleware import Call, Next
 from dragoman.transports.memory import pair
+from tests.behind import behind
 
 from ..asking_server import Wire
 from ..asking_server import text as text_of
@@ -129,9 +130,9 @@ async def test_two_loops_at_once_have_each_their_own() -> None:
         assert lives.seen == ["begin", "begin", "end"]
         assert await client.call_tool("here", result=bool), "the other loop's end was not ours"
         assert await client.call_tool("in_place", result=bool)
-        assert lives.app.state is asyncio.get_running_loop()
+        assert behind(lives.app).state is asyncio.get_running_loop()
     assert lives.seen == ["begin", "begin", "end", "end"]
-    assert lives.app.state is None
+    assert behind(lives.app).state is None
 
 
 async def test_a_lifespan_lasts_as_long_as_its_last_user() -> None:
@@ -155,7 +156,7 @@ async def test_a_call_begins_the_lifespan_where_nothing_else_did(revision: r.Rev
         for tool in ("here", "in_a_thread", "in_place"):
             assert (await calls.call(tool))["content"][0]["text"] == "true"
         assert lives.seen == ["begin"]
-    await lives.app.stop()
+    await behind(lives.app).stop()
     assert lives.seen == ["begin", "end"]
 
 
@@ -182,12 +183,12 @@ def tool_call(name: str) -> bytes:
 async def test_a_lifespan_that_has_begun_stands_in_the_way_of_no_call() -> None:
     """A tool that is quick is answered before `exchange` returns, as without a lifespan."""
     lives = Lives()
-    await lives.app.start()
+    await behind(lives.app).start()
     once = Once(tool_call("in_place"))
-    lives.app.exchange(once)
+    behind(lives.app).exchange(once)
     assert once.answer is not None
     assert b'"text":"true"' in once.answer
-    await lives.app.stop()
+    await behind(lives.app).stop()
 
 
 async def test_a_lifespan_that_fails_fails_the_call_that_begins_it_and_is_tried_again() -> None:
@@ -208,7 +209,7 @@ async def test_a_lifespan_that_fails_fails_the_call_that_begins_it_and_is_tried_
     async with calling(app, r.NEWEST) as calls:
         assert (await calls.error("tools/call", name="ask"))["code"] == -32603
         assert (await calls.call("ask"))["content"][0]["text"] == "42"
-    await app.stop()
+    await behind(app).stop()
 
 
 async def test_a_lifespan_that_fails_is_told_at_the_start() -> None:
@@ -258,16 +259,16 @@ async def test_what_is_not_registered_is_not_declared(revision: r.Revision) -> N
 async def test_a_server_leaves_its_bus_with_its_last_user_and_without_any() -> None:
     bus = MemoryBus("users")
     app = Server("users", keys=["a key that all replicas have"])
-    await app.join(bus)
-    await app.stop()  # nothing has started it
-    assert app.shared is None
-    await app.join(bus)
-    await app.start()
-    await app.start()
-    await app.stop()
-    assert app.shared is not None
-    await app.stop()
-    assert app.shared is None
+    await behind(app).join(bus)
+    await behind(app).stop()  # nothing has started it
+    assert behind(app).shared is None
+    await behind(app).join(bus)
+    await behind(app).start()
+    await behind(app).start()
+    await behind(app).stop()
+    assert behind(app).shared is not None
+    await behind(app).stop()
+    assert behind(app).shared is None
     await bus.close()
 
 
@@ -390,7 +391,7 @@ async def test_a_cancelled_call_stops_its_handler_and_gets_no_answer() -> None:
             async with asyncio.timeout(30):
                 await stopped.wait()
             assert not (await client.call_tool("quick")).is_error
-            assert app.call_limit.in_flight == 0
+            assert behind(app).call_limit.in_flight == 0
 
 
 @EVERY
@@ -436,7 +437,7 @@ async def test_only_initialized_makes_a_session_initialized() -> None:
             return str(error)
 
     near, far = pair()
-    app.attach(far)
+    behind(app).attach(far)
     wire = Wire(near)
     hello = {
         "protocolVersion": r.R2025_11.date,
@@ -586,7 +587,7 @@ async def test_what_is_there_for_some_callers_is_unknown_to_others(scope: Any) -
         raw = body("tools/list", {"_meta": meta()})
         found = msgspec.json.decode((await Place(port, app).ask(raw, standard("tools/list"))).body)["result"]
         assert (found["cacheScope"], found["ttlMs"]) == ("private", 60_000)
-    await app.start()
+    await behind(app).start()
     app.remove_tool("secret0")
     app.remove_tool("secret1")
     app.remove_tool("secret2")
@@ -605,11 +606,11 @@ async def test_the_principal_is_issuer_subject_and_client_of_an_identity() -> No
     once = Once(tool_call("who"))
     identity = Identity(issuer="https://a", subject="ad\ud800", client_id="c", scopes=frozenset({"read"}))
     once.caller = Caller(identity=identity)
-    app.exchange(once)
+    behind(app).exchange(once)
     shown = msgspec.json.decode(once.answer or b"")["result"]["content"][0]["text"]
     assert shown == """["https://a","ad\\ud800","c"] frozenset({'read'})"""
     once = Once(tool_call("who"))
-    app.exchange(once)
+    behind(app).exchange(once)
     assert b"None None" in (once.answer or b"")
 
 

@@ -21,6 +21,7 @@ from dragoman.mcp.server.subscriptions import Subscriptions
 from dragoman.schemes import dial
 from dragoman.serving import serve
 from dragoman.transports.memory import pair
+from tests.behind import behind
 
 from ..asking_server import Stand, Wire, meta
 from ..http_tools import tools
@@ -430,14 +431,14 @@ async def test_a_server_tells_what_changes() -> None:
         return ""
 
     near, far = pair(CLIENT)
-    server.attach(near)
+    behind(server).attach(near)
     wire = Wire(far)
     assert await opened(wire) == {"toolsListChanged": True}
     server.add_tool(one, name="two")
     assert (await wire.next())["method"] == "notifications/tools/list_changed"
     server.disable("tool", "two")
     assert (await wire.next())["method"] == "notifications/tools/list_changed"
-    await server.drain(5)
+    await behind(server).drain(5)
     assert (await wire.next())["method"] == "notifications/cancelled"
     assert (await wire.next())["result"]["resultType"] == "complete"
 
@@ -485,19 +486,19 @@ async def test_a_flood_over_tcp() -> None:
             channel = await dial(running.urls[0], Options())
             wire = Wire(channel)
             agreed, refused = await flooded(wire.send, wire, 2_000)
-            assert agreed == server.subscriptions.per_peer
+            assert agreed == behind(server).subscriptions.per_peer
             assert {one["limit"] for one in refused} == {"subscriptions"}
             assert (await other.call_tool("first")).text == "here"
             server.add_tool(lambda: "there", name="second")
             async with asyncio.timeout(30):
                 await anext(changes)
             await channel.close()
-        await until(lambda: not len(server.subscriptions))
+        await until(lambda: not len(behind(server).subscriptions))
 
 
 async def test_a_flood_over_http() -> None:
     server, _ = tools()
-    server.subscriptions.limit = 5
+    behind(server).subscriptions.limit = 5
     async with http_served(server) as place, AsyncExitStack() as stack:
         headers = standard("subscriptions/listen")
         params = {"notifications": {"toolsListChanged": True}, "_meta": http_meta()}
@@ -511,7 +512,7 @@ async def test_a_flood_over_http() -> None:
             refused = await place.ask(body("subscriptions/listen", params, id), headers)
             found = json.loads(refused.body)
             assert (found["id"], found["error"]["data"]["limit"]) == (id, "subscriptions")
-        assert len(server.subscriptions) == 5
+        assert len(behind(server).subscriptions) == 5
         assert b"now" in (await place.call("at_once")).body
         server.add_tool(lambda: "new", name="new")
         for one in streams:

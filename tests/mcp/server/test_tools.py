@@ -38,6 +38,7 @@ from dragoman.mcp.protocol.admission import Admitted
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
 from dragoman.mcp.server.output import LARGEST_TEXT
 from dragoman.rpc.middleware import Call, Next
+from tests.behind import behind
 
 from ..calling import calling
 
@@ -367,7 +368,7 @@ def test_options_beside_a_function_count(server: Server) -> None:
     assert (service.methods["function"].kind, service.methods["function"].timeout) == ("inline", 3)
     tool: Any = server.tool
     tool(function, title="T")
-    assert server.catalog.tool("function", Caller()).listed.title == "T"
+    assert behind(server).catalog.tool("function", Caller()).listed.title == "T"
 
 
 @pytest.mark.parametrize("optional", [False, True])
@@ -562,7 +563,7 @@ async def test_a_number_too_large(server: Server) -> None:
         b'"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
         b'"io.modelcontextprotocol/clientCapabilities":{}}}}'
     )
-    answer = msgspec.json.decode(await server.host.answer(raw) or b"")
+    answer = msgspec.json.decode(await behind(server).host.answer(raw) or b"")
     assert answer["id"] == 7
     assert answer["result"]["isError"]
 
@@ -590,7 +591,7 @@ def test_what_cannot_be_a_tool(server: Server) -> None:
     ):
         with pytest.raises(LocalError, match=words):
             server.add_tool(function)
-    assert not server.catalog.has("tools")
+    assert not behind(server).catalog.has("tools")
 
 
 async def test_either_context(server: Server) -> None:
@@ -966,7 +967,7 @@ async def test_headers(server: Server) -> None:
     assert properties["count"] == {"type": "integer", "x-mcp-header": "Count"}
     assert properties["where"]["properties"]["zone"] == {"type": "string", "x-mcp-header": "Zone"}
     assert "$defs" not in schema
-    assert [one.name for one in server.catalog.tool("deploy", Caller()).marked] == ["Region", "Zone", "Count"]
+    assert [one.name for one in behind(server).catalog.tool("deploy", Caller()).marked] == ["Region", "Zone", "Count"]
 
 
 def test_headers_where_none_can_be(server: Server) -> None:
@@ -1056,7 +1057,7 @@ def test_include_all_or_none(server: Server, shop: dragoman.Service) -> None:
     server.add_tool(lambda: None, name="quick")
     with pytest.raises(LocalError, match="quick"):
         server.include(shop)
-    assert [entry.key for entry in server.catalog.entries("tools")] == ["quick"]
+    assert [entry.key for entry in behind(server).catalog.entries("tools")] == ["quick"]
 
 
 # -- at run time ----------------------------------------------------------------------------------

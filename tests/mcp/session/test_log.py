@@ -17,6 +17,7 @@ from dragoman.mcp.session import record as records
 from dragoman.mcp.session.log import SPARE, MemoryLog, StreamLog
 from dragoman.mcp.session.record import Delta
 from dragoman.mcp.session.store_log import StoreLog, parts, written
+from tests.behind import behind
 
 from ..http_tools import tools
 from ..replicas import KEYS
@@ -80,13 +81,13 @@ def test_a_log_in_a_store_reads_as_one_in_the_process(said: list[tuple[bytes, st
         (near, _), (far, _) = tools(keys=KEYS), tools(keys=KEYS)
         buses = [MemoryBus("logs"), MemoryBus("logs")]
         for server, bus in zip((near, far), buses, strict=True):
-            await server.join(bus)
-        assert near.shared is not None
-        assert far.shared is not None
+            await behind(server).join(bus)
         here = MemoryLog(100, 1 << 20)
         options = HttpOptions()
         logs = [
-            StoreLog(one.shared, "stream", options, id=msgspec.json.encode(id)) for one in (near, far) if one.shared
+            StoreLog(shared, "stream", options, id=msgspec.json.encode(id))
+            for shared in (behind(near).shared, behind(far).shared)
+            if shared is not None
         ]
         told: set[str] = set()
         for turn, (message, mark) in enumerate(said):
@@ -100,7 +101,7 @@ def test_a_log_in_a_store_reads_as_one_in_the_process(said: list[tuple[bytes, st
         for after in range(here.last + 1):
             assert [list(await log.read(after)) for log in logs] == [list(await here.read(after))] * 2
         for server, bus in zip((near, far), buses, strict=True):
-            await server.stop()
+            await behind(server).stop()
             await bus.close()
 
     asyncio.run(read())

@@ -10,6 +10,7 @@ from typing import Any
 from dragoman.channel import Caller
 from dragoman.jsonrpc.errors import Refusal
 from dragoman.mcp.protocol.options import HttpOptions
+from tests.behind import behind
 
 from ..http_tools import tools
 from ..http_wire import ME, body
@@ -39,7 +40,7 @@ async def test_the_one_that_was_silent_longest_is_forgotten() -> None:
 
     async def say(mailbox: str, raw: bytes) -> Any:
         delivery = Delivery(mailbox, raw)
-        server.exchange(delivery)
+        behind(server).exchange(delivery)
         return await asyncio.wait_for(delivery.answer, 20)
 
     hello = body("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": ME}, 0)
@@ -51,5 +52,5 @@ async def test_the_one_that_was_silent_longest_is_forgotten() -> None:
     assert "result" in await say("c", body("ping"))
     forgotten = await say("b", body("ping"))
     assert forgotten["error"]["code"] == -32602
-    assert len(server.host.peers) == 2
-    await server.drain(0)
+    assert len(behind(server).host.peers) == 2
+    await behind(server).drain(0)

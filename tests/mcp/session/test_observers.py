@@ -6,6 +6,7 @@ from typing import Any
 
 from dragoman.mcp.protocol.revisions import R2025_03
 from dragoman.observer import Observation, Rejection
+from tests.behind import behind
 
 from ..http_wire import body
 from ..replicas import KINDS, accepted, sessions
@@ -48,7 +49,7 @@ async def test_a_batch_of_calls_is_told_and_one_of_answers_belongs_to_their_call
 async def test_a_session_has_the_wire_that_it_began_on(kind: str) -> None:
     async with sessions(kind) as place:
         await place.begin()
-        (peer, *_) = place.servers[0].host.peers
+        (peer, *_) = behind(place.servers[0]).host.peers
         caller = peer.channel.caller
         assert (caller.scheme, caller.path, caller.tls, caller.remote.startswith("127.0.0.1")) == (
             "http",

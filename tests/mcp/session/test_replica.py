@@ -17,6 +17,7 @@ from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
 from dragoman.mcp.server.context import Context
 from dragoman.mcp.server.server import Server
+from tests.behind import behind
 from tests.transports.ends import until
 
 from ..http_tools import tools
@@ -62,7 +63,7 @@ async def test_a_session_that_was_deleted_is_unknown_everywhere(three: Ring, rev
     assert (await three.ask(b"", sitting.headers, method="DELETE")).status == 204
     for _ in three.places:
         assert (await sitting.post(body("ping"))).status == 404
-    await until(lambda: not any(server.host.peers for server in three.servers))
+    await until(lambda: not any(behind(server).host.peers for server in three.servers))
 
 
 async def test_a_delete_ends_calls_and_streams_elsewhere(three: Ring) -> None:
@@ -97,7 +98,7 @@ async def test_an_initialize_that_is_refused_makes_no_session(three: Ring) -> No
     found = await three.ask(body("initialize", {}, 1))
     assert error(found.body)["code"] == -32602
     assert "mcp-session-id" not in found.headers
-    assert not any(server.host.peers for server in three.servers)
+    assert not any(behind(server).host.peers for server in three.servers)
 
 
 async def test_an_idle_session_ends_everywhere() -> None:
@@ -121,7 +122,7 @@ async def test_the_log_level_holds_everywhere(three: Ring, revision: Revision) -
         assert (await sitting.post(body("logging/setLevel", {"level": level}))).status == 200
         for _ in three.places:
             assert (await sitting.post(body("ping"))).status == 200
-        peers = [next(iter(server.host.peers)) for server in three.servers]
+        peers = [next(iter(behind(server).host.peers)) for server in three.servers]
         assert [peer.state.log_level for peer in peers] == [level] * 3
 
 
@@ -130,7 +131,7 @@ async def test_a_log_level_reaches_calls_that_run(three: Ring) -> None:
     call = asyncio.create_task(three.at(0, sitting).post(sitting.tool("slow")))
     await three.stages[0].started.wait()
     await three.at(1, sitting).post(body("logging/setLevel", {"level": "error"}))
-    peer = next(iter(three.servers[0].host.peers))
+    peer = next(iter(behind(three.servers[0]).host.peers))
     await until(lambda: peer.state.log_level == "error")
     three.stages[0].go.set()
     assert (await call).status == 200
@@ -162,10 +163,10 @@ async def test_many_changes_of_one_session() -> None:
             uri = {"uri": f"file:///{number % 3}"}
             assert (await sitting.post(body("resources/subscribe", uri))).status == 200
             assert (await sitting.post(body("resources/unsubscribe", uri))).status == 200
-        await two.servers[1].stop()  # what it knew is gone
-        await two.servers[1].join(two.buses[1])
+        await behind(two.servers[1]).stop()  # what it knew is gone
+        await behind(two.servers[1]).join(two.buses[1])
         assert (await two.at(1, sitting).post(body("ping"))).status == 200
-        peer = next(iter(two.servers[1].host.peers))
+        peer = next(iter(behind(two.servers[1]).host.peers))
         assert peer.state.subscriptions == {"file:///kept"}
         assert peer.state.initialized
 
@@ -224,7 +225,7 @@ async def test_ids_of_questions_differ(three: Ring) -> None:
             assert text(await events.message()) == "Ulm"
         if number % 3 == 2:  # a replica that has forgotten the session goes on, and not anew
             for server in three.servers:
-                for peer in tuple(server.host.peers):
+                for peer in tuple(behind(server).host.peers):
                     session: Any = peer.channel
                     session.end(ConnectionError("not used here"))
     assert len(set(ids)) == 9
@@ -333,7 +334,7 @@ async def test_listeners_hear_of_changes_elsewhere(three: Ring) -> None:
             assert (await events.message())["method"] == "notifications/tools/list_changed"
         await settled()
         for server in three.servers:
-            await server.subscriptions.close()
+            await behind(server).subscriptions.close()
         for events in (here, there):  # nothing came twice
             assert [one.get("id") for one in await events.rest()] == [9]
 
@@ -345,18 +346,18 @@ async def test_without_keys_there_is_no_joining(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("DRAGOMAN_SECRET", raising=False)
     bus = MemoryBus("keys")
     with pytest.raises(LocalError, match="DRAGOMAN_SECRET"):
-        await Server("alone").join(bus)
+        await behind(Server("alone")).join(bus)
     stateful_alone = Server("alone", revisions=[R2025_11])  # nothing of it is sealed
-    await stateful_alone.join(bus)
-    await stateful_alone.stop()
+    await behind(stateful_alone).join(bus)
+    await behind(stateful_alone).stop()
     monkeypatch.setenv("DRAGOMAN_SECRET", "a-secret-that-is-long-enough")
     server = Server("alone")
-    await server.join(bus)
-    await server.join(bus)
+    await behind(server).join(bus)
+    await behind(server).join(bus)
     other = MemoryBus("other")
     with pytest.raises(LocalError, match="already"):
-        await server.join(other)
-    await server.stop()
+        await behind(server).join(other)
+    await behind(server).stop()
     await bus.close()
     await other.close()
 

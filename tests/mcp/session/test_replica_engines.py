@@ -14,6 +14,7 @@ import pytest
 from dragoman.bus import Bus, open_bus
 from dragoman.bus.hub import hold
 from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, R2025_11, Revision
+from tests.behind import behind
 from tests.transports.ends import until
 
 from ..http_wire import body, meta, standard
@@ -80,10 +81,10 @@ async def test_the_stateless_era(three: Ring) -> None:
         await events.message()
         three.servers[1].remove_tool("add")
         assert (await events.message())["method"] == CHANGED
-        await three.servers[0].subscriptions.close()
+        await behind(three.servers[0]).subscriptions.close()
         assert [one.get("id") for one in await events.rest()] == [9]
 
 
 def _homes(three: Ring) -> list[Any]:
-    sessions: list[Any] = [peer.channel for peer in three.servers[1].host.peers]
+    sessions: list[Any] = [peer.channel for peer in behind(three.servers[1]).host.peers]
     return [one for session in sessions for one in session.home.cursors]

@@ -11,6 +11,7 @@ import pytest
 
 from dragoman.bus import BusLost
 from dragoman.mcp.protocol.revisions import R2025_11
+from tests.behind import behind
 from tests.transports.ends import PATIENCE, until
 
 from ..http_wire import body
@@ -109,7 +110,7 @@ async def test_a_stream_that_is_over_before_its_reader_is_known_is_read_to_its_e
         bus.publish = hold
         async with two.at(1, sitting).get(last) as again:
             await until(lambda: held)
-            peers = two.servers[0].host.peers
+            peers = behind(two.servers[0]).host.peers
             session: Any = next(iter(peers)).channel
             two.stages[0].go.set()
             await until(lambda: not session.streams)
@@ -142,4 +143,4 @@ async def test_a_change_that_cannot_be_read_is_read_with_the_next_request(caplog
         store.read = read
         assert caplog.records == []
         assert json.loads((await two.at(0, sitting).post(body("ping"))).body)["result"] == {}
-        assert next(iter(two.servers[0].host.peers)).state.log_level == "error"
+        assert next(iter(behind(two.servers[0]).host.peers)).state.log_level == "error"

@@ -16,6 +16,7 @@ from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, Revision
 from dragoman.mcp.server.context import Context
 from dragoman.mcp.session import shared
+from tests.behind import behind
 from tests.transports.ends import PATIENCE, until
 
 from ..http_wire import ME, body, meta, standard
@@ -189,7 +190,7 @@ async def test_ids_of_events_are_unique(three: Ring) -> None:
     for number in range(3):
         async with three.at(number, sitting).get() as home:
             ids.append((await home.next()).id)
-            three.servers[number].catalog.remove("tool", ("add", "talk", "poll")[number])
+            behind(three.servers[number]).catalog.remove("tool", ("add", "talk", "poll")[number])
             ids.append((await home.next()).id)
     assert all(ids)
     assert len(set(ids)) == len(ids) == 6 * 5 + 6
@@ -235,7 +236,7 @@ async def test_what_comes_while_no_replica_has_the_session(three: Ring) -> None:
     """They were all restarted, one after the other."""
     sitting = await three.begin()
     for server in three.servers:
-        for peer in tuple(server.host.peers):
+        for peer in tuple(behind(server).host.peers):
             session: Any = peer.channel
             session.end(ConnectionError("not used here"))
     three.servers[0].remove_tool("add")
@@ -285,7 +286,7 @@ async def test_each_message_on_one_stream_only(three: Ring) -> None:
 
 
 def _homes(three: Ring, number: int) -> list[Any]:
-    sessions: list[Any] = [peer.channel for peer in three.servers[number].host.peers]
+    sessions: list[Any] = [peer.channel for peer in behind(three.servers[number]).host.peers]
     return [one for session in sessions for one in session.home.cursors]
 
 
@@ -300,8 +301,8 @@ async def test_a_replica_that_drains(three: Ring) -> None:
         three.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events,
     ):
         await events.message()
-        draining = asyncio.create_task(going.drain(10))
-        await until(lambda: going.call_limit.draining)
+        draining = asyncio.create_task(behind(going).drain(10))
+        await until(lambda: behind(going).call_limit.draining)
         for raw in (body("ping"), sitting.tool("add", a=1, b=2)):
             refused = await three.at(0, sitting).post(raw)
             assert (refused.status, refused.headers["retry-after"]) == (503, "1")
@@ -325,7 +326,7 @@ async def test_a_call_that_does_not_end_while_draining(three: Ring) -> None:
     async with three.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:
         await events.message()
         last = events.parser.last_id
-    await three.servers[0].drain(0.05)
+    await behind(three.servers[0]).drain(0.05)
     async with three.at(1, sitting).get(last) as again:
         [answer] = await again.rest()
         assert answer["id"] == 3
@@ -449,13 +450,13 @@ async def test_an_answer_that_cannot_be_kept_waits_for_the_store() -> None:
         async with two.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:
             await events.message()
             last = events.parser.last_id
-        session: Any = next(iter(two.servers[0].host.peers)).channel
+        session: Any = next(iter(behind(two.servers[0]).host.peers)).channel
         await until(lambda: all(stream.cursor is None for stream in session.streams.values()))
         bus = two.buses[0]
         assert isinstance(bus, MemoryBus)
         bus.disconnect()
         two.stages[0].go.set()
-        await until(lambda: not two.servers[0].call_limit.in_flight)
+        await until(lambda: not behind(two.servers[0]).call_limit.in_flight)
         async with two.at(1, sitting).get(last) as again:
             bus.connect_again()
             assert [text(one) for one in (await again.rest())[1:]] == ["said"]
@@ -486,7 +487,7 @@ async def test_an_answer_that_the_store_does_not_take(monkeypatch: pytest.Monkey
             async with two.at(0, sitting).stream(sitting.tool("long", 3, "t")) as events:
                 await events.message()
                 last = events.parser.last_id
-            session: Any = next(iter(two.servers[0].host.peers)).channel
+            session: Any = next(iter(behind(two.servers[0]).host.peers)).channel
             await until(lambda: sum(stream.cursor is None for stream in session.streams.values()) == 1)
             async with two.at(1, sitting).get(last) as there:
                 two.stages[0].go.set()

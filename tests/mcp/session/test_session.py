@@ -14,6 +14,7 @@ from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_
 from dragoman.mcp.server.context import Context
 from dragoman.mcp.session import shared
 from dragoman.rpc.middleware import Call, Next
+from tests.behind import behind
 from tests.transports.ends import until
 from tests.transports.http.ends import wire
 
@@ -41,7 +42,7 @@ async def test_busy_is_503_as_it_is_without_a_session(kind: str, json_only: bool
     on is 503 in both eras, its body the error as JSON, and so is a notification."""
     async with sessions(kind, http=HttpOptions(json=json_only)) as place:
         server = place.places[0].server
-        server.restrict(server.limits.but(calls=1))
+        behind(server).restrict(server.limits.but(calls=1))
         here = place.at(0, await place.begin())
         call = asyncio.create_task(here.post(here.tool("slow")))
         await place.stages[0].started.wait()
@@ -144,7 +145,9 @@ async def test_sessions_are_bounded(kind: str) -> None:
             refused = await opened(place)
             assert (refused.status, refused.headers["retry-after"]) == (503, "1")
             assert (json.loads(refused.body)["id"], error(refused.body)["code"]) == (7, -32603)
-        await until(lambda: all(len(server.host.peers) <= 5 for server in place.servers))  # nothing of them is kept
+        await until(
+            lambda: all(len(behind(server).host.peers) <= 5 for server in place.servers)
+        )  # nothing of them is kept
         for sitting in used:
             assert (await sitting.post(body("ping"))).status == 200
         assert (await place.ask(headers=used[0].headers, method="DELETE")).status == 204
@@ -335,7 +338,7 @@ class Reading:
 
     def __init__(self, two: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
         self.failed = 0
-        monkeypatch.setattr(two.servers[1].shared, "past_events", self)
+        monkeypatch.setattr(behind(two.servers[1]).shared, "past_events", self)
 
     async def __call__(self, after: int) -> Any:
         self.failed += 1
@@ -345,7 +348,7 @@ class Reading:
 def dropped(two: Ring) -> None:
     """No replica holds a session any more."""
     for server in two.servers:
-        for peer in tuple(server.host.peers):
+        for peer in tuple(behind(server).host.peers):
             held: Any = peer.channel
             held.end(ConnectionError("not used here"))
 
@@ -520,8 +523,8 @@ async def test_a_caller_that_left_before_its_stream_began_comes_back_for_it(kind
             writer.transport.abort()
         assert (await here.post(body("ping"))).status == 200
         stage.go.set()
-        await until(lambda: not place.servers[0].call_limit.in_flight)
-        session: Any = next(iter(place.servers[0].host.peers)).channel
+        await until(lambda: not behind(place.servers[0]).call_limit.in_flight)
+        session: Any = next(iter(behind(place.servers[0]).host.peers)).channel
         await until(lambda: not session.busy)
 
 
@@ -540,8 +543,8 @@ async def test_a_server_that_drains_takes_nothing_new(kind: str) -> None:
         ):
             question = await asking.message()
             assert (await events.message())["params"]["progress"] == 1
-            draining = asyncio.create_task(place.servers[0].drain(20))
-            await until(lambda: place.servers[0].call_limit.draining)
+            draining = asyncio.create_task(behind(place.servers[0]).drain(20))
+            await until(lambda: behind(place.servers[0]).call_limit.draining)
             refused = [await here.post(one) for one in (body("ping", id=7), here.tool("add", 7, a=1, b=1))]
             refused.append(await here.post(b"[" + body("ping") + b"]"))
             asked = {"protocolVersion": R2025_11.date, "capabilities": {}, "clientInfo": ME}

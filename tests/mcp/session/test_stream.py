@@ -14,6 +14,7 @@ from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, R2025_11, Revision
 from dragoman.mcp.server.context import Context
 from dragoman.mcp.session.log import MemoryLog
+from tests.behind import behind
 from tests.transports.ends import until
 from tests.transports.http.ends import reading, wire
 
@@ -40,7 +41,7 @@ async def test_what_a_call_says_goes_to_its_own_stream(both: tuple[Place, Stage]
         if revision.primed:
             # "The server SHOULD immediately send an SSE event consisting of an event ID and an empty `data` field"
             assert (first.data, first.id != "") == (b"", True)
-            assert events.parser.retry == place.server.options.retry
+            assert events.parser.retry == behind(place.server).options.retry
             first = await events.next()
             assert first is not None
         assert json.loads(first.data)["params"] == {"progressToken": "t", "progress": 1, "total": 2}
@@ -68,7 +69,7 @@ async def test_an_answer_at_once_is_a_stream_that_can_be_resumed(both: tuple[Pla
     assert (answer["id"], text(answer)) == (5, "3")
     assert len({event.id for event in found} - {""}) == len(found)
     if revision.primed:
-        assert events.parser.retry == place.server.options.retry
+        assert events.parser.retry == behind(place.server).options.retry
         async with sitting.get(found[0].id) as again:
             assert [json.loads(event.data) async for event in every(again) if event.data] == [answer]
 
@@ -223,7 +224,7 @@ async def test_polling(both: tuple[Place, Stage]) -> None:
         assert await events.rest() == []
         last = events.parser.last_id
         assert last
-        assert events.parser.retry == place.server.options.retry
+        assert events.parser.retry == behind(place.server).options.retry
     stage.go.set()
     async with sitting.get(last) as again:
         (answer,) = await again.rest()
@@ -369,7 +370,7 @@ async def test_a_slow_reader_loses_progress_and_no_answer() -> None:
             writer.write(place.head(sitting.headers, len(raw)) + raw)
             await reader.readuntil(b"\r\n\r\n")
             reading(writer, False)
-            await until(lambda: not server.call_limit.in_flight)
+            await until(lambda: not behind(server).call_limit.in_flight)
             reading(writer, True)
             events = Events(reader, 200, {})
             *progress, last = await events.rest()
@@ -452,7 +453,7 @@ async def test_a_client_that_resumes_for_an_answer_over_the_limit_is_told(narrow
         await events.message()
         last = events.parser.last_id
     stage.go.set()
-    await until(lambda: not place.server.call_limit.in_flight)
+    await until(lambda: not behind(place.server).call_limit.in_flight)
     async with sitting.get(last) as again:
         (answer,) = await again.rest()
         assert too_large(answer)

@@ -85,7 +85,7 @@ def listed(server: Server, kind: Kind) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     cursor: Any = UNSET
     while True:
-        page = msgspec.json.decode(server.catalog.page(kind, NEWEST, Caller(), cursor))
+        page = msgspec.json.decode(server.__servable__().catalog.page(kind, NEWEST, Caller(), cursor))
         found += page[MEMBERS.get(kind, kind)]
         if (cursor := page.get("nextCursor", UNSET)) is UNSET:
             return found

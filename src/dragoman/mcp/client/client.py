@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from ...channel import Options
+from ...channel import Options, servable
 from ...credentials import Auth
 from ...jsonrpc.errors import LocalError, MethodNotFound
 from ...jsonrpc.limits import CLIENT, Limits
@@ -138,7 +138,7 @@ class Client:
         wire = among(Options, given, limits=limits or CLIENT, client_tls=tls, headers=headers or {}, subprotocol="mcp")
         profile = ClientProfile(info, self._answering, self._extensions.those)
         terms = among(SessionOptions, given, wire=wire, revision=_revision(revision))
-        self._far = ClientSession(target, profile, terms)
+        self._far = ClientSession(servable(target), profile, terms)
         self._listening = SubscriptionManager(self._far)
         self._hearing = NotificationRouter(self._cache, known, self._listening, urls, on_log, on_notification)
         self._calls = Calls(self._far, self._answering, urls, known, self._extensions, rounds, self._refresh, self)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Final
 
-from ...channel import LIMITS, TLS
+from ...channel import LIMITS, TLS, Serves
 from ...jsonrpc.options import (
     ANYTHING,
     CALL_TIME,
@@ -33,6 +33,7 @@ CLIENT_OPTIONS: Final = {
             isinstance(target, str)
             or (TEXTS.fits(target) and not isinstance(target, Mapping))
             or hasattr(target, "attach")
+            or isinstance(target, Serves)
         ),
         "a URL, a command as text or a list of texts, or an mcp.Server (dragoman.connect calls a Service)",
     ),

@@ -1,74 +1,50 @@
 """An MCP server: tools, resources, prompts and completions, served to clients of every revision at once.
 
-The server owns a `Service` whose router knows the rows of `protocol.methods`: it admits a message
-(`protocol.admission`) and finds the method that answers it, a row's own or that of the named tool, resource or prompt.
-Both eras use this.
+A `Server` is what its users call; `__servable__` gives what is behind it to those who serve it.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-import msgspec
 from msgspec import UNSET
 
-from ...channel import Caller, Channel, Document, Exchange
+from ...channel import Caller
 from ...doors import run_app
-from ...jsonrpc.codec import read
-from ...jsonrpc.errors import LocalError
 from ...jsonrpc.limits import SERVER, Limits
 from ...jsonrpc.options import check, strict
 from ...observer import Observer
 from ...rpc.middleware import Middleware
-from ...rpc.peering.channel_peer import ChannelPeer
-from ...rpc.registering.service_core import ServiceCore
-from ...rpc.runner import Runner
-from ..asking.request_state import SECRET, Seal
-from ..protocol.admission import EVERYTHING, offer
-from ..protocol.dialect import MCP
+from ...rpc.service import behind
 from ..protocol.extension import Extension
 from ..protocol.options import HttpOptions
 from ..protocol.params import CacheScope, CallToolResult
-from ..protocol.results import stamp
 from ..protocol.revisions import Revision
-from ..protocol.types import Icon, PromptsCapability, ResourcesCapability, ServerCapabilities, Tool, ToolsCapability
-from ..session.mailbox import Mailboxes
-from ..session.measuring import measured
-from . import builtin
+from ..protocol.types import Icon, ServerCapabilities, Tool
 from .calling import ANYONE, list_all, request
-from .catalog.offering import Offering
-from .extensions import ServerExtension, declared_by
-from .outcomes import outcomes
+from .catalog.server_core import ServerCore
+from .extensions import ServerExtension
 from .registering import (
     SERVER_OPTIONS,
-    info_of,
-    revisions_of,
+    CallOptions,
+    EntryKind,
+    PromptOptions,
+    ResourceOptions,
+    RunOptions,
+    ToolOptions,
 )
-from .registry import Entry, Registry
-from .router import Router
-from .subscriptions import Subscriptions
-from .table import MethodTable
+from .registry import Entry
 
 if TYPE_CHECKING:
-    from ...bus.contract import Bus
-    from ...channel import CallLimit
-    from ...rpc.binding.dependencies import Dependencies
-    from ..protocol.admission import Offer
-    from ..protocol.extension import Extensions
-    from ..protocol.results import Stamp
     from ..protocol.types import Implementation
-    from ..session.shared import Shared
-    from .outcomes import Finished
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-logger: logging.Logger = logging.getLogger("dragoman.mcp")
-
-
-class Server(Offering):
-    """An MCP server. It is a `Servable`: `serve(server, urls=[...])`, `http_app(server)`, `Client(server)`.
+class Server:
+    """An MCP server: `serve(server, urls=[...])`, `http_app(server)`, `Client(server)`.
 
     `name` to `website_url` are shown to clients; `instructions` tell a model how to use the server. `lifespan(server)`:
     an async context manager, or an async generator with one `yield`, around the serving, on each event loop; its value
@@ -80,9 +56,6 @@ class Server(Offering):
     can be used only once. `extensions`: agreed on beyond the protocol (docs/mcp/extensions.md). `revisions`: those that
     are spoken (default: all). `http`: see `HttpOptions`. `debug=True` lets exceptions' texts cross the wire. `auth`: a
     verifier of tokens that says who is calling (`dragoman.auth.Bearer`).
-
-    The attribute `info` is the `Implementation` that clients get, `offered` the revisions that are spoken, `options`
-    the `HttpOptions`, `limits` the bounds on messages, calls, channels and times. `host` is the library's.
     """
 
     @strict("Server")
@@ -115,93 +88,203 @@ class Server(Offering):
         debug: bool = False,
         auth: Any = None,
     ) -> None:
-        check(f"Server {name!r}", SERVER_OPTIONS, locals())
-        self.name = name
-        self.info: Implementation = info_of(name, version, title, description, icons, website_url)
-        self.instructions = instructions
-        self.limits: Limits = limits
-        self.offered: Offer = EVERYTHING if revisions is None else offer(revisions_of(revisions))
-        self.options: HttpOptions = HttpOptions() if http is None else http
-        self.stamp: Stamp = stamp(self.info)
-        self.seal: Seal = Seal(keys, state_life, audience=name)
-        self.once = once
-        self.ttl: float = ttl
-        self.cache_scope: CacheScope = cache_scope
-        service = ServiceCore(name, version=version, limits=limits, middleware=middleware, debug=debug, discover=False)
-        self.service: ServiceCore = service
-        self.service.auth = auth
-        self.dependencies: Dependencies = self.service.dependencies
-        self.service.answers = msgspec.structs.replace(self.service.answers, dialect=MCP)
+        given = {one: value for one, value in locals().items() if one not in ("self", "lifespan", "__class__")}
+        check(f"Server {name!r}", SERVER_OPTIONS, {**given, "lifespan": lifespan})
+        self._core = ServerCore(**given)
         if lifespan is not None:
-            self.service.live(lifespan, self)
-        declared = {"tools": tools, "resources": resources, "prompts": prompts, "completions": completions}
-        self._declared = frozenset(kind for kind, said in declared.items() if said)
-        self._assemble(extensions, page_size)
+            self._core.service.live(lifespan, self)
 
-    def _assemble(self, extensions: Sequence[Extension | ServerExtension], page_size: int) -> None:
-        """Make the parts: what runs and routes calls, what is registered, and what changes are told by."""
-        self.host: Runner = Runner(self.service)
-        self.call_limit: CallLimit = self.host.call_limit
-        """The calls in flight on all wires."""
-        self.subscriptions: Subscriptions = Subscriptions(self)
-        self._mailboxes = Mailboxes(self)
-        self.extensions: Extensions = declared_by(extensions)
-        self.outcomes: dict[type, Finished] = outcomes(self, self.stamp, self.extensions)
-        self.catalog: Registry = Registry(self, page_size=page_size, changed=self._changed, link=self.service.link)
-        own = builtin.methods(self)
-        self.table: MethodTable = MethodTable(self.extensions.methods, own, self.catalog.lookups(own))
-        for method in self.table.methods():
-            self.service.link(method)
-        for one in extensions:
-            if isinstance(one, ServerExtension):
-                for wanted, function in one.handlers.items():
-                    self.add_method(function, wanted)
-        self.service.router = Router(self).route
-        self._users = 0
-        self.on_roots_changed: list[Callable[[ChannelPeer], Any]] = []
-        """Called with the peer when a client says that its roots have changed."""
-        self.shared: Shared | None = None
-        """The state that this server shares with its replicas; None without a bus."""
-
-    subprotocol = "mcp"
-    """The WebSocket subprotocol."""
+    def __servable__(self) -> ServerCore:
+        return self._core
 
     def __repr__(self) -> str:
-        return f"<mcp.Server {self.name} {self.info.version}>"
+        return f"<mcp.Server {self.name} {self.version}>"
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self._core.name
 
     @property
     def version(self) -> str:
         """The server's version."""
-        return self.info.version
+        return self._core.version
+
+    @property
+    def info(self) -> Implementation:
+        """What clients are told of it."""
+        return self._core.info
+
+    @property
+    def instructions(self) -> str | None:
+        """How a model uses it."""
+        return self._core.instructions
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds on messages, calls, channels and times."""
+        return self._core.limits
+
+    @property
+    def debug(self) -> bool:
+        """Whether exceptions' texts are sent to clients."""
+        return self._core.debug
+
+    @debug.setter
+    def debug(self, debug: bool) -> None:
+        self._core.debug = debug
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(self, name: str | None = None, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+    def tool(self, name: Any = None, **options: Unpack[ToolOptions]) -> Any:
+        """Register a function as a tool; the function is not changed. `@server.tool`,
+        `@server.tool("name", title=...)`.
+
+        The input schema comes from its annotations, the output schema from its return type, the
+        descriptions from the docstring, `Annotated` and `msgspec.Meta`; `options` are `ToolOptions`.
+        Raises LocalError for a name that is taken, and for annotations to which JSON cannot be decoded.
+        """
+        return self._core.tool(name, **options)
+
+    def add_tool(
+        self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
+    ) -> Entry:
+        """As the decorator `tool`, at any time: clients are told that the list has changed."""
+        return self._core.add_tool(function, name=name, **options)
+
+    def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
+        """Register a function that reads a resource, or every resource of a template ("file:///{path}").
+
+        A template's variables are the function's parameters. It returns text, bytes, JSON, a
+        `ResourceContents`, or a list of them. `options` are `ResourceOptions`.
+        Raises LocalError for a URI that is taken, and for variables that the function does not take.
+        """
+        return self._core.resource(uri, **options)
+
+    def add_resource(self, function: Callable[..., Any], uri: str, **options: Unpack[ResourceOptions]) -> Entry:
+        """As the decorator `resource`, at any time."""
+        return self._core.add_resource(function, uri, **options)
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+    @overload
+    def prompt(self, name: str | None = None, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
+    def prompt(self, name: Any = None, **options: Unpack[PromptOptions]) -> Any:
+        """Register a function as a prompt. It returns text, a `PromptMessage`, content, or a list of them.
+
+        `options` are `PromptOptions`. Raises LocalError for a name that is taken, and for arguments without names.
+        """
+        return self._core.prompt(name, **options)
+
+    def add_prompt(
+        self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
+    ) -> Entry:
+        """As the decorator `prompt`, at any time."""
+        return self._core.add_prompt(function, name=name, **options)
+
+    def completion(self, ref: str, argument: str, **options: Unpack[RunOptions]) -> Callable[[F], F]:
+        """Register a function that completes an argument: `ref` is a prompt's name or a template's URI.
+
+        It takes what the user has typed (and, by name, `ctx` and `arguments`, the arguments already known),
+        and returns a list of strings or a `Completion` (server/utilities/completion). `options` are `RunOptions`.
+        """
+        return self._core.completion(ref, argument, **options)
+
+    def method(self, name: str, **options: Unpack[CallOptions]) -> Callable[[F], F]:
+        """Register the function that answers a method of an extension: it takes `(params, context)`, the params as the
+        type of the extension's row, and returns the row's result (None if the row is a notification). `options` are
+        `CallOptions`; `allow` gets the params as the one argument `params`.
+
+        Raises LocalError for a method that no extension of this server declares, and for one that is already answered.
+        """
+        return self._core.method(name, **options)
+
+    def add_method(self, function: Callable[..., Any], name: str, **options: Unpack[CallOptions]) -> None:
+        """As the decorator `method`."""
+        self._core.add_method(function, name, **options)
+
+    def include(self, other: object, *, namespace: str = "", prefix: str = "", tags: Collection[str] = ()) -> None:
+        """Have what another server offers, the methods of a JSON-RPC service as tools, or what the class of an instance
+        marks; what a server or service gets, loses or changes later changes here too (docs/mcp/composition.md).
+        `tags`: what all of it has here besides its own.
+        LocalError for a name that is taken, a server that includes this one, and an object without any."""
+        self._core.include(_behind(other), namespace=namespace, prefix=prefix, tags=tags)
+
+    def remove_tool(self, name: str, *, version: str | None = None) -> None:
+        """Remove a tool, in all its versions or in this one; clients are told that the list has changed. Raises
+        LocalError when there is none."""
+        self._core.remove_tool(name, version=version)
+
+    def remove_resource(self, uri: str, *, version: str | None = None) -> None:
+        """Remove a resource or a template, as `remove_tool`."""
+        self._core.remove_resource(uri, version=version)
+
+    def remove_prompt(self, name: str, *, version: str | None = None) -> None:
+        """Remove a prompt, as `remove_tool`."""
+        self._core.remove_prompt(name, version=version)
+
+    def enable(
+        self,
+        kind: EntryKind | None = None,
+        key: str | None = None,
+        *,
+        tag: str | None = None,
+        version: str | None = None,
+    ) -> None:
+        """Enable what `disable` has disabled, but for what another disabled tag or kind holds back; see there."""
+        self._core.enable(kind, key, tag=tag, version=version)
+
+    def disable(
+        self,
+        kind: EntryKind | None = None,
+        key: str | None = None,
+        *,
+        tag: str | None = None,
+        version: str | None = None,
+    ) -> None:
+        """Disable an entry, `key` (a name or URI), in all versions or in one; or all of a kind, or with a tag, later
+        ones too: not listed, unknown in calls. What is disabled here stays so, whatever an included server enables."""
+        self._core.disable(kind, key, tag=tag, version=version)
+
+    def use(self, middleware: Middleware) -> Middleware:
+        """Add middleware inside the existing ones, around every method and every tool. Usable as a decorator."""
+        return self._core.use(middleware)
+
+    def override(self, function: Callable[..., Any], fake: Callable[..., Any]) -> AbstractContextManager[None]:
+        """As `Service.override`."""
+        return self._core.override(function, fake)
+
+    def notify_resource_updated(self, uri: str) -> None:
+        """Tell every client that subscribed to a resource that it has changed. From any thread."""
+        self._core.notify_resource_updated(uri)
+
+    def route(
+        self,
+        path: str,
+        *,
+        methods: Iterable[str] = ("GET",),
+        public: bool = False,
+        timeout: float | Any | None = UNSET,
+    ) -> Callable[[F], F]:
+        """Register a function that answers HTTP requests to a path of the server, beside the endpoint; the function is
+        not changed. It takes the `RouteRequest`, and the `Context` if it has a second parameter, and returns bytes,
+        text, a value for JSON, None (204) or a `RouteResponse`. A plain function runs in a worker thread.
+
+        `methods`: those that it answers; GET brings HEAD. `public`: the guard is not asked. `timeout`: as for a method.
+        On wires without HTTP a route is not there. Raises LocalError for a path that is taken, reserved or cannot be.
+        """
+        return self._core.route(path, methods=methods, public=public, timeout=timeout)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Tell an observer of all that comes in and goes out from now on, on every wire; gives what ends that."""
-        return self.service.observe(observer)
-
-    def measures(self) -> Mapping[str, float]:
-        """For metrics: calls, channels, sessions, streams, subscribers, and how far these are behind."""
-        return measured(self.host) | self.subscriptions.measures()
-
-    # -- telling clients
-
-    def _changed(self, kind: Any, entry: Entry) -> None:
-        self.subscriptions.changed(kind, entry.id, entry.shown_to)
+        return self._core.observe(observer)
 
     def capabilities(self) -> ServerCapabilities:
         """The declared capabilities: kinds of which something is registered, and those that were declared
         beforehand. `encode` leaves out what a revision does not know."""
-
-        def has(kind: str) -> bool:
-            return kind in self._declared or self.catalog.has(kind)
-
-        return ServerCapabilities(
-            logging={},
-            completions={} if has("completions") else UNSET,
-            prompts=PromptsCapability(True) if has("prompts") else UNSET,
-            resources=ResourcesCapability(True, True) if has("resources") else UNSET,
-            tools=ToolsCapability(True) if has("tools") else UNSET,
-            extensions=self.extensions.declared,
-        )
+        return self._core.capabilities()
 
     run = run_app
 
@@ -219,107 +302,13 @@ class Server(Offering):
         (InvalidParams for an unknown tool). A tool that asks the user is answered by `Client(server)`, which can.
         """
         params = {"name": name, "arguments": arguments or {}}
-        return await request(self, "tools/call", params, caller, CallToolResult, version)
+        return await request(self._core, "tools/call", params, caller, CallToolResult, version)
 
     async def list_tools(self, *, caller: Caller = ANYONE) -> list[Tool]:
         """The tools that are there for this caller, without a wire: of all pages."""
-        return await list_all(self, caller)
+        return await list_all(self._core, caller)
 
-    # -- Servable
 
-    def exchange(self, x: Exchange) -> None:
-        """Take one exchange: of the stateless era, or of a session where its caller has a mailbox (brokers)."""
-        protection = self.service.protection
-        if protection is not None:
-            x.caller = protection.known(x.caller)
-        message = read(x.request, self.limits, self.service.lenient)
-        tell = getattr(x, "tell", None)
-        if tell is None or not self._mailboxes.take(x, message, tell):
-            self.host.take(x, message)
-
-    def attach(self, channel: Channel) -> None:
-        """Serve a channel until it ends, in the era that its client speaks."""
-        if self.protection is not None:
-            channel.caller = self.protection.known(channel.caller)
-        self.peer().attach(channel)
-
-    def peer(self) -> ChannelPeer:
-        """A peer for one client's channel."""
-        return ChannelPeer(self.host, limits=self.limits, dialect=MCP)
-
-    def routes(self) -> Mapping[str, Document]:
-        """None: there are only the endpoints of `http_endpoints`."""
-        return {}
-
-    def http_endpoints(self, at: str) -> Mapping[str, Any]:
-        """Streamable HTTP at this path."""
-        from ..http.endpoint import endpoints  # noqa: PLC0415  (a wire, imported when used)
-
-        found: Mapping[str, Any] = endpoints(self, at)
-        return found
-
-    def restrict(self, limits: Limits) -> None:
-        """Serve under other limits from now on; for `serve(limits=...)`."""
-        self.limits = limits
-        self.service.restrict(limits)
-        self.call_limit.restrict(limits)
-
-    async def join(self, bus: Bus) -> None:
-        """Join this bus as one of several replicas (docs/mcp/replicas.md); `serve(bus=...)` calls it.
-
-        Raises LocalError if replicas could not open one another's sealed states, BusLost if the engine is away.
-        """
-        if self.shared is not None:
-            if self.shared.bus is bus:
-                return
-            raise LocalError(f"{self.name} is on the bus {self.shared.bus.url} already")
-        if self.seal.own and self.offered.stateless:
-            raise LocalError(
-                f"{self.name}: servers on a bus share the keys of sealed states, and there is none to share: give all "
-                f"of them the same {SECRET} (or keys=), made with: "
-                "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
-            )
-        from ..session.shared import Shared  # noqa: PLC0415  (start-up: what only replicas need)
-
-        self.shared = await Shared.open(bus, self.name, self.subscriptions)
-        if bus.store is None and self.offered.stateful:
-            logger.warning(
-                "%s: the bus %s keeps nothing, so there are no sessions over HTTP: %s alone is spoken there",
-                self.name,
-                bus.url,
-                " and ".join(self.offered.stateless) or "nothing",
-            )
-
-    async def start(self) -> None:
-        """Count one more user: begin serving, also again after a drain, and the lifespan of this event loop, if there
-        is one.
-
-        Each `start` needs a `stop` or a `drain` on the same loop; a call that comes before any begins the lifespan too.
-        """
-        self.call_limit.draining = False
-        if self.life is not None:
-            await self.life.start()
-        self._users += 1
-
-    async def drain(self, timeout: float) -> None:
-        """End subscriptions in order, refuse new calls, let those in flight end within `timeout` seconds; leave the
-        bus, and `stop`."""
-        self.call_limit.draining = True
-        await self.subscriptions.close()
-        await self.host.drain(timeout)
-        await self._leave()
-        await self.stop()
-
-    async def stop(self) -> None:
-        """One user less. The last one leaves the bus, and ends the lifespan of its event loop; a `start` begins
-        anew."""
-        self._users = max(0, self._users - 1)
-        if not self._users:
-            await self._leave()
-        if self.life is not None:
-            await self.life.stop()
-
-    async def _leave(self) -> None:
-        shared, self.shared = self.shared, None
-        if shared is not None:
-            await shared.leave()
+def _behind(other: object) -> object:
+    """What is behind a server or service that is included; anything else as it is."""
+    return other._core if isinstance(other, Server) else behind(other)

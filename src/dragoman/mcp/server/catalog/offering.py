@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
@@ -20,7 +20,6 @@ from ....rpc.method import DEMANDS, RUNNING
 from ....rpc.middleware import Middleware
 from ....rpc.registering.service_core import ServiceCore
 from ....rpc.routing.running import RoutedServer
-from ....rpc.service import behind
 from ...asking.request_state import Seal
 from ...protocol.admission import Admitted
 from ...protocol.extension import Extensions
@@ -41,7 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Offering(RoutedServer):
-    """What offers entries of all kinds, its own and included ones. A `Server` is one, which serves them.
+    """What offers entries of all kinds, its own and included ones. A `ServerCore` is one, which serves them.
 
     `service` is the JSON-RPC side. `catalog`, `table`, `extensions`, `subscriptions`, `dependencies`, `outcomes`,
     `stamp` and `seal` are the library's.
@@ -104,18 +103,8 @@ class Offering(RoutedServer):
         """The value of the lifespan on this event loop; None without one, and before it began."""
         return None if self.life is None else self.life.held().get(None)
 
-    @overload
-    def tool(self, function: F, /) -> F: ...
-    @overload
-    def tool(self, name: str | None = None, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
     def tool(self, name: Any = None, **options: Unpack[ToolOptions]) -> Any:
-        """Register a function as a tool; the function is not changed. `@server.tool`,
-        `@server.tool("name", title=...)`.
-
-        The input schema comes from its annotations, the output schema from its return type, the
-        descriptions from the docstring, `Annotated` and `msgspec.Meta`; `options` are `ToolOptions`.
-        Raises LocalError for a name that is taken, and for annotations to which JSON cannot be decoded.
-        """
+        """As `Server.tool`."""
         if name is None or isinstance(name, str):
             return _registering(lambda function: self.add_tool(function, name=name, **options), "server.tool")
         return _registering(lambda function: self.add_tool(function, **options), "server.tool")(name)
@@ -123,33 +112,21 @@ class Offering(RoutedServer):
     def add_tool(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
     ) -> Entry:
-        """As the decorator `tool`, at any time: clients are told that the list has changed."""
+        """As `Server.add_tool`."""
         return self.catalog.add_tool(function, name=name, **options)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
-        """Register a function that reads a resource, or every resource of a template ("file:///{path}").
-
-        A template's variables are the function's parameters. It returns text, bytes, JSON, a
-        `ResourceContents`, or a list of them. `options` are `ResourceOptions`.
-        Raises LocalError for a URI that is taken, and for variables that the function does not take.
-        """
+        """As `Server.resource`."""
         if not isinstance(uri, str):
             raise LocalError('a resource has a URI: @server.resource("file:///notes.txt")')
         return _registering(lambda function: self.add_resource(function, uri, **options), "server.resource")
 
     def add_resource(self, function: Callable[..., Any], uri: str, **options: Unpack[ResourceOptions]) -> Entry:
-        """As the decorator `resource`, at any time."""
+        """As `Server.add_resource`."""
         return self.catalog.add_resource(function, uri, **options)
 
-    @overload
-    def prompt(self, function: F, /) -> F: ...
-    @overload
-    def prompt(self, name: str | None = None, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
     def prompt(self, name: Any = None, **options: Unpack[PromptOptions]) -> Any:
-        """Register a function as a prompt. It returns text, a `PromptMessage`, content, or a list of them.
-
-        `options` are `PromptOptions`. Raises LocalError for a name that is taken, and for arguments without names.
-        """
+        """As `Server.prompt`."""
         if name is None or isinstance(name, str):
             return _registering(lambda function: self.add_prompt(function, name=name, **options), "server.prompt")
         return _registering(lambda function: self.add_prompt(function, **options), "server.prompt")(name)
@@ -157,29 +134,20 @@ class Offering(RoutedServer):
     def add_prompt(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
     ) -> Entry:
-        """As the decorator `prompt`, at any time."""
+        """As `Server.add_prompt`."""
         return self.catalog.add_prompt(function, name=name, **options)
 
     def completion(self, ref: str, argument: str, **options: Unpack[RunOptions]) -> Callable[[F], F]:
-        """Register a function that completes an argument: `ref` is a prompt's name or a template's URI.
-
-        It takes what the user has typed (and, by name, `ctx` and `arguments`, the arguments already known),
-        and returns a list of strings or a `Completion` (server/utilities/completion). `options` are `RunOptions`.
-        """
+        """As `Server.completion`."""
         add = self.catalog.add_completion
         return _registering(lambda function: add(function, ref, argument, **options), "server.completion")
 
     def method(self, name: str, **options: Unpack[CallOptions]) -> Callable[[F], F]:
-        """Register the function that answers a method of an extension: it takes `(params, context)`, the params as the
-        type of the extension's row, and returns the row's result (None if the row is a notification). `options` are
-        `CallOptions`; `allow` gets the params as the one argument `params`.
-
-        Raises LocalError for a method that no extension of this server declares, and for one that is already answered.
-        """
+        """As `Server.method`."""
         return _registering(lambda function: self.add_method(function, name, **options), "server.method")
 
     def add_method(self, function: Callable[..., Any], name: str, **options: Unpack[CallOptions]) -> None:
-        """As the decorator `method`."""
+        """As `Server.add_method`."""
         made = Options(**options)
         check(name, RUNNING | DEMANDS, msgspec.structs.asdict(made))
         extension = self.extensions.of_method(name)
@@ -194,17 +162,14 @@ class Offering(RoutedServer):
         self.service.link(method)
 
     def include(self, other: object, *, namespace: str = "", prefix: str = "", tags: Collection[str] = ()) -> None:
-        """Have what another server offers, the methods of a JSON-RPC service as tools, or what the class of an instance
-        marks; what a server or service gets, loses or changes later changes here too (docs/mcp/composition.md).
-        `tags`: what all of it has here besides its own.
-        LocalError for a name that is taken, a server that includes this one, and an object without any."""
+        """As `Server.include`."""
         check("Server.include", {"namespace": TEXT, "prefix": TEXT, "tags": many(TEXT)}, locals())
         added = frozenset(tags)
         if isinstance(other, Offering):
             acyclic(self, other)
             self.catalog.include_server(other, other.catalog, namespace, prefix, added)
         else:
-            self.catalog.include(behind(other), namespace, prefix, added)
+            self.catalog.include(other, namespace, prefix, added)
 
     @property
     def included(self) -> Sequence[Any]:
@@ -225,16 +190,15 @@ class Offering(RoutedServer):
         return uri
 
     def remove_tool(self, name: str, *, version: str | None = None) -> None:
-        """Remove a tool, in all its versions or in this one; clients are told that the list has changed. Raises
-        LocalError when there is none."""
+        """As `Server.remove_tool`."""
         self.catalog.remove("tool", name, version)
 
     def remove_resource(self, uri: str, *, version: str | None = None) -> None:
-        """Remove a resource or a template, as `remove_tool`."""
+        """As `Server.remove_resource`."""
         self.catalog.remove("resource", uri, version)
 
     def remove_prompt(self, name: str, *, version: str | None = None) -> None:
-        """Remove a prompt, as `remove_tool`."""
+        """As `Server.remove_prompt`."""
         self.catalog.remove("prompt", name, version)
 
     def enable(
@@ -245,7 +209,7 @@ class Offering(RoutedServer):
         tag: str | None = None,
         version: str | None = None,
     ) -> None:
-        """Enable what `disable` has disabled, but for what another disabled tag or kind holds back; see there."""
+        """As `Server.enable`."""
         self.catalog.turn(kind, key, tag, version, on=True)
 
     def disable(
@@ -256,16 +220,15 @@ class Offering(RoutedServer):
         tag: str | None = None,
         version: str | None = None,
     ) -> None:
-        """Disable an entry, `key` (a name or URI), in all versions or in one; or all of a kind, or with a tag, later
-        ones too: not listed, unknown in calls. What is disabled here stays so, whatever an included server enables."""
+        """As `Server.disable`."""
         self.catalog.turn(kind, key, tag, version, on=False)
 
     def override(self, function: Callable[..., Any], fake: Callable[..., Any]) -> AbstractContextManager[None]:
-        """As `Service.override`."""
+        """As `Server.override`."""
         return self.service.override(function, fake)
 
     def use(self, middleware: Middleware) -> Middleware:
-        """Add middleware inside the existing ones, around every method and every tool. Usable as a decorator."""
+        """As `Server.use`."""
         self.service.use(middleware)
         for method in (*self.table.methods(), *self.catalog.methods()):
             self.service.link(method)
@@ -274,7 +237,7 @@ class Offering(RoutedServer):
         return middleware
 
     def notify_resource_updated(self, uri: str) -> None:
-        """Tell every client that subscribed to a resource that it has changed. From any thread."""
+        """As `Server.notify_resource_updated`."""
         self.subscriptions.updated(uri)
         for includer in self.catalog.includers:
             includer.updated(uri)

@@ -1,0 +1,282 @@
+"""What is behind an MCP `Server`: its parts, and what wires serve of it.
+
+It owns a `ServiceCore` whose router knows the rows of `protocol.methods`: it admits a message
+(`protocol.admission`) and finds the method that answers it, a row's own or that of the named tool, resource or prompt.
+Both eras use this.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET
+
+from ....channel import Channel, Document, Exchange
+from ....jsonrpc.codec import read
+from ....jsonrpc.errors import LocalError
+from ....jsonrpc.limits import SERVER, Limits
+from ....observer import Observer
+from ....rpc.middleware import Middleware
+from ....rpc.peering.channel_peer import ChannelPeer
+from ....rpc.registering.service_core import ServiceCore
+from ....rpc.runner import Runner
+from ...asking.request_state import SECRET, Seal
+from ...protocol.admission import EVERYTHING, offer
+from ...protocol.dialect import MCP
+from ...protocol.extension import Extension
+from ...protocol.options import HttpOptions
+from ...protocol.params import CacheScope
+from ...protocol.results import stamp
+from ...protocol.revisions import Revision
+from ...protocol.types import Icon, PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
+from ...session.mailbox import Mailboxes
+from ...session.measuring import measured
+from .. import builtin
+from ..extensions import ServerExtension, declared_by
+from ..outcomes import outcomes
+from ..registering import (
+    info_of,
+    revisions_of,
+)
+from ..registry import Entry, Registry
+from ..router import Router
+from ..subscriptions import Subscriptions
+from ..table import MethodTable
+from .offering import Offering
+
+if TYPE_CHECKING:
+    from ....bus.contract import Bus
+    from ....channel import CallLimit
+    from ....rpc.binding.dependencies import Dependencies
+    from ...protocol.admission import Offer
+    from ...protocol.extension import Extensions
+    from ...protocol.results import Stamp
+    from ...protocol.types import Implementation
+    from ...session.shared import Shared
+    from ..outcomes import Finished
+
+
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
+
+
+class ServerCore(Offering):
+    """A server as the rooms of dragoman see it, with the options of `Server`: a `Servable`.
+
+    The attribute `info` is the `Implementation` that clients get, `offered` the revisions that are spoken, `options`
+    the `HttpOptions`, `limits` the bounds on messages, calls, channels and times. `host` runs its calls.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str = "0.0.0",
+        title: str | None = None,
+        description: str | None = None,
+        icons: Sequence[Icon] = (),
+        instructions: str | None = None,
+        website_url: str | None = None,
+        page_size: int = 100,
+        ttl: float = 0,
+        cache_scope: CacheScope = "private",
+        tools: bool = False,
+        resources: bool = False,
+        prompts: bool = False,
+        completions: bool = False,
+        keys: Sequence[str | bytes] | str | None = None,
+        state_life: float = 600,
+        once: bool = False,
+        revisions: Iterable[Revision] | None = None,
+        extensions: Sequence[Extension | ServerExtension] = (),
+        http: HttpOptions | None = None,
+        limits: Limits = SERVER,
+        middleware: Sequence[Middleware] = (),
+        debug: bool = False,
+        auth: Any = None,
+    ) -> None:
+        self.name = name
+        self.info: Implementation = info_of(name, version, title, description, icons, website_url)
+        self.instructions = instructions
+        self.limits: Limits = limits
+        self.offered: Offer = EVERYTHING if revisions is None else offer(revisions_of(revisions))
+        self.options: HttpOptions = HttpOptions() if http is None else http
+        self.stamp: Stamp = stamp(self.info)
+        self.seal: Seal = Seal(keys, state_life, audience=name)
+        self.once = once
+        self.ttl: float = ttl
+        self.cache_scope: CacheScope = cache_scope
+        service = ServiceCore(name, version=version, limits=limits, middleware=middleware, debug=debug, discover=False)
+        self.service: ServiceCore = service
+        self.service.auth = auth
+        self.dependencies: Dependencies = self.service.dependencies
+        self.service.answers = msgspec.structs.replace(self.service.answers, dialect=MCP)
+        declared = {"tools": tools, "resources": resources, "prompts": prompts, "completions": completions}
+        self._declared = frozenset(kind for kind, said in declared.items() if said)
+        self._assemble(extensions, page_size)
+
+    def _assemble(self, extensions: Sequence[Extension | ServerExtension], page_size: int) -> None:
+        """Make the parts: what runs and routes calls, what is registered, and what changes are told by."""
+        self.host: Runner = Runner(self.service)
+        self.call_limit: CallLimit = self.host.call_limit
+        """The calls in flight on all wires."""
+        self.subscriptions: Subscriptions = Subscriptions(self)
+        self._mailboxes = Mailboxes(self)
+        self.extensions: Extensions = declared_by(extensions)
+        self.outcomes: dict[type, Finished] = outcomes(self, self.stamp, self.extensions)
+        self.catalog: Registry = Registry(self, page_size=page_size, changed=self._changed, link=self.service.link)
+        own = builtin.methods(self)
+        self.table: MethodTable = MethodTable(self.extensions.methods, own, self.catalog.lookups(own))
+        for method in self.table.methods():
+            self.service.link(method)
+        for one in extensions:
+            if isinstance(one, ServerExtension):
+                for wanted, function in one.handlers.items():
+                    self.add_method(function, wanted)
+        self.service.router = Router(self).route
+        self._users = 0
+        self.on_roots_changed: list[Callable[[ChannelPeer], Any]] = []
+        """Called with the peer when a client says that its roots have changed."""
+        self.shared: Shared | None = None
+        """The state that this server shares with its replicas; None without a bus."""
+
+    subprotocol = "mcp"
+    """The WebSocket subprotocol."""
+
+    def __repr__(self) -> str:
+        return f"<mcp.Server {self.name} {self.info.version}>"
+
+    @property
+    def version(self) -> str:
+        """The server's version."""
+        return self.info.version
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Tell an observer of all that comes in and goes out from now on, on every wire; gives what ends that."""
+        return self.service.observe(observer)
+
+    def measures(self) -> Mapping[str, float]:
+        """For metrics: calls, channels, sessions, streams, subscribers, and how far these are behind."""
+        return measured(self.host) | self.subscriptions.measures()
+
+    # -- telling clients
+
+    def _changed(self, kind: Any, entry: Entry) -> None:
+        self.subscriptions.changed(kind, entry.id, entry.shown_to)
+
+    def capabilities(self) -> ServerCapabilities:
+        """The declared capabilities: kinds of which something is registered, and those that were declared
+        beforehand. `encode` leaves out what a revision does not know."""
+
+        def has(kind: str) -> bool:
+            return kind in self._declared or self.catalog.has(kind)
+
+        return ServerCapabilities(
+            logging={},
+            completions={} if has("completions") else UNSET,
+            prompts=PromptsCapability(True) if has("prompts") else UNSET,
+            resources=ResourcesCapability(True, True) if has("resources") else UNSET,
+            tools=ToolsCapability(True) if has("tools") else UNSET,
+            extensions=self.extensions.declared,
+        )
+
+    # -- Servable
+
+    def exchange(self, x: Exchange) -> None:
+        """Take one exchange: of the stateless era, or of a session where its caller has a mailbox (brokers)."""
+        protection = self.service.protection
+        if protection is not None:
+            x.caller = protection.known(x.caller)
+        message = read(x.request, self.limits, self.service.lenient)
+        tell = getattr(x, "tell", None)
+        if tell is None or not self._mailboxes.take(x, message, tell):
+            self.host.take(x, message)
+
+    def attach(self, channel: Channel) -> None:
+        """Serve a channel until it ends, in the era that its client speaks."""
+        if self.protection is not None:
+            channel.caller = self.protection.known(channel.caller)
+        self.peer().attach(channel)
+
+    def peer(self) -> ChannelPeer:
+        """A peer for one client's channel."""
+        return ChannelPeer(self.host, limits=self.limits, dialect=MCP)
+
+    def routes(self) -> Mapping[str, Document]:
+        """None: there are only the endpoints of `http_endpoints`."""
+        return {}
+
+    def http_endpoints(self, at: str) -> Mapping[str, Any]:
+        """Streamable HTTP at this path."""
+        from ...http.endpoint import endpoints  # noqa: PLC0415  (a wire, imported when used)
+
+        found: Mapping[str, Any] = endpoints(self, at)
+        return found
+
+    def restrict(self, limits: Limits) -> None:
+        """Serve under other limits from now on; for `serve(limits=...)`."""
+        self.limits = limits
+        self.service.restrict(limits)
+        self.call_limit.restrict(limits)
+
+    async def join(self, bus: Bus) -> None:
+        """Join this bus as one of several replicas (docs/mcp/replicas.md); `serve(bus=...)` calls it.
+
+        Raises LocalError if replicas could not open one another's sealed states, BusLost if the engine is away.
+        """
+        if self.shared is not None:
+            if self.shared.bus is bus:
+                return
+            raise LocalError(f"{self.name} is on the bus {self.shared.bus.url} already")
+        if self.seal.own and self.offered.stateless:
+            raise LocalError(
+                f"{self.name}: servers on a bus share the keys of sealed states, and there is none to share: give all "
+                f"of them the same {SECRET} (or keys=), made with: "
+                "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+            )
+        from ...session.shared import Shared  # noqa: PLC0415  (start-up: what only replicas need)
+
+        self.shared = await Shared.open(bus, self.name, self.subscriptions)
+        if bus.store is None and self.offered.stateful:
+            logger.warning(
+                "%s: the bus %s keeps nothing, so there are no sessions over HTTP: %s alone is spoken there",
+                self.name,
+                bus.url,
+                " and ".join(self.offered.stateless) or "nothing",
+            )
+
+    async def start(self) -> None:
+        """Count one more user: begin serving, also again after a drain, and the lifespan of this event loop, if there
+        is one.
+
+        Each `start` needs a `stop` or a `drain` on the same loop; a call that comes before any begins the lifespan too.
+        """
+        self.call_limit.draining = False
+        if self.life is not None:
+            await self.life.start()
+        self._users += 1
+
+    async def drain(self, timeout: float) -> None:
+        """End subscriptions in order, refuse new calls, let those in flight end within `timeout` seconds; leave the
+        bus, and `stop`."""
+        self.call_limit.draining = True
+        await self.subscriptions.close()
+        await self.host.drain(timeout)
+        await self._leave()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """One user less. The last one leaves the bus, and ends the lifespan of its event loop; a `start` begins
+        anew."""
+        self._users = max(0, self._users - 1)
+        if not self._users:
+            await self._leave()
+        if self.life is not None:
+            await self.life.stop()
+
+    async def _leave(self) -> None:
+        shared, self.shared = self.shared, None
+        if shared is not None:
+            await shared.leave()
