@@ -60,7 +60,7 @@ def _assigned(body: list[ast.stmt], owner: str | None) -> Iterator[tuple[str, bo
                 yield from _assigned(getattr(node, part, []), owner)
 
 
-def _attributes(kind: type) -> dict[str, bool]:
+def attributes_of(kind: type) -> dict[str, bool]:
     """The public attributes that a class itself assigns, and whether a text stands below one of the assignments."""
     node = _class(kind)
     found = list(_assigned(node.body, None))
@@ -78,25 +78,25 @@ def _texts(kind: type) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _ours(kind: type) -> list[type]:
+def ours(kind: type) -> list[type]:
     """The class and its bases, as far as they are of its own package."""
     package = kind.__module__.partition(".")[0]
     return [one for one in kind.__mro__ if one.__module__.partition(".")[0] == package]
 
 
 def _lacking_attributes(kind: type) -> Iterator[str]:
-    bases = _ours(kind)
-    told = {name for one in bases for name, text in _attributes(one).items() if text}
+    bases = ours(kind)
+    told = {name for one in bases for name, text in attributes_of(one).items() if text}
     texts = "\n".join(map(_texts, bases))
     for one in bases:
-        for name in _attributes(one):
+        for name in attributes_of(one):
             described = name in told or re.search(rf"`{name}[`(=]", texts) or callable(vars(one).get(name))
             if not described:
                 yield f"{one.__module__}.{one.__name__}.{name}"
 
 
 def _lacking_methods(kind: type) -> Iterator[str]:
-    for one in _ours(kind):
+    for one in ours(kind):
         for name, value in vars(one).items():
             inner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
             if inspect.isfunction(inner) and not name.startswith("_") and not inner.__doc__:

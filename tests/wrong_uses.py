@@ -144,7 +144,7 @@ USES: list[tuple[str, str, str, str]] = [
     ("await serve(api, urls='memory:q').ended()", "nothing is served yet", "serve(...)", "`await serve(...)`"),
     # connecting and calling
     ("connect(7)", "not 7", "connect: target", "a URL, or a command"),
-    ("connect(api)", "Service object", "connect: target", "a URL, or a command"),
+    ("connect(api)", "<Service calculator", "connect: target", "a URL, or a command"),
     ("connect(['cat', 7])", "'cat', 7", "connect: target", "a list of texts"),
     ("connect('memory:q', timout=3)", "no option 'timout'", "connect", "did you mean timeout?"),
     ("connect('memory:q', timeout='3')", "not '3'", "connect: timeout", "a number of seconds above 0"),
@@ -210,7 +210,7 @@ USES: list[tuple[str, str, str, str]] = [
     ("app.completion('review', 'lang')(plain)", "no argument 'lang'", "review", "it has language"),
     ("app.remove_tool('forcast')", "no tool 'forcast'", "tool", "did you mean forecast?"),
     ("Client(7)", "not 7", "Client: target", "an mcp.Server"),
-    ("Client(api)", "Service object", "Client: target", "dragoman.connect calls a Service"),
+    ("Client(api)", "<Service calculator", "Client: target", "dragoman.connect calls a Service"),
     ("Client({'mcpServers': {}})", "not {'mcpServers'", "Client: target", "a URL, a command"),
     ("app.resource('files://{path*}')(plain)", "one segment", "files://{path*}", "write {+path} for several"),
     ("await connect([__import__('tests').__file__])", "may not be run", "Cannot start", "start a Python file by"),

@@ -18,6 +18,7 @@ from dragoman.auth.guard import TokenGuard
 from dragoman.auth.limits import AuthLimits
 from dragoman.channel import Admitted, Denied, Handshake, Options
 from dragoman.rpc.servable import ServableService
+from tests.behind import behind
 from tests.transports.http.cases import answer, post
 from tests.transports.http.ends import face, wire
 
@@ -110,7 +111,7 @@ class World:
             return self.guard.asked == asked
 
     def served(self) -> ServableService:
-        served = ServableService(telling())
+        served = ServableService(behind(telling()))
         served.protect(self.guard)
         return served
 

@@ -47,7 +47,7 @@ class Asker:
     """What a handler gets."""
 
     def __init__(self, rpc: Context, admitted: Admitted, server: Stand) -> None:
-        self.rpc, self.admitted, self.server = rpc, admitted, server
+        self.rpc, self._admitted, self._server = rpc, admitted, server
 
     async def ask(self, *questions: Any, **options: Any) -> Any:
         return await ask(self, *questions, **options)

@@ -114,7 +114,7 @@ async def sessions(kind: str, **options: Any) -> AsyncIterator[Ring]:
             yield found
         return
     server, stage = options.pop("make", tools)(**options)
-    async with face("native", {"/mcp": server}, Options()) as port:
+    async with face("native", {"/mcp": behind(server)}, Options()) as port:
         yield Ring([Place(port, server)], [stage], [])
 
 

@@ -72,7 +72,7 @@ async def test_it_is_a_call_like_any_other() -> None:
 
     @api.method
     async def increment(a: int, ctx: Context) -> int:
-        seen.append((asyncio.get_running_loop(), ctx.where, VARIABLE.get()))
+        seen.append((asyncio.get_running_loop(), ctx._where, VARIABLE.get()))
         VARIABLE.set(7)
         return a + 1
 

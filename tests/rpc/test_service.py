@@ -235,7 +235,7 @@ def test_middleware_applies_to_single_calls_and_inside_batches_alike() -> None:
     seen: list[Any] = []
 
     async def audited(call: Call, next: Next) -> Any:
-        seen.append((call.method, call.id, call.context.where))
+        seen.append((call.method, call.id, call.context._where))
         result = await next(call)
         return [result]
 

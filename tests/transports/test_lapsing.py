@@ -23,6 +23,7 @@ from dragoman.channel import Admitted, Denied, Handshake, Identity
 from dragoman.jsonrpc.limits import Limits
 from dragoman.mcp import Server
 from dragoman.rpc.peer import Peer
+from tests.behind import behind
 
 from .ends import PATIENCE, until
 from .http.ends import asgi
@@ -65,7 +66,7 @@ class Guarded:
 
     async def lapsed(self) -> Peer:
         """The one peer, once its admission has expired."""
-        await until(lambda: any(peer.lapsed for peer in self.peers))
+        await until(lambda: any(behind(peer).lapsed for peer in self.peers))
         (peer,) = self.peers
         return peer
 

@@ -108,7 +108,7 @@ class Done:
 class Context(Generic[State]):
     """One call, as its handler sees it. `Context[AppState]` says of which type the lifespan's value is."""
 
-    __slots__ = ("_log", "_site", "message", "values", "where")
+    __slots__ = ("_log", "_site", "_where", "message", "values")
 
     _context_of = "a Service's methods", "from dragoman import Context"
     """Which functions take it, and how it is imported; for the error text of `bind` about a context in the wrong
@@ -118,7 +118,7 @@ class Context(Generic[State]):
         self.message: Request | Notification = message
         """The request or notification itself, its params still raw."""
         self._site = site
-        self.where: str = where
+        self._where: str = where
         """"async", "thread" or "inline"."""
         self.values: dict[str, Any] = {}
         """For middleware: a dict of values for the handler."""
@@ -227,7 +227,7 @@ class Context(Generic[State]):
         return self._site.tell(self, method, params)
 
     def _may_wait(self) -> None:
-        if self.where == "inline":
+        if self._where == "inline":
             raise LocalError(f"{self.method}: an inline function must not wait; register it without inline=True")
 
 
@@ -265,7 +265,7 @@ def store_of(context: Context[Any], session: str = "") -> CallStore:
         owner_of(table.name, identity, session),
         table.limits,
         encode=to_json,
-        done=(lambda work: work) if context.where == "async" else site.wait,
+        done=(lambda work: work) if context._where == "async" else site.wait,
         longest=None if identity is not None else table.limits.store_session_life,
     )
 

@@ -40,7 +40,7 @@ class Shop:
         async def session(ctx: Context, base: Annotated[str, Depends(database, scope="lifespan")]) -> Any:
             seen.append("session")
             try:
-                yield f"{base}:{ctx.admitted.method}"
+                yield f"{base}:{ctx._admitted.method}"
             finally:
                 seen.append("session ends")
 

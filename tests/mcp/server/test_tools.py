@@ -1009,7 +1009,7 @@ def shop() -> dragoman.Service:
 
     @shop.method
     def thread(context: dragoman.Context) -> str:
-        return f"{threading.current_thread() is threading.main_thread()} {context.where}"
+        return f"{threading.current_thread() is threading.main_thread()} {context._where}"
 
     @shop.method(inline=True)
     def quick(a: int) -> int:

@@ -86,9 +86,9 @@ class Asking(Protocol):
     @property
     def rpc(self) -> Any: ...
     @property
-    def admitted(self) -> Admitted: ...
+    def _admitted(self) -> Admitted: ...
     @property
-    def server(self) -> Sealing: ...
+    def _server(self) -> Sealing: ...
 
 
 class QuestionFailed(RpcError):
@@ -235,7 +235,7 @@ async def _called(context: Asking, calls: Calls, timeout: float | None) -> Seque
 
 def _turns(context: Asking, questions: Sequence[Question[Any]], once: bool | None) -> Turns:
     """The steps of asking: yields the calls to make, receives their results, and returns the answers."""
-    admitted = context.admitted
+    admitted = context._admitted
     revision = admitted.revision
     _allow(admitted, questions)
     requests = [question.request(revision) for question in questions]
@@ -311,13 +311,15 @@ class _Record:
     __slots__ = ("answers", "asked", "count", "has_state", "known", "request", "used")
 
     def __init__(self, context: Asking) -> None:
-        admitted = context.admitted
+        admitted = context._admitted
         self.request = digest_of(admitted.method, admitted.raw)
         given = getattr(admitted.params, "input_responses", UNSET)
         self.answers: dict[str, Raw] = {} if given is UNSET else given
         text: Any = getattr(admitted.params, "request_state", UNSET)
         self.has_state = isinstance(text, str)
-        request_state = context.server.seal.open(text, self.request, admitted.principal) if self.has_state else _NOTHING
+        request_state = (
+            context._server.seal.open(text, self.request, admitted.principal) if self.has_state else _NOTHING
+        )
         self.asked = request_state.asked
         self.known = request_state.known
         self.used: dict[str, Known] = {}
@@ -349,7 +351,7 @@ def _replayed(
     record = context.rpc.values.get(_RECORD)
     if record is None:
         record = context.rpc.values[_RECORD] = _Record(context)
-    single = context.server.once if once is None else once
+    single = context._server.once if once is None else once
     answers: list[Any] = []
     missing: dict[str, InputRequest] = {}
     asked: dict[str, str] = {}
@@ -367,7 +369,7 @@ def _replayed(
                 continue
         except BadAnswer as error:
             # "respond with a new `InputRequiredResult` requesting the missing information again" (basic/patterns/mrtr)
-            logger.info("%s: %s to question %r: asked again", context.admitted.method, error, key)
+            logger.info("%s: %s to question %r: asked again", context._admitted.method, error, key)
             record.asked.pop(key, None)
         missing[key], asked[key] = request, text
     if missing:
@@ -378,7 +380,7 @@ def _replayed(
 def _input_required(
     context: Asking, record: _Record, missing: dict[str, InputRequest], asked: dict[str, str], once: bool
 ) -> InputRequired:
-    admitted = context.admitted
+    admitted = context._admitted
     lost = record.lost()
     if lost:
         logger.warning(
@@ -389,7 +391,7 @@ def _input_required(
             ", ".join(lost),
         )
     kept = {key: one for key, one in record.known.items() if key not in record.used and key not in asked}
-    request_state = context.server.seal.seal(
+    request_state = context._server.seal.seal(
         record.request, admitted.principal, asked=asked, known=record.used | kept, once=once
     )
     return InputRequired(missing, request_state)
@@ -423,13 +425,13 @@ def require_url(context: Asking, /, *questions: ElicitUrl) -> NoReturn:
 
     The error -32042 if the revision has it, InputRequired if the client calls again anyway; otherwise CannotAsk.
     """
-    admitted = context.admitted
+    admitted = context._admitted
     _allow(admitted, questions)
     if not admitted.revision.server_calls:
         record = context.rpc.values.get(_RECORD) or _Record(context)
         asked = {q.key or f"u{n}-{digest(q.message.encode())[:6]}": q for n, q in enumerate(questions, 1)}
         requests = {key: question.request(admitted.revision) for key, question in asked.items()}
-        request_state = context.server.seal.seal(record.request, admitted.principal, asked={}, known=record.used)
+        request_state = context._server.seal.seal(record.request, admitted.principal, asked={}, known=record.used)
         raise InputRequired(requests, request_state)
     # "Any elicitations returned in the error MUST be URL mode elicitations and have an `elicitationId`"
     data = URLElicitationRequiredData([question.params() for question in questions])
@@ -446,10 +448,10 @@ def completed(context: Asking, elicitation_id: str) -> Awaitable[None] | None:
     after the end of the call too.
     """
     rpc = context.rpc
-    if not context.admitted.revision.url_elicitation_error:
-        return None if rpc.where == "thread" else _nothing()
+    if not context._admitted.revision.url_elicitation_error:
+        return None if rpc._where == "thread" else _nothing()
     params = Raw(
-        encode(ElicitationCompleteNotificationParams(elicitation_id=elicitation_id), context.admitted.revision)
+        encode(ElicitationCompleteNotificationParams(elicitation_id=elicitation_id), context._admitted.revision)
     )
     told: Awaitable[None] | None = rpc.notify("notifications/elicitation/complete", params)
     return told

@@ -53,10 +53,10 @@ def by_hand(result: InputRequiredResult, admitted: Admitted, server: Sealing) ->
 def own_state(context: Asking) -> str | None:
     """The `requestState` of a function's own questions, as it returned it; None if this run does not follow such
     questions."""
-    text = getattr(context.admitted.params, "request_state", UNSET)
+    text = getattr(context._admitted.params, "request_state", UNSET)
     if text is UNSET:
         return None
-    admitted = context.admitted
-    state = context.server.seal.open(text, digest_of(admitted.method, admitted.raw), admitted.principal)
+    admitted = context._admitted
+    state = context._server.seal.open(text, digest_of(admitted.method, admitted.raw), admitted.principal)
     own = state.known.get(_OWN)
     return None if own is None else msgspec.json.decode(own.answer, type=str)

@@ -96,21 +96,21 @@ class SubscriptionManager:
             # tears down that subscription stream" (basic/patterns/cancellation)
             found = self.calls.get(told.request) if isinstance(told.request, int) else None
             if found is not None:
-                found.end(None)
+                found._end(None)
             return
         id = told.meta.id if told.meta is not UNSET else UNSET
         one = self.calls.get(id) if isinstance(id, int) else None
         if method == ACKNOWLEDGED:
             if one is not None and params is not UNSET:
-                one.acknowledged(params)
+                one._acknowledge(params)
             return
         kind: Kind = LISTS.get(method, "resource")
         uri = told.uri if isinstance(told.uri, str) else None
         if one is not None:
-            one.changed(Changed(kind, uri))
+            one._changed(Changed(kind, uri))
         for other in self._others:
-            if other.wants(kind, uri):
-                other.changed(Changed(kind, uri))
+            if other._wants(kind, uri):
+                other._changed(Changed(kind, uri))
 
     # -- the stateful era
 
@@ -122,29 +122,29 @@ class SubscriptionManager:
         # "Both `subscribe` and `listChanged` are optional" (server/resources)
         single = can.resources is not UNSET and can.resources.subscribe is True
         self._others.add(one)
-        for uri in one.uris if single else ():
+        for uri in one._uris if single else ():
             self._uris[uri] += 1
-            one.held.append(uri)
+            one._held.append(uri)
             if self._uris[uri] == 1:
                 await self.far.call("resources/subscribe", msgspec.json.encode({"uri": uri}))
-        wanted = one.wanted
+        wanted = one._wanted
         one.granted = SubscriptionFilter(
             tools_list_changed=True if wanted.tools_list_changed is True and told["tools"] else UNSET,
             prompts_list_changed=True if wanted.prompts_list_changed is True and told["prompts"] else UNSET,
             resources_list_changed=True if wanted.resources_list_changed is True and told["resources"] else UNSET,
-            resource_subscriptions=list(one.held) if one.held else UNSET,
+            resource_subscriptions=list(one._held) if one._held else UNSET,
         )
 
     async def unsubscribe(self, one: Subscription) -> None:
         """End a subscription."""
         self._others.discard(one)
-        for uri in one.held:
+        for uri in one._held:
             self._uris[uri] -= 1
             if self._uris[uri] <= 0:
                 del self._uris[uri]
                 with contextlib.suppress(ChannelError, RpcError, CallTimeout):
                     await self.far.call("resources/unsubscribe", msgspec.json.encode({"uri": uri}))
-        one.held.clear()
+        one._held.clear()
 
     async def renewed(self) -> None:
         """The server was connected again and has no state for us."""
@@ -152,14 +152,14 @@ class SubscriptionManager:
             for uri in tuple(self._uris):
                 await self.far.call("resources/subscribe", msgspec.json.encode({"uri": uri}))
         for one in tuple(self._others):
-            one.changed(Changed("again"))
+            one._changed(Changed("again"))
 
     def lost(self, why: ChannelError | None) -> None:
         """The channel is over."""
-        lasting = [one for one in self._others if one.again and why is not None]
+        lasting = [one for one in self._others if one._again and why is not None]
         for one in tuple(self._others):
             if one not in lasting:
-                one.end(why)
+                one._end(why)
         if lasting:
             self._revivals.begin(self._revive(lasting))
 
@@ -174,7 +174,7 @@ class SubscriptionManager:
             await reconnect(attempt, PAUSES, faults=(ChannelError, CallTimeout))
         except Exception as error:
             for one in subscriptions:
-                one.end(error)
+                one._end(error)
 
 
 class Subscription:
@@ -190,22 +190,22 @@ class Subscription:
         resources: bool = False,
         again: bool = False,
     ) -> None:
-        self.uris: tuple[str, ...] = tuple(dict.fromkeys(uris))
+        self._uris: tuple[str, ...] = tuple(dict.fromkeys(uris))
         """The resources whose changes are wanted, each once."""
-        self.again = again
+        self._again = again
         """Whether it is renewed when the server or the wire ends it."""
-        self.wanted: SubscriptionFilter = SubscriptionFilter(
+        self._wanted: SubscriptionFilter = SubscriptionFilter(
             tools_list_changed=True if tools else UNSET,
             prompts_list_changed=True if prompts else UNSET,
             resources_list_changed=True if resources else UNSET,
-            resource_subscriptions=list(self.uris) if self.uris else UNSET,
+            resource_subscriptions=list(self._uris) if self._uris else UNSET,
         )
         """What was asked for, as the protocol has it."""
-        if self.wanted == SubscriptionFilter():
+        if self._wanted == SubscriptionFilter():
             raise LocalError("subscribe to something: uris=[...], tools=True, prompts=True, resources=True")
         self.granted: SubscriptionFilter = SubscriptionFilter()
         """What the server will notify about: the acknowledged filter, or what its capabilities allow."""
-        self.held: list[str] = []
+        self._held: list[str] = []
         """The resources that this client is subscribed to at a server of the stateful era."""
         self._listening = listening
         self._news: dict[Changed, None] = {}
@@ -270,7 +270,7 @@ class Subscription:
 
     async def close(self) -> None:
         """Unsubscribe; a task that waits for the next change gets the end of the iteration."""
-        self.end(None)
+        self._end(None)
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -279,11 +279,11 @@ class Subscription:
 
     # -- for SubscriptionManager
 
-    def wants(self, kind: Kind, uri: str | None) -> bool:
+    def _wants(self, kind: Kind, uri: str | None) -> bool:
         """Whether a change belongs to this subscription."""
-        wanted = self.wanted
+        wanted = self._wanted
         if kind == "resource":
-            return uri is not None and any(one in self.uris for one in above(uri))
+            return uri is not None and any(one in self._uris for one in above(uri))
         lists = {
             "tools": wanted.tools_list_changed,
             "prompts": wanted.prompts_list_changed,
@@ -291,25 +291,25 @@ class Subscription:
         }
         return lists[kind] is True
 
-    def acknowledged(self, params: Raw) -> None:
+    def _acknowledge(self, params: Raw) -> None:
         """The server has stated what it will notify about."""
         try:
             self.granted = decode(params, SubscriptionsAcknowledgedNotificationParams).notifications
         except (msgspec.DecodeError, RecursionError) as error:
-            self.end(BadAnswer(f"{ACKNOWLEDGED}: {error}"))
+            self._end(BadAnswer(f"{ACKNOWLEDGED}: {error}"))
         if self._acknowledged is not None and not self._acknowledged.done():
             self._acknowledged.set_result(None)
         if self._renewing:
             self._renewing = False
-            self.changed(Changed("again"))
+            self._changed(Changed("again"))
 
-    def changed(self, change: Changed) -> None:
+    def _changed(self, change: Changed) -> None:
         """A change has come."""
         if not self._over:
             self._news[change] = None
             self._wake.set()
 
-    def end(self, why: Exception | None) -> None:
+    def _end(self, why: Exception | None) -> None:
         """No further change will come."""
         if self._over:
             return
@@ -326,19 +326,19 @@ class Subscription:
         while True:
             try:
                 await self._once()
-                self.end(None)
+                self._end(None)
                 return
             except (ChannelError, CallTimeout, RpcError) as error:
                 # "a transport that closes without it indicates an unexpected disconnect, which the client MAY treat
                 # as a trigger to reconnect"; a server that is busy or closing says when to come back
                 later = _retry_after(error) if isinstance(error, RpcError) else 0.0
-                if not self.again or self._over or later is None:
-                    self.end(error)
+                if not self._again or self._over or later is None:
+                    self._end(error)
                     return
                 logger.debug("%s: lost or refused, and asked for again: %s", LISTEN, error)
                 self._fault = error
             except Exception as error:
-                self.end(error)
+                self._end(error)
                 return
             await asyncio.sleep(max(next(pauses), later))
             self._renewing = self._acknowledged is not None and self._acknowledged.done()
@@ -347,7 +347,7 @@ class Subscription:
         """One call, as long as it lives."""
         far = self._listening.far
         calls = self._listening.calls
-        body = msgspec.json.encode({"notifications": self.wanted})
+        body = msgspec.json.encode({"notifications": self._wanted})
         mine: list[int] = []
 
         def begun(id: int) -> None:

@@ -62,9 +62,9 @@ class Home(Protocol):
 
 class Context(Generic[State]):
     """One call of a tool, a resource, a prompt or a completion, for its function. `Context[AppState]`
-    says of which type the value of the server's lifespan is. `admitted` and `server` are the library's."""
+    says of which type the value of the server's lifespan is."""
 
-    __slots__ = ("_told", "admitted", "rpc", "server")
+    __slots__ = ("_admitted", "_server", "_told", "rpc")
 
     _context_of = "an MCP server's tools, resources and prompts", "from dragoman.mcp import Context"
     """As `dragoman.Context._context_of`."""
@@ -72,8 +72,8 @@ class Context(Generic[State]):
     def __init__(self, rpc: RpcContext, admitted: Admitted, server: Home) -> None:
         self.rpc: RpcContext[Any] = rpc
         """The JSON-RPC side: headers, time left, cancelled, peer."""
-        self.admitted: Admitted = admitted
-        self.server: Home = server
+        self._admitted: Admitted = admitted
+        self._server: Home = server
         self._told: float | None = None
 
     # -- the caller
@@ -81,17 +81,17 @@ class Context(Generic[State]):
     @property
     def revision(self) -> Revision:
         """The revision this call is made in."""
-        return self.admitted.revision
+        return self._admitted.revision
 
     @property
     def client(self) -> Implementation | None:
         """The caller's software, as it names itself; for display and logs, not for decisions. None: it gave no name."""
-        return self.admitted.client
+        return self._admitted.client
 
     @property
     def capabilities(self) -> ClientCapabilities:
         """The capabilities that the caller declared."""
-        return self.admitted.capabilities
+        return self._admitted.capabilities
 
     @property
     def identity(self) -> Identity | None:
@@ -102,14 +102,14 @@ class Context(Generic[State]):
     def principal(self) -> str | None:
         """Issuer, subject and client of `identity` in one text (`Identity.principal`): a key for what belongs to this
         caller alone. None without a guard."""
-        return self.admitted.principal
+        return self._admitted.principal
 
     @property
     def meta(self) -> dict[str, Any]:
         """The request's `_meta` as it came; {} when there is none."""
-        if self.admitted.raw is UNSET:
+        if self._admitted.raw is UNSET:
             return {}
-        return _meta(self.admitted.raw).meta
+        return _meta(self._admitted.raw).meta
 
     @property
     def state(self) -> State:
@@ -121,7 +121,7 @@ class Context(Generic[State]):
     def store(self) -> CallStore:
         """As `dragoman.Context.store`; an anonymous caller has that of its session, on every replica."""
         session = self.rpc.headers.get("mcp-session-id", "") if self.rpc.caller.scheme in ("http", "https") else ""
-        return store_of(self.rpc, session if self.admitted.session is not None else "")
+        return store_of(self.rpc, session if self._admitted.session is not None else "")
 
     @property
     def _site(self) -> Site:
@@ -156,7 +156,7 @@ class Context(Generic[State]):
         ask for progress or reads too slowly, or `value` has not grown ("The progress value MUST increase with each
         notification") or is not finite. Raises LocalError if it is not a number.
         """
-        admitted = self.admitted
+        admitted = self._admitted
         number, whole = _number(value), None if total is None else _number(total)
         if admitted.token is None:
             return Done(False)
@@ -183,8 +183,8 @@ class Context(Generic[State]):
         weight = LEVELS.get(level)
         if weight is None:
             raise LocalError(f"there is no log level {level!r}; choose one of {', '.join(LEVELS)}")
-        least = self.admitted.log_level
-        session = self.admitted.session
+        least = self._admitted.log_level
+        session = self._admitted.session
         if session is not None:  # it may have changed since the call began
             least = session.log_level or UNSAID
         if least is None or weight < LEVELS[least]:
@@ -213,11 +213,11 @@ class Context(Generic[State]):
         return self.log("error", data)
 
     def _tell(self, method: str, params: Any) -> bool:
-        return self.rpc.speak(to_json(Call(method, Raw(encode(params, self.admitted.revision)))), method)
+        return self.rpc.speak(to_json(Call(method, Raw(encode(params, self._admitted.revision)))), method)
 
     def notify_resource_updated(self, uri: str) -> None:
         """Tell every client that subscribed to a resource that it has changed."""
-        self.server.notify_resource_updated(uri)
+        self._server.notify_resource_updated(uri)
 
     def close_stream(self, retry: float | None = None) -> Done:
         """Close the HTTP stream of this call's answer: the client polls for the rest, after `retry` seconds
@@ -228,7 +228,7 @@ class Context(Generic[State]):
         stream = site.reply_stream
         if not isinstance(stream, Responder) or not self.revision.primed:
             return Done(False)
-        if self.rpc.where == "thread":
+        if self.rpc._where == "thread":
             site.loop.call_soon_threadsafe(stream.disconnect, retry)
             return Done(True)
         return Done(stream.disconnect(retry))
@@ -261,7 +261,7 @@ class Context(Generic[State]):
         used only once (default: the server's `once`). Raises CannotAsk if the client did not declare the capability,
         QuestionFailed if it answered with an error, CallTimeout, BadAnswer, ChannelError.
         """
-        if self.rpc.where == "async":
+        if self.rpc._where == "async":
             return ask(self, *questions, once=once, timeout=timeout)
         self._may_wait()
         return ask_blocking(self, *questions, once=once, timeout=timeout)
@@ -270,7 +270,7 @@ class Context(Generic[State]):
     def input_responses(self) -> dict[str, Any]:
         """The answers to questions that the function asked by returning an `InputRequiredResult`, by key, undecoded; {}
         in its first run. The client may send an answer without a question: check its form."""
-        given = getattr(self.admitted.params, "input_responses", UNSET)
+        given = getattr(self._admitted.params, "input_responses", UNSET)
         return {} if given is UNSET else {key: msgspec.json.decode(one) for key, one in given.items()}
 
     @property
@@ -288,7 +288,7 @@ class Context(Generic[State]):
         return completed(self, elicitation_id)
 
     def _one(self, question: Any) -> Any:
-        if self.rpc.where == "async":
+        if self.rpc._where == "async":
             return self._first(question)
         self._may_wait()
         return ask_blocking(self, question)[0]
@@ -297,7 +297,7 @@ class Context(Generic[State]):
         return (await ask(self, question))[0]
 
     def _may_wait(self) -> None:
-        if self.rpc.where == "inline":
+        if self.rpc._where == "inline":
             raise LocalError(f"{self.rpc.method}: an inline function must not wait; register it without inline=True")
 
     @overload
