@@ -60,8 +60,9 @@ class Service:
         discover: bool = True,
         auth: Any = None,
     ) -> None:
-        given = {one: value for one, value in locals().items() if one not in ("self", "lifespan", "__class__")}
-        check(f"Service {name!r}", SERVICE, {**given, "lifespan": lifespan})
+        arguments = locals().copy()
+        given = {one: value for one, value in arguments.items() if one not in ("self", "lifespan")}
+        check(f"Service {name!r}", SERVICE, arguments)
         self._core = ServiceCore(**given)
         if lifespan is not None:
             self._core.live(lifespan, self)

@@ -88,8 +88,9 @@ class Server:
         debug: bool = False,
         auth: Any = None,
     ) -> None:
-        given = {one: value for one, value in locals().items() if one not in ("self", "lifespan", "__class__")}
-        check(f"Server {name!r}", SERVER_OPTIONS, {**given, "lifespan": lifespan})
+        arguments = locals().copy()
+        given = {one: value for one, value in arguments.items() if one not in ("self", "lifespan")}
+        check(f"Server {name!r}", SERVER_OPTIONS, arguments)
         self._core = ServerCore(**given)
         if lifespan is not None:
             self._core.service.live(lifespan, self)
