@@ -15,7 +15,7 @@ import dragoman
 import dragoman.sync
 from dragoman import Limits, LocalError, Options, Service
 from dragoman.auth import AuthLimits, Bearer, Introspection, MutualTls, Static
-from dragoman.jsonrpc.codec import Leniency
+from dragoman.jsonrpc.leniency import Leniency
 from dragoman.jsonrpc.options import Rule, rules_of
 from dragoman.mcp import Client, HttpOptions, Server
 from dragoman.mcp.client import blocking

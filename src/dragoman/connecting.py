@@ -10,9 +10,9 @@ from msgspec import UNSET, Struct
 
 from .channel import LIMITS, TLS, Broken, Channel, ChannelError, Options
 from .credentials import Auth
-from .jsonrpc.codec import Leniency
 from .jsonrpc.errors import DIALECTS, Dialect, LocalError, RpcError
 from .jsonrpc.framing import FramingName
+from .jsonrpc.leniency import Leniency
 from .jsonrpc.limits import CLIENT, Limits
 from .jsonrpc.options import (
     CALL_TIME,

@@ -13,8 +13,9 @@ from msgspec import UNSET, Raw
 
 from dragoman import jsonrpc
 from dragoman.jsonrpc import codec
-from dragoman.jsonrpc.codec import Leniency, decode, encode, failure, key, read
+from dragoman.jsonrpc.codec import decode, encode, failure, key, read
 from dragoman.jsonrpc.errors import InvalidParams, LocalError, RpcError
+from dragoman.jsonrpc.leniency import STRICT, Leniency
 from dragoman.jsonrpc.limits import SERVER, Limits
 from dragoman.jsonrpc.messages import (
     NULL,
@@ -35,7 +36,7 @@ from tests.wire_cases import Case, all_cases
 V1 = Leniency(accept_v1=True)
 
 
-def malformed(raw: bytes, lenient: Leniency = codec.STRICT) -> Malformed:
+def malformed(raw: bytes, lenient: Leniency = STRICT) -> Malformed:
     message = decode(raw, lenient=lenient)
     assert isinstance(message, Malformed)
     return message
@@ -54,7 +55,7 @@ def test_what_was_encoded_decodes_to_the_same(message: Message) -> None:
 @example(b"[" * 100_000)
 @example(b'{"jsonrpc":"2.0","method":"%s"}' % (b"i" * 1_100))
 def test_decode_never_raises(raw: bytes) -> None:
-    for lenient in (codec.STRICT, Leniency(accept_v1=True, null_id="notification", string_codes=True)):
+    for lenient in (STRICT, Leniency(accept_v1=True, null_id="notification", string_codes=True)):
         message = decode(raw, lenient=lenient)
         elements = message.messages if isinstance(message, Batch) else [message]
         assert elements
@@ -109,7 +110,7 @@ def test_a_long_number_is_found_wherever_it_stands(length: int) -> None:
     for before in range(0, 420, 7):
         raw = b'{"jsonrpc":"2.0","method":"a","params":["%b",%b,2],"id":1}' % (b"x" * before, b"9" * length)
         for text in (raw, raw.replace(b",2]", b',"' + b"12 words " * 9_000 + b'"]')):
-            assert isinstance(read(text, SERVER, codec.STRICT), Malformed) == (length > 308), before
+            assert isinstance(read(text, SERVER, STRICT), Malformed) == (length > 308), before
 
 
 @pytest.mark.parametrize("depth", [1, 3, 40, 99, 512])

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dragoman.jsonrpc.check import Problem, problems
-from dragoman.jsonrpc.codec import Leniency, decode, encode
+from dragoman.jsonrpc.codec import decode, encode
+from dragoman.jsonrpc.leniency import Leniency
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.jsonrpc.messages import Batch, Malformed, Message
 from tests.jsonrpc.strategies import messages, nearly

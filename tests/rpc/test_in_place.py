@@ -14,7 +14,8 @@ import pytest
 
 from dragoman import Context, LocalError, Service
 from dragoman.channel import Caller
-from dragoman.jsonrpc.codec import STRICT, read
+from dragoman.jsonrpc.codec import read
+from dragoman.jsonrpc.leniency import STRICT
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.jsonrpc.messages import Request
 from dragoman.rpc.method import may_wait

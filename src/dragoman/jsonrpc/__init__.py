@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 from ..doors import door
 
 if TYPE_CHECKING:
-    from .codec import STRICT, Leniency, decode, encode, failure
+    from .codec import decode, encode, failure
     from .errors import RpcError
+    from .leniency import STRICT, Leniency
     from .limits import Limits
     from .messages import (
         Batch,
@@ -37,8 +38,9 @@ else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "codec": "Leniency STRICT decode encode failure",
+            "codec": "decode encode failure",
             "errors": "RpcError",
+            "leniency": "Leniency STRICT",
             "limits": "Limits",
             "messages": "Batch ErrorObject Failure Malformed Message Notification Request Response Result",
         },

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from .condensed import LONG, condensed
 from .dropped import overlong
 from .errors import STRING_CODES, LocalError, RpcError, too_large
+from .leniency import STRICT, Leniency
 from .limits import SERVER, Limits
 from .messages import (
     NULL,
@@ -36,29 +37,7 @@ from .messages import (
     Single,
     Version,
 )
-from .options import check_struct, one_of, rules_of
 from .scanner import HOLDABLE, SPACE, elements_of, harmless, no_json, odd, split, too_deep, unholdable
-
-
-class Leniency(Struct, frozen=True, kw_only=True):
-    """What is accepted from peers that do not keep to JSON-RPC 2.0. Everything is off by default."""
-
-    accept_v1: bool = False
-    """Accept JSON-RPC 1.0 as well: no `jsonrpc` member, positional params, `id: null` is a notification, responses
-    carry both `result` and `error`. Bitcoin Core and many devices speak it."""
-    null_id: Literal["request", "notification"] = "request"
-    """What `"id": null` means in 2.0. The specification discourages it; some clients send it for notifications."""
-    string_codes: bool = False
-    """Accept strings as `error.code` in responses ("INVALID_PARAMS") and map them to their numbers; the string is
-    kept."""
-
-    def __post_init__(self) -> None:
-        check_struct(self, _RULES)
-
-
-_RULES = rules_of(Leniency, null_id=one_of("request", "notification"))
-
-STRICT = Leniency()
 
 
 class _Error(Struct, forbid_unknown_fields=True, gc=False):

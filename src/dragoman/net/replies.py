@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from msgspec import Raw
 
-from ..jsonrpc.codec import Leniency, decode
+from ..jsonrpc.codec import decode
 from ..jsonrpc.errors import BadAnswer, RpcError
+from ..jsonrpc.leniency import Leniency
 from ..jsonrpc.messages import Batch, Failure, Result, Single
 from .urls import printable
 

@@ -18,9 +18,10 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import UNSET, Raw
 
 from ..channel import Caller
-from ..jsonrpc.codec import Answer, Leniency, Wire, read
+from ..jsonrpc.codec import Answer, Wire, read
 from ..jsonrpc.codec import Call as WireCall
 from ..jsonrpc.errors import PLAIN, CallRefused, Dialect, LocalError, Refusal, RpcError
+from ..jsonrpc.leniency import Leniency
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result, Single
 from ..jsonrpc.scanner import too_deep
@@ -157,7 +158,7 @@ class Dispatcher:
             else:
                 if kind is Result or kind is Failure:
                     if watch is not None:
-                        self._tell_responded(watch, message, acceptor, origin, raw)  # type: ignore[arg-type]
+                        self._tell_responded(watch, message, acceptor, origin, raw)
                     acceptor.responded(message)  # type: ignore[arg-type]
                 deliver(None)
         except Exception as error:
@@ -188,9 +189,7 @@ class Dispatcher:
         else:
             acceptor.start(origin, method, message, deliver, 0 if params is UNSET else len(params))
 
-    def _tell_responded(
-        self, watch: Watch, message: Result | Failure, acceptor: Acceptor, origin: Origin, raw: bytes
-    ) -> None:
+    def _tell_responded(self, watch: Watch, message: Any, acceptor: Acceptor, origin: Origin, raw: bytes) -> None:
         conversation = None if origin.peer is None else origin.peer.conversation
         watch.responded(message, acceptor, origin.caller, conversation, raw)
 

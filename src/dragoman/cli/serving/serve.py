@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from cyclopts import App
 
-from ...jsonrpc.codec import Leniency
+from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.limits import Limits
 from ...net.activation import activation
 from ...net.service_manager import managed

@@ -126,20 +126,17 @@ def admit(
     params that do not fit (-32602, with every fault), for an envelope that lacks a required member (-32602) and for a
     revision that is not offered (-32022).
     """
-    row = methods.get(message.method)
-    raw = message.params
+    row, raw = methods.get(message.method), message.params
     if row is None or row.direction == "server":
         _spoken(message, None, offered, headers, marks, channel)
         return None
     short = None
     try:
         read = READERS.get(row.params) or reader(row.params)
-        if raw is UNSET:
-            params = read(_EMPTY)
-        elif len(raw) <= LONG:
-            params = read(raw)
-        else:
+        if raw is not UNSET and len(raw) > LONG:
             params, short = _long(message, read)
+        else:
+            params = read(_EMPTY if raw is UNSET else raw)
     except UNREADABLE as error:
         # what a revision that is not spoken here means by its params is not judged here
         revision = _spoken(message, row, offered, headers, marks, channel)
@@ -157,14 +154,10 @@ def admit(
             return None
     token = None if meta.progress_token is UNSET else meta.progress_token
     if meta.protocol_version is not UNSET:
-        admitted = _stateless(row, params, raw, meta, token, offered, principal)
-    elif session is not None:
-        admitted = _in_session(row, params, raw, token, session, principal)
-    else:
-        admitted = _unbegun(row, params, raw, meta, offered, channel, principal)
-    if short is not None and admitted is not None:
-        admitted.condensed = short
-    return admitted
+        return _stateless(row, params, raw, meta, token, offered, principal, short)
+    if session is not None:
+        return _in_session(row, params, raw, token, session, principal, short)
+    return _unbegun(row, params, raw, meta, offered, channel, principal)
 
 
 def _long(message: Any, read: Callable[[bytes | Raw], Any]) -> tuple[Any, Condensed | None]:
@@ -261,7 +254,14 @@ def _unspoken(version: str, offered: Offer) -> RpcError:
 
 
 def _stateless(
-    row: Row, params: Any, raw: Any, meta: RequestMeta, token: Any, offered: Offer, principal: str | None
+    row: Row,
+    params: Any,
+    raw: Any,
+    meta: RequestMeta,
+    token: Any,
+    offered: Offer,
+    principal: str | None,
+    short: Condensed | None,
 ) -> Admitted | None:
     version: Any = meta.protocol_version
     revision = offered.stateless.get(version)
@@ -285,11 +285,18 @@ def _stateless(
         token,
         None,
         principal,
+        short,
     )
 
 
 def _in_session(
-    row: Row, params: Any, raw: Any, token: Any, session: SessionState, principal: str | None
+    row: Row,
+    params: Any,
+    raw: Any,
+    token: Any,
+    session: SessionState,
+    principal: str | None,
+    short: Condensed | None,
 ) -> Admitted | None:
     if not row.within(session.revision):
         return None
@@ -304,6 +311,7 @@ def _in_session(
         token,
         session,
         principal,
+        short,
     )
 
 

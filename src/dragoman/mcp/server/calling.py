@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Raw
 
 from ...channel import Caller, Exchange
-from ...jsonrpc.codec import STRICT, read
+from ...jsonrpc.codec import read
 from ...jsonrpc.errors import Refusal, RpcError
+from ...jsonrpc.leniency import STRICT
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.messages import Failure, Result
 from ...rpc.binding.results import to_json

@@ -15,10 +15,11 @@ from weakref import WeakSet
 from msgspec import UNSET
 
 from ...channel import Broken, Caller, Channel, ChannelError, Ended
-from ...jsonrpc.codec import Call, Leniency, failure, key, read
+from ...jsonrpc.codec import Call, failure, key, read
 from ...jsonrpc.conversation import Conversation, nameless
 from ...jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
 from ...jsonrpc.framing import NO_HEADER
+from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.messages import Failure, Malformed, Notification, Request, Result, Single
 from ...net.strangers import recognised
@@ -48,29 +49,10 @@ class ChannelEnd:
 
     # more attributes than 30 would cost each instance 1.2 KiB for a dict that shares no keys
     __slots__ = (
-        "__weakref__",
-        "_errors",
-        "_idle",
-        "_malformed_in_a_row",
-        "_pumping",
-        "_tasks",
-        "_unread",
-        "alone",
-        "channel",
-        "clock",
-        "conversation",
-        "dialect",
-        "dropped",
-        "lenient",
-        "limits",
-        "listeners",
-        "loop",
-        "mute",
-        "number",
-        "origin",
-        "refusing",
-        "runner",
-    )
+        "__weakref__", "_errors", "_idle", "_malformed_in_a_row", "_pumping", "_tasks", "_unread", "alone", "channel",
+        "clock", "conversation", "dialect", "dropped", "lenient", "limits", "listeners", "loop", "mute", "number",
+        "origin", "refusing", "runner",
+    )  # fmt: skip
 
     def __init__(
         self, runner: Runner, limits: Limits, lenient: Leniency, dialect: Dialect, errors: Sequence[type[RpcError]]

@@ -16,8 +16,8 @@ from msgspec import UNSET
 
 from ...channel import LIMITS, Channel, ChannelError, Closed, Ended, again
 from ...jsonrpc.codec import Call as WireCall
-from ...jsonrpc.codec import Leniency
 from ...jsonrpc.errors import LSP, CallTimeout, Dialect, LocalError, RpcError
+from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, check, instance, many
 from ..binding.results import encode_call, to_json

@@ -14,8 +14,9 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from ...channel import Caller
-from ...jsonrpc.codec import STRICT, Answer, Leniency, Wire, first_byte, plain, plain_batch
+from ...jsonrpc.codec import Answer, Wire, first_byte, plain, plain_batch
 from ...jsonrpc.errors import LocalError, too_large
+from ...jsonrpc.leniency import STRICT, Leniency
 from ...jsonrpc.limits import SERVER, Limits
 from ...jsonrpc.messages import Batch, Malformed, Message, Notification, Request
 from ...jsonrpc.options import check

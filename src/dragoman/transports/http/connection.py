@@ -51,32 +51,10 @@ class ServerConnection(asyncio.BufferedProtocol):
     """One connection of the listener."""
 
     __slots__ = (
-        "_busy",
-        "_fault",
-        "_held",
-        "_into",
-        "_out",
-        "_out_size",
-        "_over",
-        "_paused",
-        "_room",
-        "app",
-        "deadline",
-        "eof",
-        "full",
-        "grace",
-        "last",
-        "owed",
-        "owner",
-        "parser",
-        "probes",
-        "remote",
-        "retiring",
-        "stage",
-        "transport",
-        "unsent",
-        "waiting",
-    )
+        "_busy", "_fault", "_held", "_into", "_out", "_out_size", "_over", "_paused", "_room", "app", "deadline",
+        "eof", "full", "grace", "last", "owed", "owner", "parser", "probes", "remote", "retiring", "stage",
+        "transport", "unsent", "waiting",
+    )  # fmt: skip
 
     def __init__(self, owner: ConnectionOwner) -> None:
         self.owner: ConnectionOwner = owner
