@@ -27,20 +27,21 @@ class Timed(Protocol):
 class Clock:
     """The deadlines of one host or peer."""
 
-    __slots__ = ("_at", "_due", "_loop", "_now", "_timer")
+    __slots__ = ("_at", "_due", "_loop", "_timer", "now")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         # what asyncio's own loops look at, without the function around it
         own = isinstance(loop, asyncio.BaseEventLoop) and type(loop).time is asyncio.BaseEventLoop.time
-        self._now: Callable[[], float] = monotonic if own else loop.time
+        self.now: Callable[[], float] = monotonic if own else loop.time
+        """The time on which its deadlines are."""
         self._due: dict[Timed, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._at = 0.0
 
     def set(self, item: Timed, seconds: float) -> None:
         """`item.expired()` is called once, in `seconds`, unless it is dropped or set again."""
-        now = self._now  # to call a slot costs more than to read it first
+        now = self.now  # to call a slot costs more than to read it first
         due = now() + seconds
         self._due[item] = due
         if self._timer is None or due < self._at:
@@ -49,7 +50,7 @@ class Clock:
     def left(self, item: Timed) -> float | None:
         """Seconds until the deadline, or None without one."""
         due = self._due.get(item)
-        return None if due is None else due - self._now()
+        return None if due is None else due - self.now()
 
     def drop(self, item: Timed) -> None:
         """Remove the deadline, if there is one."""
@@ -70,7 +71,7 @@ class Clock:
 
     def _sweep(self) -> None:
         self._timer = None
-        now = self._now() + GRAIN
+        now = self.now() + GRAIN
         late = [item for item, due in self._due.items() if due <= now]
         for item in late:
             del self._due[item]

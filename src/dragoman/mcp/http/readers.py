@@ -15,7 +15,7 @@ from ...channel import Caller
 from ...jsonrpc.errors import Refusal
 from ...jsonrpc.messages import Malformed
 from ...rpc.responses import Answers
-from ...transports.http.messages import JSON_LINES, Lines, Reply
+from ...transports.http.messages import JSON_LINES, CommonLines, Lines, Reply
 from ...transports.http.sse import comment, event
 from ..protocol import dialect
 from ..session.responder import FAILED, NO_STREAM, Refused
@@ -26,7 +26,7 @@ from .serving import Serving
 
 SESSION: Final = "Mcp-Session-Id"
 SSE: Final = "text/event-stream"
-SSE_LINES: Final[Lines] = (
+SSE_LINES: Final = CommonLines(
     ("Content-Type", SSE),
     ("Cache-Control", "no-store"),
     # "servers SHOULD include the `X-Accel-Buffering: no` header" (2026's basic/transports/streamable-http)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ...channel import Caller, Closed
 from ...jsonrpc.messages import Single
+from ...rpc.deadlines import GRAIN, Clock
 from ...rpc.runner import Runner
 from ..protocol.options import HttpOptions
 from .home import Home
@@ -23,16 +24,32 @@ TURNS = 64
 
 
 class _Rest:
-    """The log of a finished stream, kept for a returning client."""
+    """The logs of a session's finished streams, the oldest first, kept for a returning client."""
 
-    __slots__ = ("log", "logs", "name")
+    __slots__ = ("_clock", "_seconds", "logs")
 
-    def __init__(self, logs: dict[str, _Rest], name: str, log: StreamLog) -> None:
-        self.logs, self.name, self.log = logs, name, log
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        """`seconds`: for which each is kept."""
+        self._clock, self._seconds = clock, seconds
+        self.logs: dict[str, tuple[float, StreamLog]] = {}
+        """By the name of the stream, with when it ended."""
+
+    def keep(self, name: str, log: StreamLog) -> None:
+        """Keep one more. One timer serves all: each is kept for the same time, so the first is the first to go."""
+        if not self.logs:
+            self._clock.set(self, self._seconds)
+        self.logs[name] = self._clock.now(), log
 
     def expired(self) -> None:
-        """The client did not return in time."""
-        self.logs.pop(self.name, None)
+        """The client did not return to the oldest in time."""
+        now = self._clock.now() + GRAIN
+        while self.logs:
+            name = next(iter(self.logs))
+            left = self.logs[name][0] + self._seconds - now
+            if left > 0:
+                self._clock.set(self, left)
+                return
+            del self.logs[name]
 
 
 class Subscribed(Protocol):
@@ -53,7 +70,7 @@ class MemorySessions:
         self._found: OrderedDict[str, Session] = OrderedDict()
         self._unused: dict[str, Session] = {}
         """Sessions whose client has sent nothing after `initialize`."""
-        self._logs: dict[Session, dict[str, _Rest]] = {}
+        self._rest: dict[Session, _Rest] = {}
 
     def __len__(self) -> int:
         return len(self._found)
@@ -124,7 +141,7 @@ class MemorySessions:
             return
         self._unused.pop(session.id, None)
         self._subscribed.leave(session.peer)
-        for rest in self._logs.pop(session, {}).values():
+        if (rest := self._rest.pop(session, None)) is not None:
             self.host.clock.drop(rest)
         if not self._found:
             self.host.clock.drop(self)
@@ -161,20 +178,19 @@ class MemorySessions:
         return Home(session, log, MemoryLog(TURNS, TURNS * 16), _nothing, _nothing)
 
     def over(self, session: Session, name: str, log: StreamLog) -> None:
-        logs = self._logs.get(session)
-        if logs is None:
-            logs = self._logs[session] = {}
-        rest = logs[name] = _Rest(logs, name, log)
-        self.host.clock.set(rest, self.options.resume)
+        rest = self._rest.get(session)
+        if rest is None:
+            rest = self._rest[session] = _Rest(self.host.clock, self.options.resume)
+        rest.keep(name, log)
 
     def drop(self, session: Session, name: str) -> None:
-        rest = self._logs.get(session, {}).pop(name, None)
-        if rest is not None:
-            self.host.clock.drop(rest)
+        if (rest := self._rest.get(session)) is not None:
+            rest.logs.pop(name, None)
 
     async def kept(self, session: Session, name: str) -> StreamLog | None:
-        rest = self._logs.get(session, {}).get(name)
-        return None if rest is None else rest.log
+        rest = self._rest.get(session)
+        found = None if rest is None else rest.logs.get(name)
+        return None if found is None else found[1]
 
     async def reads(self, session: Session, cursor: Cursor) -> None:
         """No effect: no other process writes it."""

@@ -22,7 +22,20 @@ Lines: TypeAlias = Sequence[tuple[str, str]]
 """Header fields to send; the server itself adds `Content-Length` and `Connection`."""
 
 
-JSON_LINES: Lines = (("Content-Type", JSON),)
+class CommonLines(tuple[tuple[str, str], ...]):
+    """Header fields to send that many answers have: the head of an ordinary 200 with them is written once."""
+
+    ok: bytes
+    """Such an answer, but for the length of its body and the body."""
+
+    def __new__(cls, *lines: tuple[str, str]) -> CommonLines:
+        made = super().__new__(cls, lines)
+        text = "".join(f"{name}: {value}\r\n" for name, value in lines).replace("%", "%%").encode("latin-1")
+        made.ok = b"HTTP/1.1 200 OK\r\n" + text + b"Content-Length: %d\r\n\r\n%b"
+        return made
+
+
+JSON_LINES = CommonLines(("Content-Type", JSON))
 STATUSES: Mapping[str, int] = {"busy": 503, "draining": 503, "rate_limited": 429, "too_large": 413, "forbidden": 403}
 """The statuses of our own refusals, by their kind; the others are JSON-RPC errors alone."""
 

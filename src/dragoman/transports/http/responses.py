@@ -15,12 +15,12 @@ from typing import TypeAlias
 
 from ...channel import Caller
 from ...jsonrpc.errors import Refusal
-from .messages import JSON_LINES, Answer, Head, Lines
+from .messages import JSON_LINES, Answer, CommonLines, Head, Lines
 from .parse import Request
 from .parts import Connection
 from .refusals import failure, rpc_answer
 
-_OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+_OK = JSON_LINES.ok
 _BAD_LINE = re.compile(r"[\r\n\0]")
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
@@ -141,19 +141,16 @@ class ResponseWriter:
         if self.begun:
             self.finish(body)
             return
-        if status == 200 and headers is JSON_LINES and self.head.plain and not self._front.retiring and not self._more:
-            self.out = _OK % (len(body), body)
-            self.begun = self.over = True
-            self.gone = None
-            self._front.answered(self)
-            return
-        whole = Answer(status, headers)
-        self.out = compose(self.head, self._more, whole, keep=self._front.keeps(self), length=len(body))
-        if self.head.method != "HEAD":
-            self.out += body
+        front, head = self._front, self.head
+        if status == 200 and type(headers) is CommonLines and head.plain and not (front.retiring or self._more):
+            self.out = headers.ok % (len(body), body)
+        else:
+            self.out = compose(head, self._more, Answer(status, headers), keep=front.keeps(self), length=len(body))
+            if head.method != "HEAD":
+                self.out += body
         self.begun = self.over = True
         self.gone = None
-        self._front.answered(self)
+        front.answered(self)
 
     def start(self, status: int, headers: Lines = ()) -> None:
         if self.begun or self.over:
