@@ -109,7 +109,7 @@ def with_routes(given: Any) -> Any:
 
 
 def servable(app: Any) -> Servable:
-    return ServableService(behind(app)) if isinstance(app, Service) else app
+    return ServableService(behind(app)) if isinstance(app, Service) else app.__servable__()
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ TURNS = 64
 """Legs of a home stream that are remembered: a reader that returns to an older one gets only new messages."""
 
 
-class _Rest:
+class KeptLogs:
     """The logs of a session's finished streams, the oldest first, kept for a returning client."""
 
     __slots__ = ("_clock", "_seconds", "logs")
@@ -70,7 +70,7 @@ class MemorySessions:
         self._found: OrderedDict[str, Session] = OrderedDict()
         self._unused: dict[str, Session] = {}
         """Sessions whose client has sent nothing after `initialize`."""
-        self._rest: dict[Session, _Rest] = {}
+        self._rest: dict[Session, KeptLogs] = {}
 
     def __len__(self) -> int:
         return len(self._found)
@@ -180,7 +180,7 @@ class MemorySessions:
     def over(self, session: Session, name: str, log: StreamLog) -> None:
         rest = self._rest.get(session)
         if rest is None:
-            rest = self._rest[session] = _Rest(self.host.clock, self.options.resume)
+            rest = self._rest[session] = KeptLogs(self.host.clock, self.options.resume)
         rest.keep(name, log)
 
     def drop(self, session: Session, name: str) -> None:
