@@ -56,16 +56,20 @@ async def test_a_server_runs_on_standard_input_until_its_end(how: str) -> None:
         assert await client.call_tool("forecast", {"city": "Lhasa"}, result=str) == "sunny in Lhasa"
 
 
-def test_a_server_runs_over_http_at_mcp() -> None:
+@pytest.mark.parametrize(
+    ("more", "path"), [("transport='streamable-http'", "/mcp"), ("path='/a/b'", "/a/b"), ("path='/'", "")]
+)
+def test_a_server_runs_over_http_at_its_path(more: str, path: str) -> None:
     program = subprocess.Popen(
-        [sys.executable, "-c", f"{SERVER}\napp.run(transport='streamable-http', host='localhost', port=0)"],
+        [sys.executable, "-c", f"{SERVER}\napp.run({more}, host='localhost', port=0)"],
         stderr=subprocess.PIPE,
         text=True,
     )
     assert program.stderr is not None
     with program.stderr:
-        found = re.fullmatch(r"weather is served at (http://\S+/mcp)\n", program.stderr.readline())
+        found = re.fullmatch(r"weather is served at http://localhost:\d+(\S*)\n", program.stderr.readline())
         assert found is not None
+        assert found[1] == path
         program.terminate()
         assert program.wait() == 0
 
@@ -73,9 +77,13 @@ def test_a_server_runs_over_http_at_mcp() -> None:
 @pytest.mark.parametrize(
     ("urls", "options", "words"),
     [
-        (("http://127.0.0.1:0",), {"port": 1}, "give URLs, or transport, host and port"),
+        (("http://127.0.0.1:0",), {"port": 1}, "give URLs, or transport, host, port and path"),
         ((), {"transport": "carrier pigeon"}, "transport is 'stdio' or 'http'"),
         ((), {"port": "8000"}, "port is a whole number"),
+        ((), {"path": "mcp"}, 'path is a path as in "/mcp"'),
+        ((), {"transport": "tcp", "path": "/mcp"}, "path='/mcp' is for http and ws; tcp has no paths"),
+        ((), {"transport": "stdio", "path": "/mcp"}, "stdio has no paths"),
+        (("http://127.0.0.1:0",), {"path": "/mcp"}, "a URL says all of them"),
     ],
 )
 def test_what_cannot_be_run_is_refused(urls: tuple[str, ...], options: dict[str, Any], words: str) -> None:

@@ -108,6 +108,7 @@ USES: list[tuple[str, str, str, str]] = [
     ("api.override(plain, plain)", "nothing here depends", "plain()", "there is none to override"),
     ("api.run()", "one runs here", "calculator.run", "await serve(calculator, urls=...)"),
     ("api.run(transport='htp')", "not 'htp'", "calculator.run: transport", "'stdio' or 'http'"),
+    ("api.run(path='mcp')", "not 'mcp'", "calculator.run: path", 'a path as in "/mcp"'),
     ("api.run('tcp://127.0.0.1:0', port=3)", "give URLs, or", "calculator.run", "a URL says all of them"),
     ("Limits(message_size=-1)", "not -1", "Limits: message_size", "a whole number of at least 1"),
     ("Limits(message_size='1MB')", "not '1MB'", "Limits: message_size", "a whole number"),

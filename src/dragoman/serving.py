@@ -117,22 +117,35 @@ RUN: Final = {
     "transport": one_of("stdio", "http", "streamable-http", "https", "ws", "wss", "tcp", "unix") | NONE,
     "host": TEXT | NONE,
     "port": whole(0) | NONE,
+    "path": Rule(lambda value: isinstance(value, str) and value.startswith("/"), 'a path as in "/mcp"') | NONE,
 }
 _PATHS: Final = frozenset({"http", "https"})
+_MAY_HAVE_PATHS: Final = _PATHS | {"ws", "wss"}
 
 
-def run(served: Served, urls: Sequence[str], *, transport: str | None, host: str | None, port: int | None) -> None:
+def run(
+    served: Served,
+    urls: Sequence[str],
+    *,
+    transport: str | None,
+    host: str | None,
+    port: int | None,
+    path: str | None,
+) -> None:
     """`Service.run` and `mcp.Server.run`, which describe it."""
     check(f"{served.name}.run", RUN, locals())
-    given = transport is not None or host is not None or port is not None
+    given = any(one is not None for one in (transport, host, port, path))
     if urls and given:
-        raise LocalError(f"{served.name}.run: give URLs, or transport, host and port; a URL says all of them")
+        raise LocalError(f"{served.name}.run: give URLs, or transport, host, port and path; a URL says all of them")
     mcp = not isinstance(served, Service)
+    scheme = "http" if transport in (None, "streamable-http") else str(transport)
+    if path is not None and scheme not in _MAY_HAVE_PATHS:
+        raise LocalError(f"{served.name}.run: path={path!r} is for http and ws; {scheme} has no paths")
     if not urls and (transport == "stdio" or (mcp and not given)):
         urls = ["stdio:"]
     elif not urls:
-        scheme = "http" if transport in (None, "streamable-http") else transport
-        path = "/mcp" if mcp and scheme in _PATHS else ""
+        if path is None:
+            path = "/mcp" if mcp and scheme in _PATHS else ""
         name = host or "127.0.0.1"
         urls = [f"{scheme}://{f'[{name}]' if ':' in name else name}:{8000 if port is None else port}{path}"]
     if inside_a_loop():
