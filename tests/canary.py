@@ -2,7 +2,7 @@
 
 What is marked: secrets that tests make up begin with CANARY; of those that dragoman makes (codes, verifiers, refresh
 tokens, clients' secrets, cookies, keys of a server) the first bytes of `os.urandom` are chosen so that their text does.
-Signatures cannot be marked: a whole JWT and a private key are known by their shape, whoever made them.
+Signatures cannot be marked: a whole JWT and a private key are known by their shape, wherever they were made.
 
 Where it is looked for: every record of every logger at every level, written down or not, with its traceback; warnings;
 what a test and its children write to their standard output and error; spans; decisions of the audit; events of the

@@ -16,7 +16,7 @@ from dragoman.jsonrpc.errors import InvalidParams, LocalError, Refusal
 
 ADA = Caller(scheme="https", identity=Identity(subject="ada", scopes=frozenset({"read"}), roles=frozenset({"clerk"})))
 BOB = Caller(scheme="https", identity=Identity(subject="bob", scopes=frozenset({"write"}), roles=frozenset({"admin"})))
-NOBODY = Caller(scheme="https")
+ANONYMOUS = Caller(scheme="https")
 LOCAL = Caller(scheme="memory")
 
 
@@ -46,21 +46,21 @@ def truthy(identity: Identity, arguments: Mapping[str, Any] | None) -> Any:
     ("demanded", "caller", "params", "error", "shown"),
     [
         (access(), ADA, "x", "", True),
-        (access(), NOBODY, "x", "access_denied", True),
+        (access(), ANONYMOUS, "x", "access_denied", True),
         (access("read"), ADA, "x", "", True),
         (access("read"), BOB, "x", "insufficient_scope", True),
         (access("read write"), ADA, "x", "insufficient_scope", True),
-        (access("read"), NOBODY, "x", "insufficient_scope", True),  # shown, or no one would ask for the scope
+        (access("read"), ANONYMOUS, "x", "insufficient_scope", True),  # shown, or no one would ask for the scope
         (access("read"), LOCAL, "x", "", True),
         (access(roles="admin"), BOB, "x", "", True),
         (access(roles=("owner", "admin")), BOB, "x", "", True),
         (access(roles="admin"), ADA, "x", "access_denied", False),
-        (access(roles="admin"), NOBODY, "x", "access_denied", False),
+        (access(roles="admin"), ANONYMOUS, "x", "access_denied", False),
         (access(roles="admin"), LOCAL, "x", "", True),
         (access(allow=own), ADA, "ada", "", True),
         (access(allow=own), ADA, "bob", "access_denied", True),
         (access(allow=own), ADA, "wrong", "", True),  # it ends in the error that says so
-        (access(allow=own), NOBODY, "ada", "access_denied", False),
+        (access(allow=own), ANONYMOUS, "ada", "access_denied", False),
         (access(allow=own), LOCAL, "ada", "access_denied", True),
         (access(allow=raising), ADA, "x", "access_denied", False),
         (access(allow=truthy), ADA, "x", "access_denied", False),  # True alone is a yes
@@ -110,7 +110,7 @@ def test_the_identity_of_a_wire_within_this_machine_is_its_user_unless_it_has_on
     assert isinstance(known(LOCAL).identity, LocalUser)
     mine = Caller(scheme="memory", identity=Identity(subject="ada"))
     assert known(mine) is mine
-    assert known(NOBODY) is NOBODY
+    assert known(ANONYMOUS) is ANONYMOUS
 
 
 def test_an_allow_that_raises_is_in_the_log_with_a_reference(caplog: pytest.LogCaptureFixture) -> None:
