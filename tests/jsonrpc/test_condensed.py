@@ -157,6 +157,15 @@ def test_without_long_strings_there_is_nothing_to_win() -> None:
     assert condensed(b"[1,2,3]") is None
 
 
+def test_a_text_that_ends_within_a_string_is_left_to_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "LONG", LENGTHY)
+    raw = b'{"jsonrpc":"2.0","method":"m","params":["' + b"x" * 50 + b'","y'
+    assert condensed(raw) is None
+    message = decode(raw)
+    assert isinstance(message, Malformed)
+    assert message.kind == "parse"
+
+
 def test_only_so_many_quotes_are_looked_at() -> None:
     many, long = b'"a",' * QUOTES, b'"' + b"x" * 50 + b'"'
     assert condensed(b"[" + many + long + b"]") is None
