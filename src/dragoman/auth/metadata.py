@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from .errors import AuthError
-from .urls import split
+from .urls import split, split_web
 
 _SERVER = "oauth-authorization-server"
 _OPENID = "openid-configuration"
@@ -88,15 +88,8 @@ def server_locations(issuer: str) -> list[str]:
     """Where the metadata of this issuer may be, in the order in which to ask. Raises MetadataRefused for an issuer
     that cannot be one: "a URL that uses the "https" scheme and has no query or fragment components" (RFC 8414 section
     2; whether http will do on loopback is decided where it is fetched)."""
-    parts = split(issuer)
-    if (
-        parts is None
-        or parts.scheme not in ("https", "http")
-        or not parts.hostname
-        or parts.query
-        or parts.fragment
-        or parts.username
-    ):
+    parts = split_web(issuer)
+    if parts is None or parts.query or parts.fragment or parts.username:
         raise MetadataRefused("an issuer is an https URL with a host and without query, fragment or user")
     # "any terminating "/" MUST be removed before inserting "/.well-known/"" (RFC 8414 section 3.1)
     path = parts.path.rstrip("/")

@@ -14,3 +14,9 @@ def split(url: str) -> SplitResult | None:
     except ValueError:
         return None
     return parts
+
+
+def split_web(url: str) -> SplitResult | None:
+    """The parts of an absolute https or http URL with a host; None for any other text."""
+    parts = split(url)
+    return parts if parts is not None and parts.scheme in ("https", "http") and parts.hostname else None

@@ -21,7 +21,7 @@ from ..metadata import (
     resource_locations,
     server_locations,
 )
-from ..urls import split
+from ..urls import split_web
 from .errors import AuthorizationFailed
 from .steps import Flow, Get, Say
 
@@ -139,14 +139,8 @@ def check_endpoint(url: str | None, name: str) -> None:
     where it is fetched. Raises MetadataRefused for `javascript:` and its like."""
     if url is None:
         return
-    parts = split(url)
-    if (
-        parts is None
-        or parts.scheme not in ("https", "http")
-        or not parts.hostname
-        or parts.fragment
-        or not url.isprintable()
-    ):
+    parts = split_web(url)
+    if parts is None or parts.fragment or not url.isprintable():
         raise MetadataRefused(f"the {name} of the metadata is not an https URL")
 
 

@@ -16,7 +16,7 @@ from ...store.memory import MemoryStore
 from ..dpop import Nonces, ProofChecker
 from ..errors import OAuthError
 from ..jose import Key
-from ..urls import split
+from ..urls import split_web
 from .accounts import Approver
 from .authorize import Authorization
 from .clients import Clients, Fetch
@@ -43,15 +43,8 @@ PUBLIC = (("Cache-Control", "public, max-age=300"),)
 def check_issuer(issuer: str) -> None:
     """Raises LocalError for an issuer that is none (RFC 8414, 2: https, no query, no fragment), or that is plain HTTP
     off loopback."""
-    parts = split(issuer)
-    if (
-        parts is None
-        or parts.scheme not in ("http", "https")
-        or not parts.hostname
-        or "?" in issuer
-        or "#" in issuer
-        or "@" in parts.netloc
-    ):
+    parts = split_web(issuer)
+    if parts is None or "?" in issuer or "#" in issuer or "@" in parts.netloc:
         raise LocalError(f"the issuer {issuer!r} is no URL such as https://as.example, without query and fragment")
     if issuer.endswith("/"):
         raise LocalError(f"the issuer {issuer!r} ends in a slash, which clients lose: write {issuer.rstrip('/')!r}")

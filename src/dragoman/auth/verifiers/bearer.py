@@ -23,7 +23,7 @@ from ..keys import Fetches, IssuerKeys
 from ..limits import DEFAULTS, AuthLimits
 from ..replays import SeenOnce
 from ..tokens import LEEWAY, Binding, Issuer, Rules
-from ..urls import split
+from ..urls import split_web
 from .cache import SECONDS, TokenCache
 from .contract import Before
 from .possession import POLICIES, Policy, Possession
@@ -184,14 +184,8 @@ def audiences(resource: str, audience: str | Iterable[str] | None) -> frozenset[
 def check_resource(where: str, resource: str) -> None:
     """Raises LocalError for what is no resource. RFC 8707 section 2: it "MUST be an absolute URI ... MUST NOT include a
     fragment component"."""
-    parts = split(resource)
-    if (
-        parts is None
-        or parts.scheme not in ("https", "http")
-        or not parts.hostname
-        or "#" in resource
-        or parts.username is not None
-    ):
+    parts = split_web(resource)
+    if parts is None or "#" in resource or parts.username is not None:
         raise LocalError(
             f"{where}: resource is this server's URL as clients write it, such as https://mcp.example/mcp, without user "
             f"and fragment, not {resource!r}"
@@ -201,8 +195,8 @@ def check_resource(where: str, resource: str) -> None:
 def check_issuer(where: str, issuer: str) -> None:
     """Raises LocalError for what is no issuer. RFC 8414 section 2: "a URL that uses the "https" scheme and has no query
     or fragment components"."""
-    parts = split(issuer)
-    if parts is None or parts.scheme not in ("https", "http") or not parts.hostname or parts.query or parts.fragment:
+    parts = split_web(issuer)
+    if parts is None or parts.query or parts.fragment:
         raise LocalError(f"{where}: an issuer is an https URL without query and fragment, not {issuer!r}")
 
 
