@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -190,17 +190,7 @@ class ClientCredentials:
         check("ClientCredentials", _COMMON, locals())
         if (secret is None) == (key is None):
             raise LocalError("ClientCredentials: either secret= or key=, and one of them")
-        self._machine = _Machine(
-            Terms(
-                wanted=Wanted(issuer=issuer, resource=resource),
-                client=Client(client_id=client_id, client_secret=secret),
-                scopes=_scopes(scopes),
-                account=account,
-                dpop=dpop,
-            ),
-            store,
-            partial(Fetcher, private_hosts=allow_private, environment_proxies=environment_proxies),
-        )
+        self._machine = _Machine(Client(client_id=client_id, client_secret=secret), locals())
         self._key = _key(key)
 
     def __repr__(self) -> str:
@@ -234,17 +224,7 @@ class Workload:
         environment_proxies: bool = False,
     ) -> None:
         check("Workload", _COMMON, locals())
-        self._machine = _Machine(
-            Terms(
-                wanted=Wanted(issuer=issuer, resource=resource),
-                client=Client(client_id=client_id),
-                scopes=_scopes(scopes),
-                account=account,
-                dpop=dpop,
-            ),
-            store,
-            partial(Fetcher, private_hosts=allow_private, environment_proxies=environment_proxies),
-        )
+        self._machine = _Machine(Client(client_id=client_id), locals())
         self._source = source
 
     def __repr__(self) -> str:
@@ -289,17 +269,7 @@ class Enterprise:
         environment_proxies: bool = False,
     ) -> None:
         check("Enterprise", _COMMON, locals())
-        self._machine = _Machine(
-            Terms(
-                wanted=Wanted(issuer=issuer, resource=resource),
-                client=Client(client_id=client_id, client_secret=client_secret),
-                scopes=_scopes(scopes),
-                account=account,
-                dpop=dpop,
-            ),
-            store,
-            partial(Fetcher, private_hosts=allow_private, environment_proxies=environment_proxies),
-        )
+        self._machine = _Machine(Client(client_id=client_id, client_secret=client_secret), locals())
         self._idp = Idp(
             issuer=idp, token_endpoint=idp_token_endpoint, client_id=idp_client_id, client_secret=idp_client_secret
         )
@@ -325,10 +295,19 @@ class Enterprise:
 class _Machine:
     """What the three ways of programs have in common."""
 
-    def __init__(self, terms: Terms, store: Store | None, fetcher: Callable[..., Fetcher]) -> None:
-        self.terms = terms
-        self.store: Store = MemoryStore() if store is None else store
-        self._fetcher = fetcher
+    def __init__(self, client: Client, given: Mapping[str, Any]) -> None:
+        """`given`: the options of `_COMMON`, which are checked."""
+        self.terms = Terms(
+            wanted=Wanted(issuer=given["issuer"], resource=given["resource"]),
+            client=client,
+            scopes=_scopes(given["scopes"]),
+            account=given["account"],
+            dpop=given["dpop"],
+        )
+        self.store: Store = MemoryStore() if given["store"] is None else given["store"]
+        self._fetcher = partial(
+            Fetcher, private_hosts=given["allow_private"], environment_proxies=given["environment_proxies"]
+        )
 
     def authorizer(
         self,
