@@ -105,9 +105,7 @@ class Offering(RoutedServer):
 
     def tool(self, name: Any = None, **options: Unpack[ToolOptions]) -> Any:
         """As `Server.tool`."""
-        if name is None or isinstance(name, str):
-            return _registering(lambda function: self.add_tool(function, name=name, **options), "server.tool")
-        return _registering(lambda function: self.add_tool(function, **options), "server.tool")(name)
+        return _by_name(self.add_tool, name, options, "server.tool")
 
     def add_tool(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
@@ -127,9 +125,7 @@ class Offering(RoutedServer):
 
     def prompt(self, name: Any = None, **options: Unpack[PromptOptions]) -> Any:
         """As `Server.prompt`."""
-        if name is None or isinstance(name, str):
-            return _registering(lambda function: self.add_prompt(function, name=name, **options), "server.prompt")
-        return _registering(lambda function: self.add_prompt(function, **options), "server.prompt")(name)
+        return _by_name(self.add_prompt, name, options, "server.prompt")
 
     def add_prompt(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
@@ -251,3 +247,11 @@ def _registering(add: Callable[[Callable[..., Any]], object], decorator: str) ->
         return function
 
     return register
+
+
+def _by_name(add: Callable[..., object], name: Any, options: Mapping[str, Any], decorator: str) -> Any:
+    """`@server.tool`, `@server.tool(...)` and `@server.tool("name")`: the decorator, or what it gives where `name` is
+    the function itself."""
+    if name is None or isinstance(name, str):
+        return _registering(lambda function: add(function, name=name, **options), decorator)
+    return _registering(lambda function: add(function, **options), decorator)(name)

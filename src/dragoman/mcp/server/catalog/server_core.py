@@ -17,7 +17,7 @@ from msgspec import UNSET
 from ....channel import Channel, Document, Exchange
 from ....jsonrpc.codec import read
 from ....jsonrpc.errors import LocalError
-from ....jsonrpc.limits import SERVER, Limits
+from ....jsonrpc.limits import Limits
 from ....observer import Observer
 from ....rpc.middleware import Middleware
 from ....rpc.peering.channel_peer import ChannelPeer
@@ -63,7 +63,7 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 
 class ServerCore(Offering):
-    """A server as the rooms of dragoman see it, with the options of `Server`: a `Servable`.
+    """A server as the rooms of dragoman see it, with the options of `Server`, which has their defaults: a `Servable`.
 
     The attribute `info` is the `Implementation` that clients get, `offered` the revisions that are spoken, `options`
     the `HttpOptions`, `limits` the bounds on messages, calls, channels and times. `host` runs its calls.
@@ -73,29 +73,29 @@ class ServerCore(Offering):
         self,
         name: str,
         *,
-        version: str = "0.0.0",
-        title: str | None = None,
-        description: str | None = None,
-        icons: Sequence[Icon] = (),
-        instructions: str | None = None,
-        website_url: str | None = None,
-        page_size: int = 100,
-        ttl: float = 0,
-        cache_scope: CacheScope = "private",
-        tools: bool = False,
-        resources: bool = False,
-        prompts: bool = False,
-        completions: bool = False,
-        keys: Sequence[str | bytes] | str | None = None,
-        state_life: float = 600,
-        once: bool = False,
-        revisions: Iterable[Revision] | None = None,
-        extensions: Sequence[Extension | ServerExtension] = (),
-        http: HttpOptions | None = None,
-        limits: Limits = SERVER,
-        middleware: Sequence[Middleware] = (),
-        debug: bool = False,
-        auth: Any = None,
+        version: str,
+        title: str | None,
+        description: str | None,
+        icons: Sequence[Icon],
+        instructions: str | None,
+        website_url: str | None,
+        page_size: int,
+        ttl: float,
+        cache_scope: CacheScope,
+        tools: bool,
+        resources: bool,
+        prompts: bool,
+        completions: bool,
+        keys: Sequence[str | bytes] | str | None,
+        state_life: float,
+        once: bool,
+        revisions: Iterable[Revision] | None,
+        extensions: Sequence[Extension | ServerExtension],
+        http: HttpOptions | None,
+        limits: Limits,
+        middleware: Sequence[Middleware],
+        debug: bool,
+        auth: Any,
     ) -> None:
         self.name = name
         self.info: Implementation = info_of(name, version, title, description, icons, website_url)
