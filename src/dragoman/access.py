@@ -122,6 +122,16 @@ def _allowed(allow: Allow, identity: Identity, arguments: Mapping[str, Any] | No
         return False
 
 
+def scopes_of(where: str, scopes: str | Collection[str]) -> frozenset[str]:
+    """Scopes as people write them: a text with spaces between, or each by itself. LocalError for one that no token
+    could have (RFC 6749 section 3.3); `where` begins its text."""
+    found = frozenset(scopes.split() if isinstance(scopes, str) else scopes)
+    for scope in found:
+        if not isinstance(scope, str) or _SCOPE.fullmatch(scope) is None:
+            raise LocalError(f"{where}: {scope!r} is no scope: visible ASCII without spaces, quotes and backslashes")
+    return found
+
+
 def access_of(
     name: str,
     scopes: str | Collection[str],
@@ -130,10 +140,7 @@ def access_of(
     arguments: Callable[[Any], Mapping[str, Any]],
 ) -> Access:
     """What a method demands. LocalError for a scope that no token could have, and for an `allow` that waits."""
-    needed = frozenset(scopes.split() if isinstance(scopes, str) else scopes)
-    for scope in needed:
-        if _SCOPE.fullmatch(scope) is None:
-            raise LocalError(f"{name}: {scope!r} is no scope: visible ASCII without spaces, quotes and backslashes")
+    needed = scopes_of(name, scopes)
     code = getattr(allow, "__code__", None)
     if code is not None and code.co_flags & 0x3A0:  # a generator, a coroutine, or both
         raise LocalError(f"{name}: allow= is a plain function that answers at once; this one is an async def")

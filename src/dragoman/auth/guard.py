@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
-from ..access import LocalUser, Standing, known, local_user
+from ..access import LocalUser, Standing, known, local_user, scopes_of
 from ..channel import Admitted, Caller, Denied, Document, Handshake, Identity
 from ..jsonrpc.errors import LocalError, Refusal
 from ..net.scheme import SCHEMES
@@ -115,7 +115,7 @@ class TokenGuard:
     `verifiers` are asked in order; the first one that knows a token says whose it is. `scopes`: those that every call
     needs. `users`: which users of this machine may call on Unix sockets beside the one that serves, by their uid, with
     their scopes. `name` and `documentation` (a URL) stand in the metadata for people. `audit(decision)` is called with
-    each decision, beside the log. Raises LocalError for what is no verifier.
+    each decision, beside the log. Raises LocalError for what is no verifier, and for a scope that no token could have.
     """
 
     def __init__(
@@ -134,8 +134,9 @@ class TokenGuard:
         if not verifiers:
             raise LocalError("a TokenGuard has a verifier: TokenGuard(Bearer(issuer, resource=...))")
         self._verifiers = verifiers
-        self._scopes: frozenset[str] = frozenset(scopes.split() if isinstance(scopes, str) else scopes)
-        self._users = {} if users is None else {uid: frozenset(those) for uid, those in users.items()}
+        self._scopes: frozenset[str] = scopes_of("TokenGuard", scopes)
+        granted = {} if users is None else users
+        self._users = {uid: scopes_of(f"TokenGuard: users, {uid}", those) for uid, those in granted.items()}
         self._audit = Audit(audit)
         self._limits = limits
         self._name, self._documentation = name, documentation

@@ -198,8 +198,9 @@ def test_introspection_that_cannot_be_right(options: dict[str, Any], words: str)
 
 
 def test_an_endpoint_is_a_url() -> None:
-    with pytest.raises(LocalError, match="endpoint is an https URL"):
-        Introspection("as.example", issuer=ISSUER, resource=RESOURCE, client_id="a", secret="b")
+    for url in ("as.example", "ftp://as.example/introspect", "https:///introspect", "https://[::1/introspect"):
+        with pytest.raises(LocalError, match="endpoint is an https URL"):
+            Introspection(url, issuer=ISSUER, resource=RESOURCE, client_id="a", secret="b")
 
 
 # -- a list -----------------------------------------------------------------------------------------------------------

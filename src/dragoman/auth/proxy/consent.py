@@ -58,7 +58,7 @@ class UpstreamLogin:
     def serve(self, engine: AuthorizationEngine) -> None:
         """Approve for this engine, and answer at its /callback."""
         self._engine = engine
-        engine.endpoints["/callback"] = {"GET": self.callback}
+        engine.add("/callback", {"GET": self.callback})
 
     def fields(self) -> str:
         """Where the user logs in next."""

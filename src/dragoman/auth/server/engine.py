@@ -94,7 +94,7 @@ class AuthorizationEngine:
         parts = (lambda: self.settings, self.clients, self.records, self.families, devices, self.mint, proofs)
         grants = Grants(*parts, lambda: self.at("/token"), renew)
         inspection = Inspection(self.clients, self.records, self.families, self.mint, lambda: self.at("/token"))
-        self.endpoints: dict[str, dict[str, _Answer]] = {
+        self._endpoints: dict[str, Mapping[str, _Answer]] = {
             "/authorize": {"GET": self.authorization.begin},
             "/consent": {"POST": self.authorization.consent},
             "/token": {"POST": grants.token},
@@ -105,6 +105,7 @@ class AuthorizationEngine:
             "/register": {"POST": self.clients.register},
             "/jwks.json": {"GET": self._keys},
         }
+        self._paths: Mapping[str, Mapping[str, _Answer]] | None = None
 
     def at(self, path: str) -> str:
         """The URL of an endpoint."""
@@ -114,12 +115,20 @@ class AuthorizationEngine:
         """Be another issuer from now on: where the port is known only once something listens. Raises LocalError."""
         check_issuer(issuer)
         self.settings = structs.replace(self.settings, issuer=issuer)
+        self._paths = None
+
+    def add(self, path: str, methods: Mapping[str, _Answer]) -> None:
+        """Answer at one more path below the issuer."""
+        self._endpoints[path] = methods
+        self._paths = None
 
     def paths(self) -> Mapping[str, Mapping[str, _Answer]]:
         """What answers, by path and method."""
-        below = urlsplit(self.settings.issuer).path
-        found: dict[str, Mapping[str, _Answer]] = {below + path: one for path, one in self.endpoints.items()}
-        return found | {path: {"GET": self._metadata} for path in places(self.settings.issuer)}
+        if self._paths is None:
+            below = urlsplit(self.settings.issuer).path
+            found = {below + path: one for path, one in self._endpoints.items()}
+            self._paths = found | {path: {"GET": self._metadata} for path in places(self.settings.issuer)}
+        return self._paths
 
     async def answer(self, request: Request) -> Response:
         """Answer one request. Raises nothing."""

@@ -22,7 +22,7 @@ from ..keys import Fetches
 from ..limits import DEFAULTS, AuthLimits
 from ..replays import SeenOnce
 from ..tokens import LEEWAY, Binding, Issuer, Rules
-from ..urls import split
+from ..urls import split_web
 from .asking import Asking
 from .bearer import audiences, check_resource
 from .cache import TokenCache
@@ -62,8 +62,7 @@ class Introspection:
     ) -> None:
         check("Introspection", _RULES, locals())
         check_resource("Introspection", resource)
-        parts = split(url)
-        if parts is None or parts.scheme not in ("https", "http"):
+        if split_web(url) is None:
             raise LocalError(f"Introspection: the endpoint is an https URL, not {url!r}")
         self.resource, self.issuers, self.dpop = resource, (issuer,), dpop
         """This server's URL; who issued the tokens; whether bound ones are taken."""
