@@ -82,7 +82,7 @@ def place_of(where: Url, options: Options, *, serving: bool) -> Place:
         ordered=acks == "ordered",
         will=(f"{topic_of(where)}/fallen/{group}/{mine}", mine.encode()) if will else None,
         will_after=FELL,
-        will_kept=max(expiry - FELL, 0),
+        will_kept=max(expiry - FELL, 0) if will else 0,
     )
 
 

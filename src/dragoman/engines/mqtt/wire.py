@@ -136,7 +136,8 @@ class MqttAdapter:
                 or (isinstance(why, TurnedAway) and why.code != UNSUPPORTED)
             ):
                 raise
-            self.place = replace(self.place, version="3.1.1", expiry=self.place.expiry if self._named else 0)
+            expiry = self.place.expiry if self._named else 0
+            self.place = replace(self.place, version="3.1.1", expiry=expiry, will=None, will_kept=0)
             try:
                 self.link = await self._connect()
             except ConnectionError as again:
@@ -311,7 +312,7 @@ class MqttAdapter:
         take = self._takes.get("work")
         if take is None:  # a session that was kept: the broker begins before we do
             self._early.append((link, message))
-        elif message.again and self._inherits and link is self.link:
+        elif message.again and self._inherits:  # by the link that we began with: the next inherits nothing
             self.renewing += 1
             self.asides.begin(self.republish(link, message, 1)).add_done_callback(lambda _: self.renewed())
         elif (
