@@ -27,6 +27,8 @@ INSPECT: Final = "start-up: the standard library's inspect, which plain function
 VERSION: Final = "start-up: `dragoman --version`, which imports nothing"
 COMMAND: Final = "start-up: what one command alone needs"
 RARE: Final = "start-up: a part of the standard library for what most programs never do"
+ROUTES: Final = "start-up: what only apps with HTTP routes need"
+ASKED: Final = "start-up: what is only made when a document or metrics are asked for"
 
 GUARDED: Final = "start-up: what only methods that are not for every caller, and servers behind a guard, need"
 
@@ -75,6 +77,18 @@ LAZY: Final = {
     ("dragoman.mcp.server.context", "dragoman.mcp.session.responder"): WIRE,
     ("dragoman.mcp.server.catalog.server_core", "dragoman.mcp.http.endpoint"): WIRE,
     ("dragoman.mcp.server.catalog.server_core", "dragoman.mcp.session.shared"): WORKERS,
+    ("dragoman.mcp.server.catalog.server_core", "dragoman.mcp.session.measuring"): ASKED,
+    ("dragoman.mcp.asking.questions", "urllib.parse"): RARE,
+    ("dragoman.mcp.protocol.uri_template", "urllib.parse"): RARE,
+    ("dragoman.net.sockets", "urllib.parse"): RARE,
+    ("dragoman.net.urls", "ipaddress"): RARE,
+    ("dragoman.net.urls", "urllib.parse"): RARE,
+    ("dragoman.routes", "urllib.parse"): RARE,
+    ("dragoman.rpc.binding.decoder", "copy"): RARE,
+    ("dragoman.rpc.registering.service_core", "dragoman.rpc.openrpc"): ASKED,
+    ("dragoman.rpc.routing.registering", "dragoman.rpc.routing.running"): ROUTES,
+    ("dragoman.rpc.servable", "dragoman.rpc.routing.running"): ROUTES,
+    ("dragoman.sharing", "dragoman.store.opening"): STORE,
     ("dragoman.rpc.binding.by_pydantic", "pydantic"): USERS,
     ("dragoman.rpc.binding.json_schema", "jsonschema_rs"): EXTRA,
     ("dragoman.rpc.binding.signature", "inspect"): INSPECT,

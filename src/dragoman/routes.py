@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
-from urllib.parse import parse_qs
 
 import msgspec
 from msgspec import Struct
@@ -49,6 +48,8 @@ class RouteRequest(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def parameters(self) -> dict[str, list[str]]:
         """The query as names and their values, in order: "?a=1&a=2" is {"a": ["1", "2"]}."""
+        from urllib.parse import parse_qs  # noqa: PLC0415  (start-up: for a query)
+
         return parse_qs(self.query, keep_blank_values=True)
 
     def json(self, type: Any = Any) -> Any:

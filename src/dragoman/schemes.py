@@ -19,7 +19,7 @@ from .jsonrpc.errors import LocalError
 from .net.scheme import SCHEMES, lacking, load
 from .net.urls import masked, printable, scheme_of
 
-_PLACE = re.compile(r"(?:[a-z]+//)?(?P<at>(?:\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*):\d+(?:/\S*)?|(?<=//)\S+)")
+_PLACE = r"(?:[a-z]+//)?(?P<at>(?:\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*):\d+(?:/\S*)?|(?<=//)\S+)"
 """A host and port without a scheme, or with one that lacks its colon."""
 
 
@@ -51,7 +51,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
 
 def _no_place(target: str | Sequence[str]) -> None:
     """Raise LocalError for a URL whose scheme or its colon is missing, which would be taken for a command."""
-    if isinstance(target, str) and (place := _PLACE.fullmatch(target)):
+    if isinstance(target, str) and (place := re.fullmatch(_PLACE, target)):
         raise LocalError(
             f"{masked(target)} lacks its scheme: write tcp://{place['at']}, http://{place['at']} or ws://..."
         )

@@ -13,7 +13,6 @@ from .jsonrpc.limits import Limits
 from .net.urls import scheme_of
 from .observer import Measured
 from .store.contract import Engine, KeepsStore
-from .store.opening import open_store
 
 
 class Shared:
@@ -44,8 +43,12 @@ class Shared:
         given, store = self._given, self._store
         if given is not None:
             self.bus = await open_bus(given, tls=self._tls) if isinstance(given, str) else given
-        if store is not None:
-            self._engine = open_store(store, self._limits, self.bus) if isinstance(store, str) else store
+        if isinstance(store, str):
+            from .store.opening import open_store  # noqa: PLC0415  (the store is paid for only by what uses it)
+
+            self._engine = open_store(store, self._limits, self.bus)
+        elif store is not None:
+            self._engine = store
         protections: dict[int, Protection] = {}
         for one in {id(one): one for one in (*self._served, *served)}.values():
             if self.bus is not None and isinstance(one, JoinsBus):

@@ -476,7 +476,7 @@ def test_asking_for_the_document_again_and_again_makes_it_once(monkeypatch: pyte
         made.append(service)
         return document(service)
 
-    monkeypatch.setattr("dragoman.rpc.registering.service_core.document", counted)
+    monkeypatch.setattr("dragoman.rpc.openrpc.document", counted)
     api = Service("api")
     for n in range(50):
         api.method(f"m{n}")(lambda a, b=1: None)

@@ -187,8 +187,9 @@ NO_HEADER = (
 """The reason for a stream that is no header blocks at all."""
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*\r?")
-_KNOWN_LINE = re.compile(rb".*(content-(?:length|type):.*)", re.I)
-_CHARSET = re.compile(rb";[ \t]*charset[ \t]*=[ \t]*\"?([^\";\s]*)", re.I)
+# as texts: they are compiled when such a line first comes
+_KNOWN_LINE = rb"(?i).*(content-(?:length|type):.*)"
+_CHARSET = rb"(?i);[ \t]*charset[ \t]*=[ \t]*\"?([^\";\s]*)"
 _PLAIN = b"Content-Length: "
 _MOST_DIGITS = 15
 
@@ -291,7 +292,7 @@ class ContentLength:
         known_length = True
         lines = block.split(b"\n")
         if self._astray:  # among them is the body of the frame whose length was not known, up to the middle of a line
-            lines = [known[1] for line in lines if (known := _KNOWN_LINE.match(line))]
+            lines = [known[1] for line in lines if (known := re.match(_KNOWN_LINE, line))]
         for line in lines:
             field = _HEADER_LINE.fullmatch(line)
             name = field[1].lower() if field else b""
@@ -305,7 +306,7 @@ class ContentLength:
                     known_length = False
                     faults.append(f"Content-Length must be a number of bytes, not {_shown(value)}")
             elif name == b"content-type":
-                charset = _CHARSET.search(value)
+                charset = re.search(_CHARSET, value)
                 if charset and charset[1].lower() not in (b"utf-8", b"utf8"):
                     faults.append(f"the charset must be utf-8, not {_shown(charset[1])}")
         if known_length and not values:

@@ -34,12 +34,12 @@ _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _LONG = 64 * 1024
 _SHORTEST = 64
 """Brackets of a piece: with a small limit of depth, pieces of a few brackets would take longer than each by itself."""
-_LONE_SURROGATE = re.compile(
+_LONE_SURROGATE = (
     rb"((?:\\(?:[^u]|u(?![dD][89a-fA-F])|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})[^\\]*+)++)"
     rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
 """Escapes that are none, in runs, or half a pair. Each is read as one, so that the `\\\\` before a `u` is none of its
-own."""
+own. A text, compiled when one first comes."""
 
 
 def odd(raw: bytes, depth: int) -> bool:
@@ -148,7 +148,7 @@ def split(raw: bytes) -> list[Raw] | None:
 
 def harmless(raw: bytes) -> bytes:
     """The text with a letter, as long, for each half of a surrogate pair."""
-    return _LONE_SURROGATE.sub(lambda found: found[1] or rb"\u0041", raw) if b"\\u" in raw else raw
+    return re.sub(_LONE_SURROGATE, lambda found: found[1] or rb"\u0041", raw) if b"\\u" in raw else raw
 
 
 def no_json(raw: bytes) -> str | None:

@@ -22,7 +22,6 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
-from urllib.parse import urlencode
 
 from ..channel import Broken, Options, Reason, Servable
 from ..jsonrpc.errors import LocalError
@@ -284,8 +283,12 @@ def remote_name(name: object) -> str:
 def place(url: Url, bound: Sequence[socket.socket]) -> str:
     """The URL with the address at which the sockets really listen."""
     host = f"[{url.host}]" if ":" in url.host else url.host or "0.0.0.0"
-    query = f"?{urlencode(url.query)}" if url.query else ""
-    return f"{url.scheme}://{host}:{bound[0].getsockname()[1]}{query}"
+    at = f"{url.scheme}://{host}:{bound[0].getsockname()[1]}"
+    if not url.query:
+        return at
+    from urllib.parse import urlencode  # noqa: PLC0415  (start-up: for a query)
+
+    return f"{at}?{urlencode(url.query)}"
 
 
 def bind_unix(url: Url, mode: int) -> tuple[socket.socket, Callable[[], None]]:

@@ -14,8 +14,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from ipaddress import IPv6Address
-from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct, field
 
@@ -120,7 +118,7 @@ def parse(url: str) -> Url:
 
 def _named(url: str, scheme: str, body: str, query: str) -> Url:
     """Parse unix:, memory:, stdio: and other URLs with a name instead of a host."""
-    name = unquote(body)
+    name = _decoded(body)
     if name.startswith("//"):
         name = name[2:]
         if scheme == "unix" and name and not name.startswith("/"):
@@ -145,7 +143,7 @@ def _located(url: str, scheme: str, body: str, query: str) -> Url:
         if not with_path(scheme):
             raise LocalError(f"{masked(url)}: {scheme}:// has no user and password")
         name, colon, secret = who.partition(":")
-        user, password = unquote(name), unquote(secret) if colon else None
+        user, password = _decoded(name), _decoded(secret) if colon else None
     host, port = _place(url, scheme, place)
     path = slash + tail
     if not with_path(scheme):
@@ -160,7 +158,7 @@ def _located(url: str, scheme: str, body: str, query: str) -> Url:
         scheme=scheme,
         host=host,
         port=port,
-        path=unquote(path),
+        path=_decoded(path),
         query=_query(url, query),
         target=target,
         user=user,
@@ -172,10 +170,12 @@ def _place(url: str, scheme: str, place: str) -> tuple[str, int]:
     """Host and port, checked. Raises LocalError."""
     if place.startswith("["):
         host, bracket, after = place[1:].partition("]")
+        from ipaddress import IPv6Address  # noqa: PLC0415  (start-up: for such an address)
+
         if not bracket or (after and not after.startswith(":")):
             raise LocalError(f"{masked(url)}: an IPv6 address stands in brackets, as in {scheme}://[::1]:9000")
         try:
-            IPv6Address(unquote(host))
+            IPv6Address(_decoded(host))
         except ValueError:
             raise LocalError(f"{masked(url)}: [{printable(host)}] is not an IPv6 address") from None
         digits = after[1:]
@@ -187,13 +187,26 @@ def _place(url: str, scheme: str, place: str) -> tuple[str, int]:
     if not digits:
         if known is None:
             raise LocalError(f"{masked(url)}: {scheme}:// needs a port, as in {scheme}://{host or '127.0.0.1'}:9000")
-        return unquote(host), known
+        return _decoded(host), known
     if not (digits.isascii() and digits.isdigit()) or int(digits[:9]) > 65535:
         raise LocalError(f"{masked(url)}: {printable(digits)!r} is not a port; a port is a number from 0 to 65535")
-    return unquote(host), int(digits)
+    return _decoded(host), int(digits)
+
+
+def _decoded(text: str) -> str:
+    """A part of a URL without its percent-encoding."""
+    if "%" not in text:
+        return text
+    from urllib.parse import unquote  # noqa: PLC0415  (start-up: for such a text)
+
+    return unquote(text)
 
 
 def _query(url: str, query: str) -> dict[str, str]:
+    if not query:
+        return {}
+    from urllib.parse import parse_qsl  # noqa: PLC0415  (start-up: for a query)
+
     pairs = parse_qsl(query, keep_blank_values=True)
     found = dict(pairs)
     row = SCHEMES.get(scheme_of(url))

@@ -9,16 +9,15 @@ from ..channel import Channel, Document, Exchange
 from ..jsonrpc.limits import Limits
 from ..observer import Observer
 from ..routes import Route, RouteExchange
-from ..store.contract import Engine
 from .peering.channel_peer import ChannelPeer
 from .registering.service_core import ServiceCore
 from .routing.registering import routes_of
-from .routing.running import take
 from .runner import Runner
 
 if TYPE_CHECKING:
     from ..access import Protection
     from ..channel import CallLimit
+    from ..store.contract import Engine
 
 
 class ServableService:
@@ -110,6 +109,8 @@ class ServableService:
 
     def take_route(self, route: Route, x: RouteExchange) -> None:
         """As `HasRoutes`."""
+        from .routing.running import take  # noqa: PLC0415  (start-up: for those who have routes)
+
         take(self.runner, self.service, route, x)
 
     async def drain(self, timeout: float) -> None:

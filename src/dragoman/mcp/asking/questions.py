@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, field
@@ -182,6 +181,8 @@ class ElicitUrl(Struct, frozen=True):
 
     def params(self) -> ElicitRequestParams:
         """The params of `elicitation/create`. Raises LocalError when the URL is invalid."""
+        from urllib.parse import urlsplit  # noqa: PLC0415  (start-up: for such a question)
+
         # "The `url` parameter MUST contain a valid URL" (client/elicitation)
         try:
             valid = all(urlsplit(self.url)[:2]) and not any(letter.isspace() for letter in self.url)

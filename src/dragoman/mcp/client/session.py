@@ -15,7 +15,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -463,8 +462,10 @@ def _method(
 def _place(target: Target) -> Place:
     """The key under which an era is remembered: the URL without credentials and query, or the command."""
     if isinstance(target, str):
-        if "://" not in target:
+        scheme, mark, rest = target.partition("://")
+        if not mark:
             return target
-        parts = urlsplit(target)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme != "memory" else None
+        authority, slash, path = rest.partition("#")[0].partition("?")[0].partition("/")
+        scheme = scheme.lower()
+        return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}" if scheme != "memory" else None
     return tuple(target) if isinstance(target, Sequence) else None

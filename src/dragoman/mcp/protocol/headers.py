@@ -34,7 +34,7 @@ SAFE_INTEGER: Final = 2**53 - 1
 _BEGIN, _END = "=?base64?", "?="
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _PLAIN = re.compile(r"[\x20-\x7e\t]*")
-_INTEGER = re.compile(r"([+-]?[0-9]{1,20})(?:\.0{1,20})?")
+_INTEGER = r"([+-]?[0-9]{1,20})(?:\.0{1,20})?"
 _SHOWN = 64
 _DEEPEST = 64
 
@@ -277,7 +277,7 @@ def _parameter(one: HeaderParam, value: Any, header: str | None) -> str | None:
     except ValueError as error:
         return f"Header mismatch: {one.header} header value {error}"
     # "servers SHOULD compare the header value and the body value numerically rather than as strings"
-    match = _INTEGER.fullmatch(told)
+    match = re.fullmatch(_INTEGER, told)
     return None if match is not None and int(match[1]) == value else _differs(one.header, told, text)
 
 

@@ -18,7 +18,6 @@ import functools
 import re
 from collections.abc import Iterator
 from typing import Any, Final, Literal, TypeAlias
-from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct
 
@@ -281,6 +280,8 @@ def _decoded(value: str, rooted: bool) -> str | None:
     if "%" in value:
         if re.search(_BAD_PERCENT, value):
             return None
+        from urllib.parse import unquote_to_bytes  # noqa: PLC0415  (start-up: for such a value)
+
         try:
             value = unquote_to_bytes(value).decode()
         except UnicodeDecodeError:

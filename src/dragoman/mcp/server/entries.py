@@ -43,9 +43,10 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _HOSTS: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_BEFORE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*[:{]")
-_EXPLODED: Final = re.compile(r"\{([A-Za-z0-9_.]+)\*\}")
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f]*")
+# as texts: they are compiled when a resource is first added
+_BEFORE: Final = r"[A-Za-z][A-Za-z0-9+.-]*[:{]"
+_EXPLODED: Final = r"\{([A-Za-z0-9_.]+)\*\}"
+_SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f]*"
 
 
 @strict("@server.tool")
@@ -221,12 +222,12 @@ def completion_of(
 def _template(uri: str) -> Template | None:
     """The template that this is; None for a URI. Raises LocalError for what is neither."""
     if not is_template(uri):
-        if _SCHEME.fullmatch(uri) is None:
+        if re.fullmatch(_SCHEME, uri) is None:
             raise LocalError(f"{uri!r} is not a URI: a resource is called like file:///path or weather://beijing")
         return None
-    if not uri.startswith("{") and _BEFORE.match(uri) is None:
+    if not uri.startswith("{") and re.match(_BEFORE, uri) is None:
         raise LocalError(f"{uri!r}: a template of URIs begins with a scheme, as in notes://{uri.lstrip('/')}")
-    if (exploded := _EXPLODED.search(uri)) is not None:
+    if (exploded := re.search(_EXPLODED, uri)) is not None:
         name = exploded[1]
         raise LocalError(
             f"{uri!r}: {{{name}*}} is one segment of a path, as {{{name}}} is (RFC 6570): write {{+{name}}} for several"

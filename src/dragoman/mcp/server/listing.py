@@ -46,7 +46,7 @@ DEPTH: Final = Limits().depth - 8
 """Levels of an entry's description: of the default limit for what peers send, without those of the answer around it."""
 _MEMBER: Final = {"tools": "tools", "resources": "resources", "templates": "resourceTemplates", "prompts": "prompts"}
 """Of a list's result."""
-_CURSOR: Final = re.compile(r"([a-z]+)\.([1-9][0-9]{0,15})")
+_CURSOR: Final = r"([a-z]+)\.([1-9][0-9]{0,15})"
 
 
 class Entry(Struct, eq=False):
@@ -312,7 +312,7 @@ class Entries:
             text = urlsafe_b64decode(cursor[:64].encode("ascii") + b"==").decode("ascii")
         except (Base64Error, ValueError):
             text = ""
-        match = _CURSOR.fullmatch(text)
+        match = re.fullmatch(_CURSOR, text)
         if match is None or int(match[2]) > self._last or self._closed(int(match[2])) != cursor:
             # "Invalid cursors SHOULD result in an error with code -32602" (server/utilities/pagination)
             raise InvalidParams(f"Invalid cursor: {cursor[:64]!r} is none that this server gave for {self.name}")

@@ -95,12 +95,13 @@ def bind(
     """
     signature = read(function, context_type)
     docs = documentation(function)
-    texts = parameter_docs(docs)
     context = _context(signature, context_type)
     needs = split(signature, context_type)
     given = () if needs is None else tuple(slot for slot, _ in needs.slots)
     apart = {slot.name for slot in (context, *given) if slot is not None}
-    parameters = tuple(_parameter(slot, signature, texts) for slot in signature.slots if slot.name not in apart)
+    given_by_caller = [slot for slot in signature.slots if slot.name not in apart]
+    texts = parameter_docs(docs) if given_by_caller else {}
+    parameters = tuple(_parameter(slot, signature, texts) for slot in given_by_caller)
     _unmistakable(signature, parameters)
     single = [slot for slot in signature.slots if slot.kind not in ("rest", "members")]
     slots = [slot for slot in single if slot is context or slot.name not in apart]

@@ -11,7 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -102,14 +101,16 @@ def _copier(plan: Plan, p: Parameter) -> Callable[[], Any]:
         return factory
     if type(p.default) in (list, dict, set) and not p.default:
         return type(p.default)
+    from copy import deepcopy  # noqa: PLC0415  (start-up: for such a default)
+
     try:
-        copy.deepcopy(p.default)
+        deepcopy(p.default)
     except Exception as error:
         raise LocalError(
             f"{plan.name}, parameter {p.name!r}: its default cannot be copied for each call ({error}); "
             "make it None, and the value in the function"
         ) from error
-    return functools.partial(copy.deepcopy, p.default)
+    return functools.partial(deepcopy, p.default)
 
 
 def compiled(plan: Plan, by_position: bool) -> Arguments:

@@ -323,6 +323,8 @@ def parameter_docs(text: str) -> dict[str, str]:
     """Descriptions of parameters in a docstring: `:param name: ...` lines (Sphinx), an `Args:` section (Google), or
     one called Parameters with a rule under it (NumPy). Paragraphs after the first are left out."""
     found: dict[str, str] = {}
+    if "\n" not in text and not text.startswith(":"):
+        return found
     section, ruled, depth = False, False, 0
     names: list[str] = []
     """Those whose description goes on."""

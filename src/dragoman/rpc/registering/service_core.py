@@ -5,7 +5,6 @@ This module imports no asyncio, so a script that only answers bytes does not pay
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +27,6 @@ from ..dispatch import HERE, Dispatcher, LooplessAcceptor, Origin, Router
 from ..method import Handler, Method, living
 from ..middleware import Middleware
 from ..observing import Place, Watch
-from ..openrpc import document
 from ..responses import Answers, Debug
 from .methods import Registered
 
@@ -123,7 +121,8 @@ class ServiceCore(Registered):
 
     def within(self, limits: Limits) -> ServiceCore:
         """The same service under other limits, including methods added later."""
-        other = copy.copy(self)
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
         other.restrict(limits)
         other.dispatcher = Dispatcher(other)
         other._host = other._behind = other._portal = None
@@ -142,6 +141,8 @@ class ServiceCore(Registered):
 
     def openrpc(self) -> dict[str, Any]:
         """The OpenRPC 1.3 document of this service."""
+        from ..openrpc import document  # noqa: PLC0415  (start-up: for those who ask for it)
+
         return document(self)
 
     def _discover(self, context: Context) -> Any:

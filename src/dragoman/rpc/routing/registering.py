@@ -1,19 +1,23 @@
-"""`@app.route("/path")`: registers handlers of HTTP requests beside the endpoint. The paths are whole: no part of one
-is a parameter."""
+"""`@app.route("/path")`: registers handlers of HTTP requests beside the endpoint, and gives them to what serves them.
+The paths are whole: no part of one is a parameter."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from msgspec import UNSET
 
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.options import CALL_TIME, FLAG, NOT_GIVEN, check
 from ...routes import Route
-from ...store.contract import Engine
 from ..binding.signature import name_of, runs_as
+
+if TYPE_CHECKING:
+    from ...routes import RouteExchange
+    from ...store.contract import Engine
+    from ..runner import Runner
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,6 +71,33 @@ class Routed:
             return function
 
         return register
+
+
+class _Running(Protocol):
+    """The part of a server that runs its routes."""
+
+    host: Runner
+
+    @property
+    def service(self) -> Any: ...
+
+
+class RoutedServer(Routed):
+    """What is served itself and has routes: an MCP server."""
+
+    def keep_in(self: _Running, engine: Engine | None) -> None:
+        """As `KeepsStore`."""
+        self.service.kept_in = engine
+
+    def http_routes(self) -> Sequence[Route]:
+        """As `HasRoutes`."""
+        return routes_of(self)
+
+    def take_route(self: _Running, route: Route, x: RouteExchange) -> None:
+        """As `HasRoutes`."""
+        from .running import take  # noqa: PLC0415  (start-up: for those who have routes)
+
+        take(self.host, self.service, route, x)
 
 
 def routes_of(app: Any) -> Sequence[Route]:

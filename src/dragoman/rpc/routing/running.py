@@ -4,8 +4,8 @@ draining and the lifespan are those of calls. Its method is called "GET /path"."
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -14,13 +14,11 @@ from ...jsonrpc.codec import Answer, failure
 from ...jsonrpc.errors import PLAIN, Dialect, InternalError, LocalError, Refusal, RpcError
 from ...jsonrpc.messages import Request
 from ...routes import Route, RouteExchange, RouteResponse
-from ...store.contract import Engine
 from ..binding.results import to_json
 from ..context import Context
 from ..method import Life, Method, living
 from ..observing import Deliver
 from ..runner import ExchangeOrigin, Runner
-from .registering import Routed, routes_of
 
 OWN: Final = frozenset({"content-length", "transfer-encoding", "connection", "content-type", "upgrade", "trailer"})
 """Header fields that no handler sets: the server frames the body, and `media_type` says what it is."""
@@ -91,31 +89,6 @@ def _take(runner: Runner, service: Any, route: Route, x: RouteExchange) -> None:
         runner.bind()
         method = living(life, method, service.handler)
     origin.start(origin, method, Request(name, request, _ID), deliver, len(request.body))
-
-
-class _Running(Protocol):
-    """The part of a server that runs its routes."""
-
-    host: Runner
-
-    @property
-    def service(self) -> Any: ...
-
-
-class RoutedServer(Routed):
-    """What is served itself and has routes: an MCP server."""
-
-    def keep_in(self: _Running, engine: Engine | None) -> None:
-        """As `KeepsStore`."""
-        self.service.kept_in = engine
-
-    def http_routes(self) -> Sequence[Route]:
-        """As `HasRoutes`."""
-        return routes_of(self)
-
-    def take_route(self: _Running, route: Route, x: RouteExchange) -> None:
-        """As `HasRoutes`."""
-        take(self.host, self.service, route, x)
 
 
 class _Error(Struct):

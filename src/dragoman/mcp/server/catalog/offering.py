@@ -19,7 +19,7 @@ from ....rpc.lifespan import Lifespan
 from ....rpc.method import DEMANDS, RUNNING
 from ....rpc.middleware import Middleware
 from ....rpc.registering.service_core import ServiceCore
-from ....rpc.routing.running import RoutedServer
+from ....rpc.routing.registering import RoutedServer
 from ...asking.request_state import Seal
 from ...protocol.admission import Admitted
 from ...protocol.extension import Extensions

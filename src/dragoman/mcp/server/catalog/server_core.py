@@ -33,7 +33,6 @@ from ...protocol.results import stamp
 from ...protocol.revisions import Revision
 from ...protocol.types import Icon, PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ...session.mailbox import Mailboxes
-from ...session.measuring import measured
 from .. import builtin
 from ..extensions import ServerExtension, declared_by
 from ..outcomes import outcomes
@@ -159,6 +158,8 @@ class ServerCore(Offering):
 
     def measures(self) -> Mapping[str, float]:
         """For metrics: calls, channels, sessions, streams, subscribers, and how far these are behind."""
+        from ...session.measuring import measured  # noqa: PLC0415  (start-up: metrics, of sessions)
+
         return measured(self.host) | self.subscriptions.measures()
 
     # -- telling clients
