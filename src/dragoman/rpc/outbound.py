@@ -91,7 +91,17 @@ class OutboundCall:
         "until",
     )
 
-    def __init__(self, peer: CallSender, method: str, result: Any, timeout: float | None, group: object = None) -> None:
+    def __init__(
+        self,
+        peer: CallSender,
+        method: str,
+        result: Any,
+        timeout: float | None,
+        on_progress: Callable[[Any], object] | None = None,
+        extra: Any = None,
+        reply_stream: Speak | None = None,
+        group: object = None,
+    ) -> None:
         self.peer: CallSender = peer
         self.method: str = method
         self.decoder: Callable[[Raw], Any] | None = (
@@ -100,16 +110,16 @@ class OutboundCall:
         """None: the result is wanted as JSON text, which was checked with its answer."""
         self.timeout: float | None = timeout
         self.until: float | None = None
-        self.on_progress: Callable[[Any], object] | None = None
+        self.on_progress: Callable[[Any], object] | None = on_progress
         self.abandon: Callable[[], None] | None = None
-        self.extra: Any = None
-        self.reply_stream: Speak | None = None
-        self.message: bytes = b""
-        self.id: int = 0
+        self.extra: Any = extra
+        self.reply_stream: Speak | None = reply_stream
+        self.message: bytes
+        self.id: int
         self.seen: Departure | None = None
         """What tells observers; None where there are none."""
         self._group = group
-        self._future: asyncio.Future[Any] | None = None  # made when it is asked for: an answer at once needs none
+        self._future: asyncio.Future[Any] | None = None  # an answer at once needs none, and no time-out
         self._error: Exception | None = None
         self.succeeded: bool = False
         self.result: Any = None
@@ -122,8 +132,8 @@ class OutboundCall:
 
     @property
     def left(self) -> float | None:
-        """Seconds until its time is up."""
-        left = self.peer.clock.left(self)
+        """Seconds until its time is up. Before it is awaited its whole time is left."""
+        left = self._span(self.timeout) if self._future is None else self.peer.clock.left(self)
         return None if left is None else max(left, 0.0)
 
     @property
@@ -151,8 +161,9 @@ class OutboundCall:
 
     def settle(self, raw: Any) -> None:
         """The result has come."""
-        self.peer.clock.drop(self)
         decode, future = self.decoder, self._future
+        if future is not None:
+            self.peer.clock.drop(self)
         if self.succeeded or self._error is not None or (future is not None and future.done()):
             return
         try:
@@ -196,15 +207,19 @@ class OutboundCall:
 
     def wait(self, seconds: float | None) -> None:
         """Its time begins now: this many seconds (None: any number), but not beyond `until`."""
-        if self.until is not None:
-            left = max(self.until - self.peer.loop.time(), 0)
-            seconds = left if seconds is None else min(seconds, left)
+        seconds = self._span(seconds)
         if seconds is not None:
             self.peer.clock.set(self, seconds)
 
+    def _span(self, seconds: float | None) -> float | None:
+        if self.until is None:
+            return seconds
+        left = max(self.until - self.peer.loop.time(), 0)
+        return left if seconds is None else min(seconds, left)
+
     def progressed(self, value: Any) -> None:
         """The far end reports progress."""
-        if self.timeout is not None:
+        if self.timeout is not None and self._future is not None:
             self.wait(self.timeout)
         if self.on_progress is not None:
             try:

@@ -128,14 +128,16 @@ class ChannelEnd:
         """A complete message has come. Raises nothing: a fault of ours becomes the answer."""
         service = self.runner.service
         try:
-            owed, channel = self.conversation, self.channel
-            calm = channel is not None and channel.writable and not (owed.draining or self.runner.call_limit.draining)
-            if service.quick and calm and not (owed.inbound or owed.waiting):
-                answer = service.answer_inline(raw)
-                if answer is not None:
-                    self._malformed_in_a_row = 0
-                    self.answer(answer)
-                    return
+            if service.quick:
+                owed, channel = self.conversation, self.channel
+                draining = owed.draining or self.runner.call_limit.draining
+                calm = channel is not None and channel.writable and not draining
+                if calm and not (owed.inbound or owed.waiting):
+                    answer = service.answer_inline(raw)
+                    if answer is not None:
+                        self._malformed_in_a_row = 0
+                        self.answer(answer)
+                        return
             message = read(raw, self.limits, self.lenient)
             if type(message) is Malformed:
                 self._unreadable(message, raw)

@@ -305,26 +305,24 @@ class ChannelPeer(ChannelEnd):
             timeout = self.timeout
         elif type(timeout) is not float or not timeout > 0:
             check(method, {"timeout": CALL_TIME}, {"timeout": timeout})
-        until = None if total is None else self.loop.time() + total
+        pending = OutboundCall(self, method, result, timeout, on_progress, extra, reply_stream)
+        if total is not None:
+            pending.until = self.loop.time() + total
         channel = self.channel
         if channel is None or not channel.writable:
-            channel = await self.ready(total if timeout is None or (total is not None and total < timeout) else timeout)
-        pending = OutboundCall(self, method, result, timeout)
-        pending.on_progress = on_progress
-        pending.extra, pending.reply_stream = extra, reply_stream
+            await self.ready(total if timeout is None or (total is not None and total < timeout) else timeout)
         if seen is not None:
             pending.seen, pending.extra = seen, seen.with_headers(extra)
         self.register(pending, params)
         if seen is not None:
             seen.goes(pending.message)
-        if until is not None:
-            pending.until = until
-            pending.wait(timeout)
-        elif timeout is not None:
-            self.clock.set(pending, timeout)
         try:
             self.transmit(pending.message, pending)
-            return pending.result if pending.succeeded else await pending.future
+            if pending.succeeded:
+                return pending.result
+            waiting = pending.future
+            pending.wait(timeout)
+            return await waiting
         except BaseException as error:  # after a result there is nothing to clean up
             if isinstance(error, asyncio.CancelledError):
                 self.abandon(pending)
