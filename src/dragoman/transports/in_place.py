@@ -17,7 +17,6 @@ from contextvars import copy_context
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-_To = TypeVar("_To")
 _What = TypeVar("_What")
 
 IN_A_ROW = 128
@@ -36,8 +35,8 @@ class InPlace:
         self._left = IN_A_ROW
         self._nested = 0
 
-    def deliver(self, take: Callable[[_To, _What], object], to: _To, what: _What) -> bool:
-        """Deliver now, by `take(to, what)`. False: it is the loop's turn to deliver it."""
+    def deliver(self, take: Callable[[_What], object], what: _What) -> bool:
+        """Deliver now, by `take(what)`. False: it is the loop's turn to deliver it."""
         if not self._left or self._nested >= NESTED:
             return False
         self._left -= 1
@@ -45,7 +44,7 @@ class InPlace:
             self._loop.call_soon(self._turned)
         self._nested += 1
         try:
-            copy_context().run(take, to, what)
+            copy_context().run(take, what)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:

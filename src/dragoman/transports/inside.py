@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 from ..channel import Caller, ChannelError, Closed, Outgoing, Receiver, Servable, again, exchanged
 from ..jsonrpc.errors import Refusal
@@ -25,7 +26,7 @@ _numbers = itertools.count(1)
 class InProcessChannel:
     """A `Channel` to a `Servable` of this process."""
 
-    __slots__ = ("_in_place", "_open", "_receiver", "_why", "caller", "duplex", "served", "writable")
+    __slots__ = ("_in_place", "_open", "_receiver", "_take", "_why", "caller", "duplex", "served", "writable")
 
     def __init__(self, served: Servable) -> None:
         self.caller: Caller = Caller(scheme="memory", remote=f"memory:{served.name}/{next(_numbers)}")
@@ -36,6 +37,7 @@ class InProcessChannel:
         self._why: ChannelError | None = None
         self._open: set[_Exchange] = set()  # those without an answer, for which calls wait
         self._in_place = in_place()
+        self._take = partial(exchanged, served)
 
     def open(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -47,12 +49,12 @@ class InProcessChannel:
         self._open.add(exchange)
         if call is not None:
             call.abandon = exchange.abandon
-        if not self._in_place.deliver(exchanged, self.served, exchange):
+        if not self._in_place.deliver(self._take, exchange):
             asyncio.get_running_loop().call_soon(self._begin, exchange)
 
     def _begin(self, exchange: _Exchange) -> None:
         if exchange in self._open:
-            exchanged(self.served, exchange)
+            self._take(exchange)
 
     async def flush(self) -> None:
         if self._why is not None:

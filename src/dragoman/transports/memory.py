@@ -96,11 +96,12 @@ class MemoryChannel:
         if self._why is not None:
             raise again(self._why)
         far, pump = self.far, self._pump
-        asks = call is not None
-        if (asks or far._awaiting) and not (pump.running or far._delivering) and far._receiver is not None:
+        asks, receiver = call is not None, far._receiver
+        if (asks or far._awaiting) and not (pump.running or far._delivering) and receiver is not None:
             far._awaiting, self._awaiting, far._delivering = False, asks, True
+            take = receiver.received if len(message) <= far._limits.message_size else far._refuse
             try:
-                if pump.in_place.deliver(far._give, far._receiver, message):
+                if pump.in_place.deliver(take, message):
                     return
             finally:
                 self._awaiting = far._delivering = False
@@ -154,19 +155,19 @@ class MemoryChannel:
             message = inbox.popleft()
             self._queued -= len(message)
             done += 1
-            self._give(receiver, message)
+            take = receiver.received if len(message) <= self._limits.message_size else self._refuse
+            take(message)
         far = self.far
         if not far.writable and self._queued <= far._limits.send_queue // 4:
             far._resume()
         return done
 
-    def _give(self, receiver: Receiver, message: bytes) -> None:
-        allowed = self._limits.message_size
-        if len(message) > allowed:
-            refusal = too_large("message_size", allowed, len(message))
-            receiver.refused(overlong(message, refusal))
-        else:
-            receiver.received(message)
+    def _refuse(self, message: bytes) -> None:
+        """A message is too long for the receiver."""
+        if self._receiver is not None:
+            self._receiver.refused(
+                overlong(message, too_large("message_size", self._limits.message_size, len(message)))
+            )
 
     def _resume(self) -> None:
         self.writable = True
