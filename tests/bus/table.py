@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -180,10 +180,41 @@ async def a_closed_end_says_so(open: Open) -> None:
             await bus.publish(fresh("topic"), b"")
         with pytest.raises(BusLost):
             await bus.subscribe(fresh("topic"), print)
-        if bus.store is not None:
-            with pytest.raises(BusLost):
-                await bus.store.get(fresh("key"))
+        if (it := bus.store) is not None:
+            key = fresh("key")
+            for call in (
+                it.get(key),
+                it.put(key, b""),
+                it.put_new(key, b""),
+                it.delete(key),
+                it.touch(key, 1),
+                it.append(key, b"", ttl=1),
+                it.read(key),
+            ):
+                with pytest.raises(BusLost):
+                    await call
         assert states == []
+
+
+async def what_it_carries_is_counted(open: Open) -> None:
+    async with ends(open, 2) as buses:
+        topic, heard = fresh("topic"), asyncio.Queue[bytes]()
+        for _ in range(2):
+            await buses[1].subscribe(topic, heard.put_nowait)
+        for message in (b"1", b"2", b"3"):
+            await buses[0].publish(topic, message)
+        await take(heard, 6)
+        for bus, published, received in zip(buses, (3, 0), (0, 6), strict=True):
+            counts: Any = bus
+            assert counts.measures() == {
+                "bus_connected": True,
+                "bus_published_total": published,
+                "bus_received_total": received,
+                "bus_dropped_total": 0,
+                "bus_outages_total": 0,
+            }
+            await bus.close()
+            assert counts.measures()["bus_connected"] is False
 
 
 BUS: list[Case] = [
@@ -196,6 +227,7 @@ BUS: list[Case] = [
     a_subscriber_that_raises_harms_nobody,
     a_large_message_comes_whole,
     a_closed_end_says_so,
+    what_it_carries_is_counted,
 ]
 """Every bus."""
 
@@ -378,6 +410,22 @@ async def a_log_keeps_the_newest(open: Open) -> None:
         assert await it.delete(log)
 
 
+async def a_log_has_a_limit_where_none_is_given(open: Open) -> None:
+    async with store(open) as it:
+        long, large = fresh("log"), fresh("log")
+        for number in range(1, 1_002):
+            assert await it.append(long, b"%d" % number, ttl=LONG) == number
+        assert await it.read(long) == [(number, b"%d" % number) for number in range(2, 1_002)]
+        half = bytes(524_288)
+        for number in (1, 2):
+            assert await it.append(large, half, ttl=LONG) == number
+        assert await it.read(large) == [(1, half), (2, half)], "a mebibyte fits exactly"
+        assert await it.append(large, b"3", ttl=LONG) == 3
+        assert await it.read(large) == [(2, half), (3, b"3")]
+        for log in (long, large):
+            assert await it.delete(log)
+
+
 async def a_log_is_gone_after_its_time(open: Open) -> None:
     async with store(open) as it:
         log, kept = fresh("log"), fresh("log")
@@ -405,6 +453,7 @@ STORE: list[Case] = [
     a_log_is_numbered_from_one,
     appending_at_once_gives_each_its_number,
     a_log_keeps_the_newest,
+    a_log_has_a_limit_where_none_is_given,
     a_log_is_gone_after_its_time,
 ]
 """Every store."""

@@ -46,12 +46,36 @@ async def test_an_engine_that_is_away() -> None:
     states: list[bool] = []
     bus.on_state = states.append
     bus.disconnect()
-    with pytest.raises(BusLost, match="memory:away: disconnected"):
+    bus.disconnect()
+    with pytest.raises(BusLost, match=r"^memory:away: disconnected$"):
         await bus.publish("topic", b"")
+    assert states == [False], "once for one outage"
+    bus.connect_again()
     bus.connect_again()
     await bus.publish("topic", b"")
     assert states == [False, True]
+    assert bus.measures()["bus_outages_total"] == 1
     await bus.close()
+    for change in (bus.connect_again, bus.disconnect):
+        change()
+        assert not bus.alive
+    with pytest.raises(BusLost, match=r"^memory:away: this end is closed$"):
+        await bus.publish("topic", b"")
+    assert states == [False, True]
+    assert bus.measures()["bus_outages_total"] == 1
+
+
+async def test_an_end_that_is_closed_twice_is_one_end() -> None:
+    one, other = MemoryBus("twice"), MemoryBus("twice")
+    assert other.store is not None
+    await other.store.put("key", b"1")
+    await one.close()
+    await one.close()
+    third = MemoryBus("twice")
+    assert third.store is not None
+    assert await third.store.get("key") == b"1"
+    for bus in (other, third):
+        await bus.close()
 
 
 class Hands:

@@ -107,6 +107,53 @@ async def test_changes_at_once_lose_nothing(kind: str, tmp_path: Path) -> None:
         assert sorted(gone) == [False, True]
 
 
+async def test_a_limit_may_be_reached() -> None:
+    store = of(MemoryStore(1, 1_000), store_keys=2, store_value_size=10, store_size=100, store_key_length=5)
+    await store.set("aaaaa", "x" * 8)
+    await store.set("b", "x" * 8)
+    assert [await store.get("aaaaa"), await store.get("b")] == ["x" * 8] * 2
+    for key, value, words in (("aaaaaa", 1, "store_key_length"), ("b", "x" * 9, "store_value_size")):
+        with pytest.raises(StoreFull, match=words):
+            await store.set(key, value)
+    document = b'{"a":["12",null]}'
+    exact = of(MemoryStore(1, 1_000), store_size=len(document))
+    await exact.set("a", "12")
+    with pytest.raises(StoreFull, match="limit store_size allows 17"):
+        await exact.set("a", "123")
+
+
+async def test_what_expires_first_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document lives as long as its last entry, and an entry no longer than the store allows."""
+    now = [1_000_000.0]
+    monkeypatch.setattr("dragoman.store.calls.time.time", lambda: now[0])
+    engine = MemoryStore(1, 1_000, lambda: now[0])
+    store = of(engine, longest=10)
+    await store.set("long", 1, ttl=20)
+    await store.set("short", 1, ttl=5)
+    await store.set("ever", 1)
+    now[0] += 6
+    with pytest.raises(StoreFull):
+        await of(engine, "b").set("a", 1)  # nothing of the only caller there may be has ended, but one key
+    assert await store.keys() == ["ever", "long"]
+    now[0] += 4
+    assert await store.keys() == []
+    await of(engine, "b").set("a", 1)
+    assert await engine.read("a") is None
+
+
+async def test_taking_away_what_is_not_there_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_000_000.0]
+    monkeypatch.setattr("dragoman.store.calls.time.time", lambda: now[0])
+    engine = MemoryStore(1, 1_000)
+    store = of(engine)
+    await store.set("a", 1, ttl=5)
+    before = await engine.read("a")
+    now[0] += 6
+    assert await store.delete("a") is False, "it has expired"
+    assert await store.delete("b") is False
+    assert await engine.read("a") is before
+
+
 @EACH
 async def test_sizes_and_numbers_are_bounded(kind: str, tmp_path: Path) -> None:
     async with opened(kind, tmp_path, owners=2) as (engine, _):

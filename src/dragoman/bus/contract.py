@@ -28,7 +28,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from ..jsonrpc.errors import LocalError
 from ..net.scheme import SCHEMES, load
-from ..net.urls import scheme_of
+from ..net.urls import masked, scheme_of
 
 log: logging.Logger = logging.getLogger("dragoman.bus")
 
@@ -114,7 +114,7 @@ async def open_bus(url: str, *, tls: ssl.SSLContext | None = None) -> Bus:
     row = SCHEMES.get(scheme)
     if row is None or not row.open_bus:
         there = ", ".join(name for name, one in SCHEMES.items() if one.open_bus)
-        raise LocalError(f"there is no bus {url.partition('@')[2] or url!r}; one of {there}: is")
+        raise LocalError(f"there is no bus {masked(url)!r}; one of {there}: is")
     bus: Bus = await load(scheme, row.open_bus)(url, tls)
     return bus
 

@@ -27,6 +27,7 @@ import msgspec
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.framing import LengthPrefix
 from ..jsonrpc.limits import MIB, SERVER
+from ..net.accept import Acceptor
 from ..net.sockets import clear_socket
 from .contract import log
 from .store import MemoryStore
@@ -39,7 +40,7 @@ WAITING = 4 * MIB
 """Bytes of messages that wait for one client; beyond it the oldest are dropped."""
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
-decode: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(list[Any]).decode
+decode: Callable[[Any], list[Any]] = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 def frames() -> LengthPrefix:
@@ -59,7 +60,7 @@ class _Client(asyncio.Protocol):
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._frames = frames()
-        self._wire: asyncio.Transport | None = None
+        self._wire: asyncio.Transport  # from `connection_made` on
         self._full = False
         self._waiting: deque[bytes] = deque()
         self._size = 0
@@ -74,9 +75,7 @@ class _Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for frame in self._frames.feed(data):
             try:
-                if not isinstance(frame, bytes):
-                    raise ValueError("a frame that is too long")
-                number, verb, *words = decode(frame)
+                number, verb, *words = decode(frame)  # TypeError for one that was too long
                 verb = self._hub.verbs[verb]
             except (ValueError, TypeError, KeyError, msgspec.MsgspecError) as fault:
                 self._cut_off(fault)
@@ -86,7 +85,7 @@ class _Client(asyncio.Protocol):
             except Exception as fault:
                 log.exception("%s: a request could not be done", self._hub.url)
                 answer = framed(number, None, f"{type(fault).__name__}: {fault}")
-            self._write(answer)
+            self._wire.write(answer)
         if self._frames.skipping:
             self._cut_off(ValueError("a frame that is too long"))
 
@@ -95,31 +94,28 @@ class _Client(asyncio.Protocol):
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wire = None
-        self._waiting.clear()
         self._hub.left(self)
 
     def pause_writing(self) -> None:
         self._full = True
-        if self._wire is not None:
-            self._wire.pause_reading()
+        self._wire.pause_reading()
 
     def resume_writing(self) -> None:
         self._full = False
         if self._missed:
-            self._write(framed(0, None, self._missed))
+            self._wire.write(framed(0, None, self._missed))
             self._missed = 0
         while self._waiting and not self._full:
             hint = self._waiting.popleft()
             self._size -= len(hint)
-            self._write(hint)
-        if not self._full and self._wire is not None:
+            self._wire.write(hint)
+        if not self._full:
             self._wire.resume_reading()
 
     def tell(self, hint: bytes) -> None:
         """Send a message now, or queue it while the client reads slowly."""
         if not self._full:
-            self._write(hint)
+            self._wire.write(hint)
             return
         self._waiting.append(hint)
         self._size += len(hint)
@@ -130,12 +126,7 @@ class _Client(asyncio.Protocol):
 
     def abort(self) -> None:
         """Disconnect the client."""
-        if self._wire is not None:
-            self._wire.abort()
-
-    def _write(self, data: bytes) -> None:
-        if self._wire is not None:
-            self._wire.write(data)
+        self._wire.abort()
 
 
 class Hub:
@@ -149,8 +140,8 @@ class Hub:
         self.clients: set[_Client] = set()
         self.dropped = 0
         self._topics: dict[str, dict[_Client, None]] = {}
-        self._server: asyncio.Server | None = None
-        self._empty: asyncio.Future[None] | None = None
+        self._acceptor: Acceptor | None = None
+        self._empty = asyncio.Event()
         self.verbs: dict[Any, Callable[..., object]] = {
             "publish": self._publish,
             "subscribe": self._subscribe,
@@ -164,27 +155,31 @@ class Hub:
             "read": lambda client, *words: store.read(*words),
         }
 
-    async def start(self, listener: socket.socket) -> None:
+    def start(self, listener: socket.socket) -> None:
         """Accept clients from now on."""
-        self._server = await asyncio.get_running_loop().create_unix_server(lambda: _Client(self), sock=listener)
+        self._acceptor = Acceptor(
+            listener, lambda: _Client(self), lambda: len(self.clients), None, full=lambda: False, url=self.url
+        )
 
     async def close(self) -> None:
         """Disconnect every client; the stored data is lost."""
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
+        if self._acceptor is not None:
+            await self._acceptor.wait_closed()
         for client in tuple(self.clients):
             client.abort()
         if self.clients:
-            self._empty = asyncio.get_running_loop().create_future()
-            await self._empty
+            self._empty.clear()
+            await self._empty.wait()
 
     def left(self, client: _Client) -> None:
         """A client has disconnected."""
         self.clients.discard(client)
-        if self._empty is not None and not self.clients and not self._empty.done():
-            self._empty.set_result(None)
+        if not self.clients:
+            self._empty.set()
         for topic in tuple(client.topics):
             self._unsubscribe(client, topic)
 
@@ -225,5 +220,5 @@ async def hold(path: str, *, clock: Callable[[], float] = time.monotonic) -> Hub
         listener.close()
         raise LocalError(f"Cannot hold a bus at unix:{path}: {fault.strerror or fault}") from fault
     hub = Hub(path, clock)
-    await hub.start(listener)
+    hub.start(listener)
     return hub

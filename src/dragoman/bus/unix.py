@@ -185,8 +185,6 @@ class LocalBus:
             return
         self._wire = None
         self.alive = False
-        if self._closed:
-            return
         self._redialling = asyncio.get_running_loop().create_task(self._again())
         self._counts.outages += 1
         self._trouble.tell("the hub is lost, coming back")

@@ -34,7 +34,7 @@ class MemoryStore:
             if not made.changed:
                 return made.result
             if made.document is not None:
-                self._make_room(len(made.document) - (0 if found is None else len(found[0])), found is None)
+                self._make_room(owner, len(made.document) - (0 if found is None else len(found[0])), found is None)
             self._drop(owner)
             if made.document is not None:
                 self._documents[owner] = (made.document, made.until)
@@ -45,15 +45,19 @@ class MemoryStore:
         found = self._documents.pop(owner, None)
         self._size -= 0 if found is None else len(found[0])
 
-    def _make_room(self, more: int, new: bool) -> None:
+    def _make_room(self, owner: str, more: int, new: bool) -> None:
+        """For so many bytes more of an owner: what has expired goes, but for its own, which is replaced."""
+
         def fits() -> bool:
             return self._size + more <= self._total and len(self._documents) + new <= self._owners
 
-        if more <= 0 or fits():
+        if fits():
             return
         now = self._clock()
-        for owner in [one for one, (_, until) in self._documents.items() if until is not None and until <= now]:
-            self._drop(owner)
+        over = [one for one, (_, until) in self._documents.items() if until is not None and until <= now]
+        for one in over:
+            if one != owner:
+                self._drop(one)
         if not fits():
             raise full(self._size + more > self._total, self._owners, self._total)
 

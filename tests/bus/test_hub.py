@@ -1,0 +1,180 @@
+"""The hub of `unix:` buses, frame by frame: what it writes to a client that reads slowly, and what it says of one that
+breaks the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from dragoman.bus import BusLost, hub, open_bus
+from dragoman.bus.hub import Hub, _Client, framed, hold
+
+from . import table
+
+pytestmark = pytest.mark.usefixtures("quiet_loop")
+
+
+@pytest_asyncio.fixture
+async def held(tmp_path: Path) -> AsyncIterator[Hub]:
+    one = await hold(str(tmp_path / "bus.sock"))
+    yield one
+    await one.close()
+
+
+class Wire(asyncio.Transport):
+    """The connection of one client, which takes `room` frames before it is full."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+        self.written: list[list[Any]] = []
+        self.reading = True
+        self.client: _Client
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high == hub.HIGH_WATER
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        assert int.from_bytes(data[:4], "big") == len(data) - 4
+        self.written.append(hub.decode(data[4:]))
+        self.room -= 1
+        if self.room == 0:
+            self.client.pause_writing()
+
+    def read(self, frames: int) -> list[list[Any]]:
+        """All that was written; there is room for so many frames then."""
+        written, self.written, self.room = self.written, [], frames
+        self.client.resume_writing()
+        return written
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+def slow(room: int) -> tuple[Hub, Wire]:
+    """A hub with one client, subscribed to "t"; the frames that there is room for include the answer."""
+    one, wire = Hub("never", lambda: 0.0), Wire(room)
+    wire.client = _Client(one)
+    wire.client.connection_made(wire)
+    wire.client.data_received(framed(1, "subscribe", "t"))
+    return one, wire
+
+
+def hints(*messages: bytes) -> list[list[Any]]:
+    return [[0, "t", message] for message in messages]
+
+
+def publish(one: Hub, *messages: bytes) -> None:
+    for message in messages:
+        one.verbs["publish"](None, "t", message)
+
+
+async def test_nothing_is_read_from_a_client_that_is_full_until_it_has_read_everything() -> None:
+    one, wire = slow(2)
+    assert wire.reading
+    publish(one, b"1", b"2", b"3", b"4", b"5")
+    assert not wire.reading
+    assert wire.read(2) == [[1, None], *hints(b"1")]
+    assert not wire.reading, "what waited filled it again"
+    assert wire.read(3) == hints(b"2", b"3")
+    assert wire.reading
+    assert wire.read(9) == hints(b"4", b"5")
+    assert one.dropped == 0
+
+
+async def test_so_many_bytes_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "WAITING", sum(len(framed(0, "t", b"%d" % number)) for number in (3, 4, 5)))
+    one, wire = slow(2)
+    publish(one, b"1", b"2", b"3", b"4")
+    assert one.dropped == 0, "they fit exactly"
+    publish(one, b"5", b"6", b"7")
+    assert one.dropped == 3
+    assert wire.read(9) == [[1, None], *hints(b"1")]
+    assert wire.written == [[0, None, 3], *hints(b"5", b"6", b"7")]
+    publish(one, b"8")
+    wire.client.pause_writing()
+    publish(one, b"9", b"a", b"b")
+    assert wire.read(9)[-1:] == hints(b"8")
+    assert wire.written[:2] == hints(b"9", b"a"), "what was told once is not told again"
+
+
+async def test_a_client_that_breaks_the_protocol_is_told_of_in_one_line(
+    held: Hub, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(hub, "FRAME", 100)
+    too_long = (101).to_bytes(4, "big") + bytes(101)
+    for wrong in (b"\0\0\0\1\xc1", b"\0\0\0\2\x91\1", framed(1, "format"), framed(1, []), too_long, too_long[:50]):
+        reader, writer = await asyncio.open_unix_connection(held.path)
+        writer.write(wrong + framed(2, "put", "k", b"", None))
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+            await asyncio.wait_for(reader.readexactly(1), table.PATIENCE)
+        writer.close()
+    said = [(record.name, record.getMessage()) for record in caplog.records]
+    assert [name for name, _ in said] == ["dragoman.bus"] * 6
+    assert all(f"unix:{held.path}: a client that broke the protocol" in text for _, text in said)
+    assert held.store.get("k") is None, "nothing after it was read"
+
+
+async def test_a_request_that_cannot_be_done_is_logged_where_it_failed(
+    held: Hub, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = await asyncio.open_unix_connection(held.path)
+    writer.write(framed(7, "get") + framed(8, "get", "k"))
+    first = framed(8, None)
+    head = await reader.readexactly(4)
+    number, value, why = hub.decode(await reader.readexactly(int.from_bytes(head, "big")))
+    assert (number, value) == (7, None)
+    assert why.startswith("TypeError: ")
+    assert await reader.readexactly(len(first)) == first
+    [record] = caplog.records
+    assert record.getMessage() == f"unix:{held.path}: a request could not be done"
+    assert record.exc_info is not None
+    writer.close()
+
+
+async def test_closing_waits_for_its_clients_and_clients_that_went_before_harm_nothing(tmp_path: Path) -> None:
+    one = await hold(str(tmp_path / "bus.sock"))
+    for _ in range(2):
+        early = await open_bus(one.url)
+        await early.close()
+
+        async def gone() -> bool:
+            return not one.clients
+
+        await table.until(gone)
+    several = [await open_bus(one.url) for _ in range(3)]
+    for bus in several:
+        await bus.publish("t", b"")  # answered: it is a client now
+    assert len(one.clients) == 3
+    await one.close()
+    assert one.clients == set()
+    assert not (tmp_path / "bus.sock").exists()
+    for bus in several:
+        await bus.close()
+    with pytest.raises(BusLost, match="no process holds it"):
+        await open_bus(one.url)
+    await one.close()
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_client_that_is_accepted_while_the_hub_closes_is_disconnected_too(tmp_path: Path, turns: int) -> None:
+    one = await hold(str(tmp_path / "bus.sock"))
+    bus = await open_bus(one.url)
+    states: asyncio.Queue[bool] = asyncio.Queue()
+    bus.on_state = states.put_nowait
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await one.close()
+    async with asyncio.timeout(table.PATIENCE):
+        assert await states.get() is False
+    await bus.close()
