@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
@@ -75,6 +76,19 @@ async def test_an_end_that_is_closed_twice_is_one_end() -> None:
     assert third.store is not None
     assert await third.store.get("key") == b"1"
     for bus in (other, third):
+        await bus.close()
+
+
+async def test_what_is_said_meanwhile_does_not_reach_a_user_that_is_away() -> None:
+    near, far = MemoryBus("parted"), MemoryBus("parted")
+    heard: list[bytes] = []
+    await far.subscribe("topic", heard.append)
+    for message in (b"before", b"meanwhile", b"after"):
+        far.disconnect() if message == b"meanwhile" else far.connect_again()
+        await near.publish("topic", message)
+        await asyncio.sleep(0)
+    assert heard == [b"before", b"after"]
+    for bus in (near, far):
         await bus.close()
 
 

@@ -100,7 +100,12 @@ class MemoryBus:
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:
         self.check()
-        one = self._hub.topics.add(topic, self._counts.counted(take))
+        counted = self._counts.counted(take)
+
+        def taken(message: bytes) -> object:
+            return counted(message) if self.alive else None  # what comes meanwhile is lost, as it is with an engine
+
+        one = self._hub.topics.add(topic, taken)
         self._mine.append(one)
         return one
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.session.log import MemoryLog
 from dragoman.mcp.session.memory import KeptLogs
 from dragoman.rpc.deadlines import GRAIN, Clock
+from tests.behind import behind
+
+from ..http_tools import tools
+from ..http_wire import Place, body, served
 
 
 async def test_each_log_is_kept_for_its_time() -> None:
@@ -42,3 +48,58 @@ async def test_a_log_that_is_dropped_leaves_the_others_their_time() -> None:
     kept.keep("second", MemoryLog(1, 1))
     assert clock.left(kept) == pytest.approx(10.0)
     clock.close()
+
+
+def kept_one(place: Place) -> Any:
+    """The one session of a server."""
+    (peer,) = behind(place.server).host.peers
+    return peer.channel
+
+
+async def test_a_session_has_its_whole_time_from_its_beginning_on() -> None:
+    server, _ = tools(http=HttpOptions(session_idle=50.0))
+    async with served(server) as place:
+        sitting = await place.begin()
+        session = kept_one(place)
+        clock, keeper = behind(server).host.clock, session.keeper
+        left = clock.left(keeper)
+        assert left is not None
+        assert 40 < left <= 50 + GRAIN
+        keeper.expired()
+        assert not session.ended
+        session.used = float("-inf")
+        keeper.expired()
+        assert session.ended
+        assert (await sitting.post(body("ping"))).status == 404
+        assert clock.left(keeper) is None
+
+
+async def test_a_session_that_was_only_begun_has_its_time_too() -> None:
+    server, _ = tools()
+    async with served(server) as place:
+        asked = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        assert (await place.ask(body("initialize", asked))).status == 200
+        session = kept_one(place)
+        assert session.used > 0
+
+
+async def test_a_session_that_is_only_read_is_in_use() -> None:
+    server, _ = tools()
+    async with served(server) as place:
+        sitting = await place.begin()
+        session = kept_one(place)
+        async with sitting.get() as home:
+            await home.next()
+            for _ in range(2):
+                session.used = float("-inf")
+                session.keeper.expired()
+                assert not session.ended
+        assert (await sitting.post(body("ping"))).status == 200
+
+
+async def test_what_would_wait_in_memory_is_a_fault() -> None:
+    server, _ = tools()
+    async with served(server) as place:
+        await place.begin()
+        with pytest.raises(AssertionError, match="waited"):
+            kept_one(place).keeper.run(asyncio.sleep(0))

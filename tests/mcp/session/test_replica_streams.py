@@ -444,7 +444,9 @@ async def test_a_session_whose_end_was_missed(three: Ring) -> None:
     assert (await call).status == 404
 
 
-async def test_an_answer_that_cannot_be_kept_waits_for_the_store() -> None:
+async def test_an_answer_that_cannot_be_kept_waits_for_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replica that runs the call is cut off, so it does not hear where its stream is read: a report there reads."""
+    monkeypatch.setattr(shared, "BEAT", 0.05)
     async with ring(2, http=HttpOptions()) as two:
         sitting = await two.begin()
         async with two.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:

@@ -439,6 +439,7 @@ class ReplicaSessions:
             if session.peer.conversation.outbound:  # the message about the answer may have been lost
                 await self._read_handed(session)
         for key, cursor in tuple(self.foreign.items()):
+            cursor.wake()  # the message that it is read here, or that it has grown, may have been lost
             await self._mourn(key, cursor)
 
     async def leave(self) -> None:
