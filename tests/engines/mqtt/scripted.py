@@ -7,7 +7,7 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 from paho.mqtt.packettypes import PacketTypes
@@ -135,7 +135,7 @@ class Link:
         self, topic: str, body: bytes = b"", *, qos: int = 1, again: bool = False, retained: bool = False, **about: Any
     ) -> int:
         """Deliver a message; returns its packet id."""
-        self._number += 1
+        self._number += bool(qos)
         id = struct.pack("!H", self._number) if qos else b""
         head = PUBLISH << 4 | again << 3 | qos << 1 | retained
         self.send(head, text(topic) + id + self.about(PacketTypes.PUBLISH, about) + body)
@@ -144,6 +144,10 @@ class Link:
     def acknowledged(self) -> list[int]:
         """The ids of what the client has acknowledged."""
         return [one.id for one in self.got(PUBACK)]
+
+    def pause(self) -> None:
+        """Read no more."""
+        cast(asyncio.ReadTransport, self._writer.transport).pause_reading()
 
     def cut(self) -> None:
         self._writer.transport.abort()

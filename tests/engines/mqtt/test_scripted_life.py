@@ -1,5 +1,5 @@
-"""`mqtt://` against a broker that does what a test says: how it connects, what an outage leaves, takeovers of
-dead workers, and how the end goes."""
+"""`mqtt://` against a broker that does what a test says: how it connects, what an outage leaves, and how
+the end goes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from dragoman.channel import Options
-from dragoman.engines.mqtt import takeover, wire
+from dragoman.engines.mqtt import wire
 from dragoman.engines.mqtt.wire import MqttAdapter
 from dragoman.net.urls import parse
 from dragoman.transports.broker.contract import BrokerMessage, NotTaken, Refused, Unroutable
@@ -22,8 +22,6 @@ from .scripted import (
     PLAIN,
     PUBACK,
     PUBLISH,
-    SHARED,
-    UNSUBSCRIBE,
     WILLS,
     Ends,
     Link,
@@ -33,15 +31,11 @@ from .scripted import (
     scripted,
 )
 
-DEAD = "dragoman-0123456789abcdef"
-"""The client id of a worker that died."""
-
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try to connect again, and claim, without a pause."""
+    """Try to connect again without a pause."""
     monkeypatch.setattr(wire, "PAUSES", (0.0, 0.0))
-    monkeypatch.setattr(takeover, "SECONDS_TO_CLAIM", 0.0)
 
 
 # -- connecting ------------------------------------------------------------------------------------
@@ -177,40 +171,6 @@ async def test_what_a_broker_forgot_is_asked_again_until_it_is_taken() -> None:
         codes = [0]
         await one.back()
         await one.broker.until(lambda: not codes)
-
-
-# -- the dead --------------------------------------------------------------------------------------
-
-
-async def test_a_worker_that_hears_a_will_takes_over() -> None:
-    """It says so, connects in its place, publishes what it had with a count more, ends its session, and removes the
-    will."""
-    async with ends() as one:
-        await one.work()
-        given: list[int] = []
-
-        def connected(link: Link, packet: Packet) -> None:
-            link.connack(present=True)
-            given.append(link.publish("q", b"had", again=True, CorrelationData=b"c"))
-            given.append(link.publish("q/request/me/d", b"queued"))
-            given.append(link.publish("q/control", b"old"))
-
-        one.broker.answers[CONNECT] = connected
-        one.link.publish(f"q/fallen/dragoman/{DEAD}", DEAD.encode())
-        will = f"q/fallen/dragoman/{DEAD}"
-        await one.broker.until(lambda: len(one.link.said(will)) == 2)
-        claim, removed = one.link.said(will)
-        assert claim.body.decode().split() == [DEAD, one.adapter.place.client]
-        assert (removed.body, removed.flags & 1) == (b"", 1)
-        place = one.broker.last
-        assert (place.client, place.connect.will and place.connect.will[:2]) == (DEAD, (will, DEAD.encode()))
-        assert [(said.topic, said.about.get("UserProperty", [])) for said in one.link.got(PUBLISH) if said.body != b""][
-            -2:
-        ] == [("q", [("count", "1")]), ("q/request/me/d", [])]
-        assert {name for packet in place.got(UNSUBSCRIBE) for name, _ in packet.filters} == set(SHARED)
-        await place.ended.wait()
-        assert {*given} <= {*place.acknowledged()}
-        assert [(said.code, said.about) for said in place.got(DISCONNECT)] == [(0, {"SessionExpiryInterval": 0})]
 
 
 # -- the end ---------------------------------------------------------------------------------------

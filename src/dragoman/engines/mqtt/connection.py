@@ -112,7 +112,6 @@ class Link:
         self._flushing = False
         self._closing: asyncio.Future[None] | None = None
         self._room = asyncio.Semaphore(1)
-        self._in_line = 0
         self.confirmed: int = 0
         """How many of our messages the broker has confirmed."""
         self._sent: dict[int, tuple[asyncio.Future[int], int]] = {}
@@ -233,11 +232,8 @@ class Link:
             if not waiting.done():
                 waiting.set_exception(Blamed(why) if sent and waiting is sent[-1][0] else error)
                 waiting.exception()  # marks it as retrieved: the waiting task may be gone
-        self._sent.clear()
-        self._asked.clear()
         self._owed.clear()
-        for _ in range(self._in_line):
-            self._room.release()
+        self._room.release()  # each publisher that waits fails, and lets the next one in
         if self._closing is not None:
             if not self._closing.done():
                 self._closing.set_result(None)
@@ -251,11 +247,7 @@ class Link:
     async def publish(self, message: Published) -> int:
         """Send with QoS 1; returns the broker's reason code (0 on 3.1.1) when it has the message. ConnectionError,
         Blamed."""
-        self._in_line += 1
-        try:
-            await self._room.acquire()
-        finally:
-            self._in_line -= 1
+        await self._room.acquire()
         confirmed: asyncio.Future[int] = self._loop.create_future()
         try:
             self._sent[self._publish(message, 1)] = confirmed, len(message.body)
@@ -271,7 +263,7 @@ class Link:
     def _publish(self, message: Published, qos: int) -> int:
         if self.why:
             raise ConnectionError(self.why)
-        about = cast(Properties, Packed(message)) if self.place.version == "5" else None
+        about = cast(Properties, Packed(message))  # not looked at on 3.1.1
         info = self._client.publish(message.topic, message.body, qos, message.retained, properties=about)
         if info.rc != paho.MQTT_ERR_SUCCESS:
             raise ConnectionError(paho.error_string(info.rc))
@@ -389,7 +381,7 @@ class Link:
     def _readable(self) -> None:
         self._guarded(self._client.loop_read)
         pending = getattr(self._client.socket(), "pending", None)  # TLS reads ahead
-        if pending is not None and not self.why and pending():
+        if pending is not None and pending():
             self._loop.call_soon(self._readable)
 
     def _wants_to_write(self, client: Any, _: Any, sock: Any) -> None:
@@ -408,9 +400,9 @@ class Link:
         if self.why:
             return
         self._guarded(self._client.loop_write)
-        sock = self._client.socket()
-        if sock is None or self.why:
+        if self.why:
             return
+        sock = cast(socket.socket, self._client.socket())
         if self._client.want_write() and not self._writing:
             self._writing = True
             self._loop.add_writer(sock, self.flush)
