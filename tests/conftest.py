@@ -4,10 +4,14 @@ may be busy with other things."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
 from . import canary
@@ -40,3 +44,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         running = coverage.Coverage.current()
         if running is not None:
             running.save()
+
+
+@pytest_asyncio.fixture
+async def quiet_loop() -> AsyncIterator[None]:
+    """Fails the test if an exception reached the loop: one that a protocol raises ends its connection, which then looks
+    as if it had been closed properly."""
+    reached: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reached.append(context))
+    yield
+    assert reached == []

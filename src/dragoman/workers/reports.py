@@ -31,9 +31,9 @@ class Reports(Struct, frozen=True):
 
     living: list[Report]
     ended: list[bytes]
-    starts: int = 0
+    starts: int
     """Workers that were started, in all."""
-    failures: int = 0
+    failures: int
     """Workers that ended by themselves or never listened, in all."""
 
 
