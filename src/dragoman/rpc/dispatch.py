@@ -165,27 +165,29 @@ class Dispatcher:
             deliver(self.table.answers.fault(message, error, acceptor.dialect))
 
     def _call(self, message: Request | Notification, acceptor: Acceptor, origin: Origin, deliver: Deliver) -> None:
-        table, params, route = self.table, message.params, self.table.router  # a slot that is called costs more
+        table, params = self.table, message.params
+        route, caller, seen = table.router, origin.caller, deliver if type(deliver) is Arrival else None
         try:
-            method, message = route(message, origin.caller, origin.peer)
+            method, message = route(message, caller, origin.peer)
             if method is not None and method.access is not None:
-                method.access.demand(message, origin.caller, table.challenge)
+                method.access.demand(message, caller, table.challenge)
         except Exception as error:  # refused, or a fault of the router
             unfit = Refusal("unfit", error.message) if isinstance(error, RpcError) else None
             why = error.refusal if isinstance(error, CallRefused) else unfit
-            if type(deliver) is Arrival:
-                deliver.raised(error)
+            if seen is not None:
+                seen.raised(error)
             deliver(table.answers.failed(message, error, acceptor.dialect), why)
             return
-        if type(deliver) is Arrival and method is not None:
-            deliver.found(method.name)
         if method is None:
             deliver(table.answers.unknown(message))
-        elif method.runs_inline and acceptor.takes_inline(message):
-            if type(deliver) is Arrival:
-                deliver(deliver.run(self.run_inline, method, message, origin, deliver))
-            else:
+            return
+        if seen is not None:
+            seen.found(method.name)
+        if method.runs_inline and acceptor.takes_inline(message):
+            if seen is None:
                 deliver(self.run_inline(method, message, origin))
+            else:
+                deliver(seen.run(self.run_inline, method, message, origin, seen))
         else:
             acceptor.start(origin, method, message, deliver, 0 if params is UNSET else len(params))
 

@@ -46,14 +46,18 @@ class InProcessChannel:
         if self._why is not None:
             raise again(self._why)
         exchange = _Exchange(self, message, self.caller)
+        if not self._in_place.deliver(self._take, exchange):
+            asyncio.get_running_loop().call_soon(self._begin, exchange)
+        if exchange.over:
+            return
         self._open.add(exchange)
         if call is not None:
             call.abandon = exchange.abandon
-        if not self._in_place.deliver(self._take, exchange):
-            asyncio.get_running_loop().call_soon(self._begin, exchange)
+        if self._why is not None:  # it came to its end meanwhile
+            exchange.abandon()
 
     def _begin(self, exchange: _Exchange) -> None:
-        if exchange in self._open:
+        if not exchange.over:
             self._take(exchange)
 
     async def flush(self) -> None:
@@ -84,35 +88,35 @@ class InProcessChannel:
 class _Exchange:
     """An `Exchange`: one message to the server and its answer."""
 
-    __slots__ = ("_channel", "_over", "caller", "gone", "request")
+    __slots__ = ("_channel", "caller", "gone", "over", "request")
 
     def __init__(self, channel: InProcessChannel, request: bytes, caller: Caller) -> None:
         self.request = request
         self.caller = caller
         self.gone: Callable[[], None] | None = None
         self._channel = channel
-        self._over = False
+        self.over = False
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        if self._over:
+        if self.over:
             return
-        self._over = True
+        self.over = True
         channel = self._channel
         channel._open.discard(self)
         if answer is not None:
             channel.deliver(answer)
 
     def stream(self, message: bytes) -> bool:
-        if self._over:
+        if self.over:
             return False
         self._channel.deliver(message)
         return True
 
     def abandon(self) -> None:
         """The call does not wait for the answer any more."""
-        if self._over:
+        if self.over:
             return
-        self._over = True
+        self.over = True
         self._channel._open.discard(self)
         if self.gone is not None:
             self.gone()

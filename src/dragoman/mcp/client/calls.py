@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -76,21 +77,22 @@ class Calls:
             raw = await self._far.call(TOOL, body, name, how, headers)
         except RpcError as error:
             how = await self._helped(TOOL, error, how, began)
-            raw = await self._far.call(TOOL, body, name, how, self._tools.headers(name, arguments))
+            raw = await self._tool_again(name, arguments, how, body)
         at_once = self._at_once(raw, CallToolResult)
         if at_once is not None:
             found = at_once
         else:
-
-            async def trip(body: bytes) -> Raw:
-                return await self._far.call(TOOL, body, name, how, self._tools.headers(name, arguments))
-
+            trip = partial(self._tool_again, name, arguments, how)
             found, raw = await self._settled(TOOL, raw, body, CallToolResult, trip)
         if known is None and found.structured_content is not UNSET and not self._tools.listed:
             await self._schemas()
         if how.meta is None or "fastmcp" not in how.meta:  # of another version the output schema is not known
             self._tools.verify(name, found)
         return found, raw
+
+    async def _tool_again(self, name: str, arguments: Mapping[str, Any] | None, how: CallOptions, body: bytes) -> Raw:
+        """A further round trip of a tool's call."""
+        return await self._far.call(TOOL, body, name, how, self._tools.headers(name, arguments))
 
     async def named(self, method: str, body: bytes, name: str, kind: type[T], how: CallOptions) -> tuple[T, bool]:
         """The result of another call by its method's name, and whether the server asked on the way."""

@@ -7,38 +7,30 @@ once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any, TypeAlias
+from typing import Any
 
 from ...jsonrpc.errors import LocalError, installing
-from ...rpc.binding.json_schema import validator
+from ...rpc.binding.faults import fault
+from ...rpc.binding.json_schema import Validate, validator
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
-
-Check: TypeAlias = Callable[[Any], str]
-"""Every fault of a value as text; "" when it fits."""
 
 _said = False
 
 
-def checker(schema: Mapping[str, Any]) -> Check:
-    """What checks values against a schema. A schema that cannot be used (an unknown dialect, a `$ref` to the
+def checker(schema: Mapping[str, Any]) -> Validate:
+    """What finds every fault of a value. A schema that cannot be used (an unknown dialect, a `$ref` to the
     network, which is never followed) fits nothing: "SHOULD be rejected rather than silently treated as permissive"
     (basic/index, `$ref` Resolution)."""
     if not _can_check():
-        return lambda value: ""
+        return lambda value: []
     try:
-        validate = validator(dict(schema))
+        return validator(dict(schema))
     except LocalError as error:
-        reason = f"the schema cannot be used: {error}"
-        return lambda value: reason
-
-    def check(value: Any) -> str:
-        found = validate(value)
-        return "; ".join(f"{one.field}: {one.message}" for one in found[:5]) if found else ""
-
-    return check
+        unusable = [fault("", f"the schema cannot be used: {error}")]
+        return lambda value: unusable
 
 
 def _can_check() -> bool:

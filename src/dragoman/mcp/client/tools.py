@@ -17,12 +17,13 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import BadAnswer
+from ...rpc.binding.json_schema import Validate
 from ...rpc.binding.results import result_decoder
 from ..protocol.encoding import decode
 from ..protocol.headers import HeaderParam, marked, mirror
 from ..protocol.params import CallToolResult
 from ..protocol.types import Tool
-from .checking import Check, checker
+from .checking import checker
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -32,7 +33,7 @@ class Known(Struct):
 
     marked: tuple[HeaderParam, ...]
     schema: Mapping[str, Any] | None
-    check: Check | None = None
+    check: Validate | None = None
 
 
 class KnownTools:
@@ -85,9 +86,10 @@ class KnownTools:
         check = known.check
         if check is None:
             check = known.check = checker(known.schema)
-        fault = check(found.structured_content)
-        if fault:
-            raise BadAnswer(f"tools/call: the structured result of {name} does not fit its output schema: {fault}")
+        faults = check(found.structured_content)
+        if faults:
+            told = "; ".join(f"{one.field}: {one.message}" if one.field else one.message for one in faults[:5])
+            raise BadAnswer(f"tools/call: the structured result of {name} does not fit its output schema: {told}")
 
 
 class _Structured(Struct, rename="camel"):

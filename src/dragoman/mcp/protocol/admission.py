@@ -111,7 +111,6 @@ def admit(
     message: Any,
     session: SessionState | None,
     offered: Offer,
-    *,
     channel: bool = True,
     principal: str | None = None,
     headers: Mapping[str, str] | None = None,

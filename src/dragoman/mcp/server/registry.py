@@ -327,7 +327,7 @@ class Registry:
             entry = self.tool(name, caller, admitted.raw)
         return entry.method
 
-    def marks(self, name: str, caller: Caller, params: Raw | UnsetType) -> tuple[HeaderParam, ...]:
+    def marks(self, caller: Caller, name: str, params: Raw | UnsetType) -> tuple[HeaderParam, ...]:
         """The parameters of a called tool that HTTP headers repeat; empty for one that this caller does not know."""
         entry = self._tools.by_key.get(name)
         if entry is not None and entry.versions:

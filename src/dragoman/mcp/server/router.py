@@ -5,6 +5,7 @@ Both eras use this. An unknown name is answered by a method of its own, so that 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -42,7 +43,7 @@ class Uses(Protocol):
 class Marks(Protocol):
     """The tools, as far as routing needs them."""
 
-    def marks(self, name: str, caller: Caller, params: Raw | UnsetType) -> tuple[HeaderParam, ...]:
+    def marks(self, caller: Caller, name: str, params: Raw | UnsetType) -> tuple[HeaderParam, ...]:
         """The parameters of a called tool that HTTP headers repeat."""
 
 
@@ -82,23 +83,25 @@ class Router:
             id: Any = message.id  # type: ignore[union-attr]
             if type(id) is Raw and not _whole(id):
                 raise bad_id()
+        identity, table = caller.identity, server.table
         http = caller.scheme in _HTTP
         admitted = admit(
             message,
             None if peer is None else peer.state,
             server.offered,
-            channel=peer is not None or not request,
-            principal=None if caller.identity is None else caller.identity.principal,
-            headers=caller.headers if http else None,
-            marks=(lambda name, params: server.catalog.marks(name, caller, params)) if http else unmarked,
-            methods=server.table.rows,
+            peer is not None or not request,
+            None if identity is None else identity.principal,
+            caller.headers if http else None,
+            partial(server.catalog.marks, caller) if http else unmarked,
+            table.rows,
         )
         if admitted is None:
             return None, message
-        if admitted.row.name == "notifications/initialized" and admitted.session is not None:
+        session = admitted.session
+        if session is not None and message.method == "notifications/initialized":
             # later messages rely on it, and its method may have to wait, or be refused when too many calls run
-            admitted.session.initialized = True
-        found = server.table.get(admitted.row.name)
+            session.initialized = True
+        found = table.get(message.method)
         if found is None:
             return None, message
         method = found.method
