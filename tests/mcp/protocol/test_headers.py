@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.mcp.protocol.headers import HeaderParam, check, decode_value, encode_value, marked, mirror
+from dragoman.mcp.protocol.headers import (
+    HeaderParam,
+    check,
+    check_arguments,
+    decode_value,
+    encode_value,
+    marked,
+    mirror,
+)
 
 
 def schema(**properties: Any) -> dict[str, Any]:
@@ -155,9 +163,10 @@ def test_mirror() -> None:
 def judge(
     arguments: Any, headers: dict[str, str], name: str | None = "deploy", method: str = "tools/call"
 ) -> str | None:
-    """What `check` says to the arguments and headers of one call."""
+    """What `check` and `check_arguments` say to the arguments and headers of one call."""
     raw = msgspec.Raw(msgspec.json.encode(arguments))
-    return check(method, name, raw, MARKED, {key.lower(): value for key, value in headers.items()})
+    lower = {key.lower(): value for key, value in headers.items()}
+    return check(method, name, lower) or check_arguments(raw, MARKED, lower)
 
 
 GOOD = {"Mcp-Method": "tools/call", "Mcp-Name": "deploy"}

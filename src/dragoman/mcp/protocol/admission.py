@@ -19,7 +19,7 @@ from ...jsonrpc.condensed import LONG, Condensed
 from ...jsonrpc.errors import InvalidParams, RpcError
 from ...jsonrpc.messages import Request
 from .encoding import READERS, decode, reader
-from .headers import HeaderParam, check, check_version
+from .headers import VERSION, check, check_version
 from .methods import HEADER_MISMATCH, METHODS, UNSUPPORTED_VERSION, Row
 from .params import CallToolRequestParams, InitializeRequestParams
 from .revisions import NEWEST_STATEFUL, REVISIONS, Revision, by_age
@@ -102,11 +102,6 @@ EVERYTHING = offer(REVISIONS.values())
 """Every revision there is."""
 
 
-def unmarked(tool: str, params: Raw | UnsetType) -> tuple[HeaderParam, ...]:
-    """The marks of tools that have none."""
-    return ()
-
-
 def admit(
     message: Any,
     session: SessionState | None,
@@ -114,20 +109,18 @@ def admit(
     channel: bool = True,
     principal: str | None = None,
     headers: Mapping[str, str] | None = None,
-    marks: Callable[[str, Raw | UnsetType], tuple[HeaderParam, ...]] = unmarked,
     methods: Mapping[str, Row] = METHODS,
 ) -> Admitted | None:
     """Admit a request or notification from a client; None if its revision has no such method.
 
     `channel`: it came on a channel of its own, not in an exchange. `headers`: those of its HTTP request (names in lower
-    case), with which a stateless message must agree; None: it came by another wire. `marks`: the parameters of a tool
-    that headers repeat. `methods`: the known methods, by name. Raises RpcError for headers that disagree (-32020), for
-    params that do not fit (-32602, with every fault), for an envelope that lacks a required member (-32602) and for a
-    revision that is not offered (-32022).
+    case), with which a stateless message must agree; None: it came by another wire. `methods`: the known methods, by
+    name. Raises RpcError for headers that disagree (-32020), for params that do not fit (-32602, with every fault), for
+    an envelope that lacks a required member (-32602) and for a revision that is not offered (-32022).
     """
     row, raw = methods.get(message.method), message.params
     if row is None or row.direction == "server":
-        _spoken(message, None, offered, headers, marks, channel)
+        _spoken(message, None, offered, headers, channel)
         return None
     short = None
     try:
@@ -138,7 +131,7 @@ def admit(
             params = read(_EMPTY if raw is UNSET else raw)
     except UNREADABLE as error:
         # what a revision that is not spoken here means by its params is not judged here
-        revision = _spoken(message, row, offered, headers, marks, channel)
+        revision = _spoken(message, row, offered, headers, channel)
         if revision is None and session is not None:
             revision = session.revision
         if revision is not None and not row.within(revision):
@@ -148,15 +141,10 @@ def admit(
     if type(meta) is not RequestMeta:
         meta = _NO_META if meta is not None else _meta_apart(row, raw)
     if headers is not None and not (channel and meta.protocol_version is UNSET):
-        _agree(message, row, params, meta.protocol_version, headers, marks, channel)
+        _agree(message, row, params, meta.protocol_version, headers)
         if not channel and row.until.stateful:  # such as an `initialize`: without `_meta` it would begin a session
             return None
-    token = None if meta.progress_token is UNSET else meta.progress_token
-    if meta.protocol_version is not UNSET:
-        return _stateless(row, params, raw, meta, token, offered, principal, short)
-    if session is not None:
-        return _in_session(row, params, raw, token, session, principal, short)
-    return _unbegun(row, params, raw, meta, offered, channel, principal)
+    return _served(row, params, raw, meta, session, offered, principal, channel, short)
 
 
 def _long(message: Any, read: Callable[[bytes | Raw], Any]) -> tuple[Any, Condensed | None]:
@@ -174,47 +162,27 @@ def _long(message: Any, read: Callable[[bytes | Raw], Any]) -> tuple[Any, Conden
 
 
 def _spoken(
-    message: Any,
-    row: Row | None,
-    offered: Offer,
-    headers: Mapping[str, str] | None,
-    marks: Callable[[str, Raw | UnsetType], tuple[HeaderParam, ...]],
-    channel: bool,
+    message: Any, row: Row | None, offered: Offer, headers: Mapping[str, str] | None, channel: bool
 ) -> Revision | None:
     """The stateless revision that a message names, for messages that cannot be served. Raises RpcError if it is not
     offered, or if the headers disagree."""
     version = claimed(message.params)
-    if headers is not None:
-        _agree(message, row, None, version, headers, marks, channel)
+    if headers is not None and not (channel and version is UNSET):  # otherwise it belongs to a session
+        _agree(message, row, None, version, headers)
     return _known(version, offered)
 
 
-def _agree(
-    message: Any,
-    row: Row | None,
-    params: Any,
-    version: str | UnsetType,
-    headers: Mapping[str, str],
-    marks: Callable[[str, Raw | UnsetType], tuple[HeaderParam, ...]],
-    channel: bool,
-) -> None:
-    """Raise RpcError (-32020) if the headers of a stateless message do not agree with its body.
+def _agree(message: Any, row: Row | None, params: Any, version: str | UnsetType, headers: Mapping[str, str]) -> None:
+    """Raise RpcError (-32020) if the headers of a stateless message do not agree with its body; those that repeat
+    arguments are compared once the tool is found.
 
     `row`, `params`: None if there is no such method, or its params do not fit: then the message is not served.
     """
-    if channel and version is UNSET:  # it belongs to a session
-        return
-    fault = check_version(version, headers)
+    fault = None if headers.get(VERSION) == version else check_version(version, headers)
     # "header requirements for notification POSTs are not defined by this revision"
     if fault is None and type(message) is Request:
-        name: str | None = None
-        arguments: Raw | UnsetType = UNSET
-        marked: tuple[HeaderParam, ...] = ()
-        if row is not None and row.named is not None and params is not None:
-            name = getattr(params, row.named)
-            if row.name == "tools/call":
-                arguments, marked = params.arguments, marks(params.name, message.params)
-        fault = check(message.method, name, arguments, marked, headers)
+        named = None if row is None or params is None else row.named
+        fault = check(message.method, None if named is None else getattr(params, named), headers)
     if fault is not None:
         raise RpcError.of(HEADER_MISMATCH, fault)
 
@@ -252,77 +220,62 @@ def _unspoken(version: str, offered: Offer) -> RpcError:
     return RpcError.of(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
 
 
-def _stateless(
+def _served(
     row: Row,
     params: Any,
     raw: Any,
     meta: RequestMeta,
-    token: Any,
+    session: SessionState | None,
     offered: Offer,
     principal: str | None,
+    channel: bool,
     short: Condensed | None,
 ) -> Admitted | None:
+    """The message as its revision has it: the one that it names itself, or else that of its session."""
     version: Any = meta.protocol_version
-    revision = offered.stateless.get(version)
-    if revision is None:
-        raise _unspoken(version, offered)
-    if meta.client_capabilities is UNSET:
-        raise InvalidParams(*_strange(meta, offered))
-    level = meta.log_level
-    if level is not UNSET and level not in LEVELS:
-        raise InvalidParams(f"Invalid params: `_meta` has the log level {level!r:.40}; the levels are {_levels()}")
-    if not row.within(revision):
+    client: Any
+    level: Any
+    if version is not UNSET:
+        revision = offered.stateless.get(version)
+        if revision is None:
+            raise _unspoken(version, offered)
+        session, client, level = None, meta.client_info, meta.log_level
+        capabilities: Any = meta.client_capabilities
+        if capabilities is UNSET:
+            raise InvalidParams(*_strange(meta, offered))
+        if level is not UNSET and level not in LEVELS:
+            raise InvalidParams(f"Invalid params: `_meta` has the log level {level!r:.40}; the levels are {_levels()}")
+    elif session is not None:
+        revision, client, level = session.revision, session.client, session.log_level
+        capabilities = session.capabilities
+    else:
+        revision, client, level, capabilities = _unbegun(row, params, meta, offered, channel), None, None, NOTHING
+    if revision is None or not row.within(revision):
         return None
+    token = meta.progress_token
     return Admitted(
         row,
         revision,
         params,
         raw,
-        None if meta.client_info is UNSET else meta.client_info,
-        meta.client_capabilities,
+        None if client is UNSET else client,
+        capabilities,
         None if level is UNSET else level,
-        token,
-        None,
-        principal,
-        short,
-    )
-
-
-def _in_session(
-    row: Row,
-    params: Any,
-    raw: Any,
-    token: Any,
-    session: SessionState,
-    principal: str | None,
-    short: Condensed | None,
-) -> Admitted | None:
-    if not row.within(session.revision):
-        return None
-    return Admitted(
-        row,
-        session.revision,
-        params,
-        raw,
-        session.client,
-        session.capabilities,
-        session.log_level,
-        token,
+        None if token is UNSET else token,
         session,
         principal,
         short,
     )
 
 
-def _unbegun(
-    row: Row, params: Any, raw: Any, meta: RequestMeta, offered: Offer, channel: bool, principal: str | None
-) -> Admitted | None:
-    """Admit or refuse a message when there is no session yet and it belongs to no stateless revision."""
+def _unbegun(row: Row, params: Any, meta: RequestMeta, offered: Offer, channel: bool) -> Revision | None:
+    """The revision of a message when there is no session yet and it belongs to no stateless revision; None: there is no
+    such method. Raises InvalidParams for a request that has to name its revision."""
     if row.name == "initialize" and offered.stateful:
-        return Admitted(row, negotiated(params, offered), params, raw, principal=principal)
+        return negotiated(params, offered)
     if row.name == "ping" and offered.stateful and channel:
         # "The client SHOULD NOT send requests other than pings before the server has responded" (basic/lifecycle)
-        return Admitted(row, NEWEST_STATEFUL, params, raw, principal=principal)
+        return NEWEST_STATEFUL
     if row.result is None:  # an unknown notification
         return None
     raise InvalidParams(*_strange(meta, offered))

@@ -22,6 +22,8 @@ from msgspec import Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import LocalError
 
+HTTP: Final = frozenset({"http", "https"})
+"""Schemes of callers whose headers repeat what a stateless message says."""
 MARK: Final = "x-mcp-header"
 """The annotation of a property in an input schema."""
 VERSION: Final = "mcp-protocol-version"
@@ -230,29 +232,28 @@ def check_version(version: str | UnsetType, headers: Mapping[str, str]) -> str |
     return _differs("MCP-Protocol-Version", header, version)
 
 
-def check(
-    method: str,
-    name: str | None,
-    arguments: Raw | Mapping[str, Any] | UnsetType | None,
-    parameters: tuple[HeaderParam, ...],
-    headers: Mapping[str, str],
-) -> str | None:
+def check(method: str, name: str | None, headers: Mapping[str, str]) -> str | None:
     """Why a request's headers (names in lower case) do not agree with its body; None if they do.
 
-    `name`: the params' name or URI; None if the method has none. `parameters`: the marked parameters of the tool.
-    A header that came twice is joined by ", ", and then agrees with nothing. `Mcp-Param-*` headers that
-    name no marked parameter are ignored.
+    `name`: the params' name or URI; None if the method has none. A header that came twice is joined by ", ", and then
+    agrees with nothing.
     """
     if headers.get(METHOD) != method and (fault := _compared("Mcp-Method", headers.get(METHOD), method, False)):
         return fault
     if name is not None and not (
         headers.get(NAME) == name and name.isascii() and name.isprintable() and name[:2] != "=?"
     ):
-        fault = _compared("Mcp-Name", headers.get(NAME), name, True)
-        if fault:
-            return fault
-    if not parameters:
-        return None
+        return _compared("Mcp-Name", headers.get(NAME), name, True)
+    return None
+
+
+def check_arguments(
+    arguments: Raw | Mapping[str, Any] | UnsetType | None,
+    parameters: tuple[HeaderParam, ...],
+    headers: Mapping[str, str],
+) -> str | None:
+    """Why a request's headers do not agree with the arguments of the called tool; None if they do. `parameters`: its
+    marked ones. `Mcp-Param-*` headers that name none of them are ignored."""
     try:
         values = _read(arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ...channel import Caller
-from ...jsonrpc.errors import InvalidParams, LocalError
+from ...jsonrpc.errors import InvalidParams, LocalError, RpcError
 from ...jsonrpc.options import nearest
 from ...rpc.including import Commit, guarded
 from ...rpc.method import Method
@@ -24,7 +24,8 @@ from ...rpc.registering.switching import Switches
 from ..protocol.admission import Admitted
 from ..protocol.encoding import decode
 from ..protocol.entry_versions import asked
-from ..protocol.headers import HeaderParam
+from ..protocol.headers import HTTP, check_arguments
+from ..protocol.methods import HEADER_MISMATCH
 from ..protocol.params import PromptReference, ResourceTemplateReference
 from ..protocol.revisions import NEWEST, Revision
 from ..protocol.uri_template import is_template
@@ -320,22 +321,17 @@ class Registry:
         return entry
 
     def called(self, admitted: Admitted, caller: Caller) -> Method:
-        """The method of the tool that is called. Raises as `tool`."""
+        """The method of the tool that is called. Raises as `tool`, and RpcError (-32020) for a stateless call whose
+        headers do not repeat the arguments that the tool marks."""
         name = admitted.params.name
         entry = self._tools.by_key.get(name)
         if entry is None or entry.versions or entry.visible is not None or not entry.enabled:
             entry = self.tool(name, caller, admitted.raw)
+        if entry.marked and not admitted.revision.stateful and caller.scheme in HTTP:
+            fault = check_arguments(admitted.params.arguments, entry.marked, caller.headers)
+            if fault is not None:
+                raise RpcError.of(HEADER_MISMATCH, fault)
         return entry.method
-
-    def marks(self, caller: Caller, name: str, params: Raw | UnsetType) -> tuple[HeaderParam, ...]:
-        """The parameters of a called tool that HTTP headers repeat; empty for one that this caller does not know."""
-        entry = self._tools.by_key.get(name)
-        if entry is not None and entry.versions:
-            try:
-                entry = self._tools.find(name, caller, params)
-            except InvalidParams:  # the call itself is answered so
-                return ()
-        return entry.marked if entry is not None and entry.marked and entry.there(caller) else ()
 
     def prompt(self, name: str, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry:
         """The prompt of this name, for this caller, as `tool`. InvalidParams where there is none ("Invalid prompt

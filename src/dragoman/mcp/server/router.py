@@ -5,11 +5,10 @@ Both eras use this. An unknown name is answered by a method of its own, so that 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from ...channel import Caller
 from ...jsonrpc.errors import RpcError
@@ -20,13 +19,10 @@ from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.registering.service_core import ServiceCore
 from ..asking.ask import verify
 from ..asking.request_state import Seal, SealError, State
-from ..protocol.admission import Admitted, Offer, admit, bad_id, unmarked
-from ..protocol.headers import HeaderParam
+from ..protocol.admission import Admitted, Offer, admit, bad_id
+from ..protocol.headers import HTTP
 from .builtin import raising
 from .table import MethodTable
-
-_HTTP = frozenset({"http", "https"})
-"""Schemes of callers whose headers repeat what a stateless message says (2026-07-28, Streamable HTTP)."""
 
 
 class Uses(Protocol):
@@ -38,13 +34,6 @@ class Uses(Protocol):
 
     async def use(self, state: State, now: float) -> bool:
         """Mark a state as used; False if it was used before."""
-
-
-class Marks(Protocol):
-    """The tools, as far as routing needs them."""
-
-    def marks(self, caller: Caller, name: str, params: Raw | UnsetType) -> tuple[HeaderParam, ...]:
-        """The parameters of a called tool that HTTP headers repeat."""
 
 
 class Routed(Protocol):
@@ -62,8 +51,6 @@ class Routed(Protocol):
     def once(self) -> bool: ...
     @property
     def shared(self) -> Uses | None: ...
-    @property
-    def catalog(self) -> Marks: ...
 
 
 class Router:
@@ -84,15 +71,13 @@ class Router:
             if type(id) is Raw and not _whole(id):
                 raise bad_id()
         identity, table = caller.identity, server.table
-        http = caller.scheme in _HTTP
         admitted = admit(
             message,
             None if peer is None else peer.state,
             server.offered,
             peer is not None or not request,
             None if identity is None else identity.principal,
-            caller.headers if http else None,
-            partial(server.catalog.marks, caller) if http else unmarked,
+            caller.headers if caller.scheme in HTTP else None,
             table.rows,
         )
         if admitted is None:
