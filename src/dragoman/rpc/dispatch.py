@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from typing import Any, Protocol, TypeAlias
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from ..channel import Caller
 from ..jsonrpc.codec import Answer, Wire, read
@@ -37,23 +37,16 @@ Speak: TypeAlias = Callable[[bytes], bool]
 """Sends one message ahead of an answer; False when it was dropped."""
 
 
-class Origin:
-    """Where a message came from.
+class Origin(Struct, eq=False):
+    """Where a message came from."""
 
-    `peer`: the `Peer` to call back; None if the wire carries no calls back. `reply_stream` takes messages ahead of the
-    answer, if these do not simply go to the peer's channel. `already_accepted`: the message is part of a batch that was
-    accepted before draining began.
-    """
-
-    __slots__ = ("already_accepted", "caller", "peer", "reply_stream")
-
-    def __init__(
-        self, caller: Caller, peer: Any = None, reply_stream: Speak | None = None, already_accepted: bool = False
-    ) -> None:
-        self.caller: Caller = caller
-        self.peer: Any = peer
-        self.reply_stream: Speak | None = reply_stream
-        self.already_accepted: bool = already_accepted
+    caller: Caller
+    peer: Any = None
+    """The `Peer` to call back; None if the wire carries no calls back."""
+    reply_stream: Speak | None = None
+    """Takes messages ahead of the answer, if these do not simply go to the peer's channel."""
+    already_accepted: bool = False
+    """The message is part of a batch that was accepted before draining began."""
 
 
 class Acceptor(Protocol):

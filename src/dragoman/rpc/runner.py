@@ -17,7 +17,7 @@ from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Message, Notification, Request, Result
 from .call import InboundCall
 from .deadlines import Clock
-from .dispatch import HERE, MethodTable, Origin, Speak
+from .dispatch import HERE, MethodTable, Origin
 from .method import Method
 from .observing import Deliver, Place, numbers
 from .thread_pool import ThreadPool
@@ -125,12 +125,12 @@ class Runner:
     def take(self, x: Exchange, message: Message) -> None:
         """Answer one exchange whose message is already decoded. Raises nothing, as `exchange`."""
         try:
+            origin = ExchangeOrigin(x.caller, None, x.stream, True, runner=self, x=x)
             refusal = self.call_limit.refusal()
             if refusal is None or type(message) not in _ASKING:
-                origin = ExchangeOrigin(self, x)
                 self.service.dispatcher.dispatch(message, origin, origin, x.respond, x.request)
             else:
-                self._refuse(x, message, refusal)
+                self._refuse(origin, message, refusal)
         except Exception as error:
             self._faulty(x, error)
 
@@ -139,14 +139,14 @@ class Runner:
             self.service.watch.faulty(x.caller.path, x.caller, x.request, error)
         self.service.answers.faulty(x.request, error, x.respond)
 
-    def _refuse(self, x: Exchange, message: Message, refusal: Refusal) -> None:
-        error = self.service.answers.dialect.error(refusal)
+    def _refuse(self, origin: ExchangeOrigin, message: Message, refusal: Refusal) -> None:
+        error, x = self.service.answers.dialect.error(refusal), origin.x
         if isinstance(message, Request):
             answer: bytes | None = failure(message.id, error, message.version)
         else:
             answer = None if isinstance(message, Notification) else failure(NULL, error)
         if self.service.watch is not None:
-            self.service.watch.refused(message, ExchangeOrigin(self, x), x.caller, answer, refusal, x.request)
+            self.service.watch.refused(message, origin, x.caller, answer, refusal, x.request)
         x.respond(answer, refusal)
 
     async def answer(self, raw: bytes, caller: Caller = HERE.caller) -> bytes | None:
@@ -154,7 +154,7 @@ class Runner:
         self.bind()
         x = _Plain(raw, self.loop.create_future(), caller)
         if len(raw) > self.service.limits.message_size:
-            return self.service.oversized(raw, ExchangeOrigin(self, x))
+            return self.service.oversized(raw, ExchangeOrigin(x.caller, None, x.stream, True, runner=self, x=x))
         self.exchange(x)
         try:
             return await x.future
@@ -192,35 +192,29 @@ class Runner:
         self.release()
 
 
-class ExchangeOrigin(Origin):
-    """The origin of one exchange's messages, and its acceptor."""
+class ExchangeOrigin(Origin, kw_only=True, eq=False):
+    """The origin of one exchange's messages, and its acceptor. Whether the runner drains was looked at when it came."""
 
-    __slots__ = ("_number", "_runner", "_x", "calls")
-
-    def __init__(self, runner: Runner, x: Exchange) -> None:
-        self.caller: Caller = x.caller
-        self.peer: Any = None
-        self.reply_stream: Speak | None = x.stream
-        self.already_accepted = True  # draining was looked at when the exchange came
-        self._number = 0
-        self._runner = runner
-        self._x = x
-        self.calls: list[InboundCall] | None = None
-        """The calls of its batch; None for a single message."""
+    runner: Runner
+    x: Exchange
+    given: int = 0
+    """Its number, once it is asked for: only observers do."""
+    calls: list[InboundCall] | None = None
+    """The calls of its batch; None for a single message."""
 
     @property
     def number(self) -> int:
-        """Given when it is asked for: only observers do."""
-        self._number = self._number or next(numbers)
-        return self._number
+        """Its number for observers."""
+        self.given = self.given or next(numbers)
+        return self.given
 
     @property
     def dialect(self) -> Dialect:
-        return self._runner.service.answers.dialect
+        return self.runner.service.answers.dialect
 
     @property
     def limits(self) -> Limits:
-        return self._runner.service.limits
+        return self.runner.service.limits
 
     def heard(self, message: Notification) -> bool:
         return False
@@ -231,7 +225,7 @@ class ExchangeOrigin(Origin):
     def start(
         self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
-        runner = self._runner
+        runner = self.runner
         runner.bind()
         call = InboundCall(runner, method, message, self, self, deliver, size)
         refusal = runner.call_limit.enter(already_accepted=True, size=size)
@@ -239,7 +233,7 @@ class ExchangeOrigin(Origin):
             deliver(call.refused(refusal), refusal)
             return
         if self.calls is None:
-            self._x.gone = call.drop
+            self.x.gone = call.drop
         else:
             self.calls.append(call)
         call.start()
@@ -248,11 +242,11 @@ class ExchangeOrigin(Origin):
         """No effect: no call is kept by id."""
 
     def release(self, call: InboundCall) -> None:
-        self._runner.call_limit.leave(call.size)
+        self.runner.call_limit.leave(call.size)
         if self.calls is not None:
             self.calls.remove(call)
         elif not call.method.stream:
-            self._x.gone = None  # no reference cycle after the end
+            self.x.gone = None  # no reference cycle after the end
 
     def responded(self, message: Result | Failure) -> None:
         """Ignored: no call waits for one on an exchange."""
@@ -262,7 +256,7 @@ class ExchangeOrigin(Origin):
 
     def batched(self, origin: Origin) -> Origin:
         self.calls = []
-        self._x.gone = self._gone
+        self.x.gone = self._gone
         return self
 
     def _gone(self) -> None:

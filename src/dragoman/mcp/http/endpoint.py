@@ -195,7 +195,7 @@ class McpEndpoint:
             refuse(reply, 400, self.unsupported(known.version), id=message.id)
             return
         session = Session(sessions, request.caller.principal, request.caller)
-        reader = HttpReader(reply, known, known.null, self.server)
+        reader = HttpReader(reply, known.json, known.sse, known.null, self.server)
         session.request(message, request.body, reader, request.caller, begins=True)
 
     async def _served(
@@ -217,7 +217,8 @@ class McpEndpoint:
                 self._request(session, request, message, known, reply)
                 return
             # an error without an id is said as the session's revision has it
-            reader = HttpReader(reply, known, session.peer.dialect.null_id, server)
+            reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, server)
+            reader.wait()
             if message is not None:
                 await session.take(message, request.body, reader, request.caller)
             elif request.method == "GET":
@@ -238,7 +239,7 @@ class McpEndpoint:
     ) -> None:
         """A request of a session that is here."""
         try:
-            reader = HttpReader(reply, known, session.peer.dialect.null_id, self.server)
+            reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, self.server)
             session.request(message, request.body, reader, request.caller)
         except Exception:
             self._raised(reply, message.id)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from ...channel import Caller
 from ...jsonrpc.errors import Refusal
@@ -21,7 +21,6 @@ from ..protocol import dialect
 from ..session.responder import FAILED, NO_STREAM, Refused
 from .authorization import Expiry, expiry_of
 from .errors import refuse, refused, status_in_session, turned_away
-from .head import RequestHead
 from .serving import Serving
 
 SESSION: Final = "Mcp-Session-Id"
@@ -34,36 +33,31 @@ SSE_LINES: Final = CommonLines(
 )
 
 
-class HttpReader:
+class HttpReader(Struct, eq=False):
     """One HTTP response of a session: an `Answering`."""
 
-    __slots__ = ("_expiry", "_left", "_null", "_reply", "_server", "gone", "resumed", "streams", "whole")
+    reply: Reply
+    whole: bool
+    streams: bool
+    null: bool
+    """Whether an error without an id has `"id": null`."""
+    server: Serving
+    gone: Callable[[], None] | None = None
+    resumed: Callable[[], None] | None = None
+    left: bool = False
+    """The far end has gone."""
+    expiry: Expiry | None = None
 
-    def __init__(
-        self,
-        reply: Reply,
-        known: RequestHead,
-        null: bool,
-        server: Serving,
-    ) -> None:
-        """`null`: whether an error without an id has `"id": null`."""
-        self.whole: bool = known.json
-        self.streams: bool = known.sse
-        self.gone: Callable[[], None] | None = None
-        self.resumed: Callable[[], None] | None = None
-        self._reply = reply
-        self._server = server
-        self._null = null
-        self._left = False
-        self._expiry: Expiry | None = None
-        reply.gone = self._gone
+    def wait(self) -> None:
+        """The answer is not ready: notice it if the far end goes."""
+        self.reply.gone = self._gone
 
     def standing(self, caller: Caller) -> None:
         """It is open for as long as its caller is admitted."""
-        self._expiry = expiry_of(caller, self._expired)
+        self.expiry = expiry_of(caller, self._expired)
 
     def _expired(self) -> None:
-        if not self._left:
+        if not self.left:
             self._end(b"")
             self._gone()
 
@@ -73,49 +67,49 @@ class HttpReader:
         lines: Lines = ((SESSION, session),) if session else ()
         if self.whole:
             status = status_in_session(answer) if answer.startswith(FAILED) else 200
-            self._reply.respond(status, (*JSON_LINES, *lines) if lines else JSON_LINES, answer)
+            self.reply.respond(status, (*JSON_LINES, *lines) if lines else JSON_LINES, answer)
         else:
-            self._reply.respond(200, (*SSE_LINES, *lines), event(answer))
+            self.reply.respond(200, (*SSE_LINES, *lines), event(answer))
 
     def turned_away(self, answer: bytes | None, refusal: Refusal) -> None:
-        turned_away(self._reply, answer, refusal, null=self._null)
+        turned_away(self.reply, answer, refusal, null=self.null)
 
     def accepted(self) -> None:
         """ "If the server accepts the input, the server MUST return HTTP status code 202 Accepted with no body"."""
-        self._reply.respond(202)
+        self.reply.respond(202)
 
     def nothing(self) -> None:
         """End the stream without a response."""
-        self._reply.respond(200, SSE_LINES)
+        self.reply.respond(200, SSE_LINES)
 
     def refused(self, refusal: Refused, id: Any = UNSET) -> None:
-        refused(self._reply, refusal, id=id, null=self._null)
+        refused(self.reply, refusal, id=id, null=self.null)
 
     def unfit(self, message: Malformed) -> None:
-        unfit(self._reply, message, self._server.host.service.answers, null=self._null)
+        unfit(self.reply, message, self.server.host.service.answers, null=self.null)
 
     # -- a stream
 
     @property
     def writable(self) -> bool:
-        return self._reply.writable
+        return self.reply.writable
 
     def begin(self, id: str | None = None) -> None:
         """Begin the stream. "The server SHOULD immediately send an SSE event consisting of an event ID and an empty
         `data` field in order to prime the client to reconnect" (basic/transports)."""
-        if self._left:
+        if self.left:
             self._gone()
             return
-        reply = self._reply
-        reply.resumed = self._resumed
+        reply = self.reply
+        reply.gone, reply.resumed = self._gone, self._resumed
         reply.doubted = self._comment
         reply.start(200, SSE_LINES)
         if id is not None:
-            reply.write(event(b"", id=id, retry=self._server.options.retry))
-        self._server.host.clock.set(self, self._server.options.keep_alive)
+            reply.write(event(b"", id=id, retry=self.server.options.retry))
+        self.server.host.clock.set(self, self.server.options.keep_alive)
 
     def send(self, message: bytes, id: str | None) -> None:
-        self._reply.write(event(message, id=id))
+        self.reply.write(event(message, id=id))
 
     def pause(self, id: str | None, retry: int) -> None:
         self._end(event(b"", id=id, retry=retry))
@@ -124,29 +118,29 @@ class HttpReader:
         self._end(event(message, id=id) if message else b"")
 
     def complete(self, message: bytes, id: str | None, first: str | None) -> None:
-        if self._left:  # who returns for it gets it from the log
+        if self.left:  # who returns for it gets it from the log
             return
-        begun = b"" if first is None else event(b"", id=first, retry=self._server.options.retry)
-        self._reply.respond(200, SSE_LINES, begun + event(message, id=id))
+        begun = b"" if first is None else event(b"", id=first, retry=self.server.options.retry)
+        self.reply.respond(200, SSE_LINES, begun + event(message, id=id))
 
     def missing(self) -> None:
         self.refused(NO_STREAM)
 
     def _end(self, last: bytes) -> None:
         self._over()
-        self._server.host.clock.drop(self)
-        self._reply.finish(last)
+        self.server.host.clock.drop(self)
+        self.reply.finish(last)
 
     def _gone(self) -> None:
-        self._left = True
+        self.left = True
         self._over()
-        self._server.host.clock.drop(self)
+        self.server.host.clock.drop(self)
         if self.gone is not None:
             self.gone()
 
     def _over(self) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
+        if self.expiry is not None:
+            self.expiry.cancel()
 
     def _resumed(self) -> None:
         if self.resumed is not None:
@@ -155,11 +149,11 @@ class HttpReader:
     def expired(self) -> None:
         """The stream was quiet for a while: send a comment."""
         self._comment()
-        self._server.host.clock.set(self, self._server.options.keep_alive)
+        self.server.host.clock.set(self, self.server.options.keep_alive)
 
     def _comment(self) -> None:
-        if self._reply.writable:
-            self._reply.write(comment())
+        if self.reply.writable:
+            self.reply.write(comment())
 
 
 def unfit(reply: Reply, message: Malformed, answers: Answers, *, null: bool = False) -> None:

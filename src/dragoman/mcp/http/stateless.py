@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from ...channel import Caller
 from ...jsonrpc.errors import Refusal
 from ...transports.http.messages import JSON_LINES, STATUSES, Reply, retry_after
@@ -16,111 +18,91 @@ from .readers import SSE_LINES
 from .serving import Serving
 
 
-class StatelessExchange:
+class StatelessExchange(Struct, eq=False):
     """An `Exchange`."""
 
-    __slots__ = (
-        "_expiry",
-        "_known",
-        "_owed",
-        "_reply",
-        "_server",
-        "_streams",
-        "caller",
-        "gone",
-        "over",
-        "request",
-    )
-
-    def __init__(
-        self,
-        reply: Reply,
-        request: bytes,
-        caller: Caller,
-        known: RequestHead,
-        server: Serving,
-        owed: bool,
-    ) -> None:
-        self.request: bytes = request
-        self.caller: Caller = caller
-        self.gone: Callable[[], None] | None = None
-        self.over: bool = False
-        self._reply = reply
-        self._known = known
-        self._server = server
-        self._owed = owed
-        self._streams = False
-        self._expiry: Expiry | None = None
+    reply: Reply
+    request: bytes
+    caller: Caller
+    known: RequestHead
+    server: Serving
+    owed: bool
+    """It is a request."""
+    gone: Callable[[], None] | None = None
+    over: bool = False
+    streams: bool = False
+    """Messages were sent ahead of the answer."""
+    expiry: Expiry | None = None
 
     def standing(self, caller: Caller) -> None:
         """It is open for as long as its caller is admitted."""
-        self._expiry = expiry_of(caller, self._expired)
+        self.expiry = expiry_of(caller, self._expired)
 
     def _expired(self) -> None:
         if not self.over:
-            self._reply.finish()
+            self.reply.finish()
             self.left()
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
         if self.over:
             return
         self.over = True
-        if self._expiry is not None:
-            self._expiry.cancel()
-        if self._streams:
-            self._server.host.clock.drop(self)
+        if self.expiry is not None:
+            self.expiry.cancel()
+        if self.streams:
+            self.server.host.clock.drop(self)
             # "The final JSON-RPC response SHOULD terminate the stream"
-            self._reply.finish(b"" if answer is None else event(answer))
+            self.reply.finish(b"" if answer is None else event(answer))
         elif answer is None:
             self._nothing(refusal)
-        elif refusal is None and self._known.json and not answer.startswith(FAILED):
-            self._reply.respond(200, JSON_LINES, answer)
+        elif refusal is None and self.known.json and not answer.startswith(FAILED):
+            self.reply.respond(200, JSON_LINES, answer)
         else:
             self._other(answer, refusal)
 
     def _nothing(self, refusal: Refusal | None) -> None:
-        if self._owed:  # it was cancelled, but not by its caller
-            self._reply.respond(204)
+        if self.owed:  # it was cancelled, but not by its caller
+            self.reply.respond(204)
         elif refusal is None:
             # "If the server accepts it, the server MUST return HTTP status code 202 Accepted with no body"
-            self._reply.respond(202)
+            self.reply.respond(202)
         else:
-            turned_away(self._reply, None, refusal)
+            turned_away(self.reply, None, refusal)
 
     def _other(self, answer: bytes, refusal: Refusal | None) -> None:
         status = 200 if refusal is None and not failed(answer) else status_of(answer, refusal)
-        if status == 200 and not self._known.json:
-            self._reply.respond(200, SSE_LINES, event(answer))
+        if status == 200 and not self.known.json:
+            self.reply.respond(200, SSE_LINES, event(answer))
         else:
             lines = retry_after(refusal) if refusal is not None and refusal.kind in STATUSES else ()
-            self._reply.respond(status, (*JSON_LINES, *lines) if lines else JSON_LINES, answer)
+            self.reply.respond(status, (*JSON_LINES, *lines) if lines else JSON_LINES, answer)
 
     def stream(self, message: bytes) -> bool:
         """Send a message ahead of the answer. False if the caller accepts no stream, or reads too slowly."""
-        if self.over or not self._known.sse or not self._reply.writable:
+        if self.over or not self.known.sse or not self.reply.writable:
             return False
-        if not self._streams:
-            self._streams = True
-            self._reply.start(200, SSE_LINES)
-            self._reply.doubted = self._comment
-            self._server.host.clock.set(self, self._server.options.keep_alive)
-        self._reply.write(event(message))
+        if not self.streams:
+            self.streams = True
+            self.reply.start(200, SSE_LINES)
+            self.reply.doubted = self._comment
+            self.server.host.clock.set(self, self.server.options.keep_alive)
+        self.reply.write(event(message))
         return True
 
     def expired(self) -> None:
         """The stream was quiet for a while: send a comment."""
         self._comment()
-        self._server.host.clock.set(self, self._server.options.keep_alive)
+        self.server.host.clock.set(self, self.server.options.keep_alive)
 
     def _comment(self) -> None:
-        if self._reply.writable:
-            self._reply.write(comment())
+        if self.reply.writable:
+            self.reply.write(comment())
 
     def left(self) -> None:
         """The caller left: "The server MUST treat a client disconnect as cancellation" (basic/patterns)."""
         self.over = True
-        if self._expiry is not None:
-            self._expiry.cancel()
-        self._server.host.clock.drop(self)
+        if self.expiry is not None:
+            self.expiry.cancel()
+        self.server.host.clock.drop(self)
         if self.gone is not None:
             self.gone()

@@ -16,7 +16,7 @@ from ...bus.contract import BusLost
 from ...channel import ChannelError, Closed
 from ...jsonrpc.call_limit import busy
 from ...jsonrpc.errors import INVALID_REQUEST, InternalError, Refusal, RpcError
-from ...jsonrpc.messages import Malformed, Request
+from ...jsonrpc.messages import Malformed
 from ..protocol.dialect import MCP
 from ..protocol.options import HttpOptions
 from .record import Delta
@@ -67,6 +67,9 @@ class Answering(StreamReader, Protocol):
     streams: bool
     """The caller accepts a stream."""
 
+    def wait(self) -> None:
+        """The answer is not ready: notice it if the far end goes."""
+
     def answer(self, answer: bytes, session: str = "") -> None:
         """Send the answer whole. `session`: the id of a session that begins with it."""
 
@@ -107,38 +110,35 @@ class Owner(Protocol):
     async def keep(self) -> Refused | None: ...
 
 
-class Responder:
+class Responder(Struct, eq=False):
     """The answer to one request, or to several at once. Calling it with a message sends that ahead of the answer."""
 
-    __slots__ = ("_begins", "_id", "_reader", "_saves", "_session", "_stream", "over")
-
-    def __init__(
-        self, session: Owner, reader: Answering, message: Request | None = None, *, begins: bool = False
-    ) -> None:
-        """`message`: the request; None: several at once. `begins`: it is the `initialize` of the session."""
-        self.over: bool = False
-        self._session = session
-        self._reader = reader
-        self._begins = begins
-        self._saves = message is None or message.method in CHANGING
-        self._id: Any = UNSET if message is None else message.id
-        self._stream: Stream | None = None
+    session: Owner
+    reader: Answering
+    id: Any = UNSET
+    """Of the request; UNSET: there are several."""
+    begins: bool = False
+    """It is the `initialize` of the session."""
+    saves: bool = True
+    """It may change the session."""
+    stream: Stream | None = None
+    over: bool = False
 
     def __call__(self, message: bytes) -> bool:
         if self.over:
             return False
-        if self._stream is None and not self._open():
-            return self._session.say(message)
-        assert self._stream is not None
-        return self._stream.say(message)
+        if self.stream is None and not self._open():
+            return self.session.say(message)
+        assert self.stream is not None
+        return self.stream.say(message)
 
     def _open(self) -> bool:
         """Turn the answer into a stream; False if the caller accepts none."""
-        if not self._reader.streams or self._begins:
+        if not self.reader.streams or self.begins:
             return False
-        self._stream = self._session.stream(self._id_text())
-        self._stream.begin(self._reader)
-        self._session.responders.pop(self, None)  # the stream replaces it
+        self.stream = self.session.stream(self._id_text())
+        self.stream.begin(self.reader)
+        self.session.responders.pop(self, None)  # the stream replaces it
         return True
 
     def disconnect(self, retry: float | None = None) -> bool:
@@ -146,20 +146,21 @@ class Responder:
 
         False if the revision does not have that ("server-initiated close", basic/transports).
         """
-        session = self._session
-        if self.over or not session.primed or (self._stream is None and not self._open()):
+        session = self.session
+        if self.over or not session.primed or (self.stream is None and not self._open()):
             return False
-        assert self._stream is not None
-        self._stream.pause(session.options.retry if retry is None else int(retry * 1000))
+        assert self.stream is not None
+        self.stream.pause(session.options.retry if retry is None else int(retry * 1000))
         return True
 
     def wait(self, *, owed: bool) -> None:
         """The answer is not ready. "Disconnection SHOULD NOT be interpreted as the client cancelling its request"."""
-        if self._stream is not None:  # an eager handler has sent a message, and the stream has its reader
+        if self.stream is not None:  # an eager handler has sent a message, and the stream has its reader
             return
-        session = self._session
+        self.reader.wait()
+        session = self.session
         session.responders[self] = None
-        if owed and not (session.options.json and self._reader.whole):
+        if owed and not (session.options.json and self.reader.whole):
             self._open()
 
     def deliver(self, answer: bytes | None, refusal: Refusal | None = None, /) -> None:
@@ -167,21 +168,21 @@ class Responder:
         if self.over:
             return
         self.over = True
-        session = self._session
+        session = self.session
         session.responders.pop(self, None)
-        if self._begins:
+        if self.begins:
             if answer is None or failed(answer):
                 self._answer(answer)
                 session.end(Closed("initialize was refused"))
             else:
                 session.run(self._keep(answer))
             return
-        if self._stream is None:  # otherwise the session is in use until the stream ends
+        if self.stream is None:  # otherwise the session is in use until the stream ends
             session.rest()
-        if answer is not None and refusal is not None and self._stream is None and refusal.kind in TURNED_AWAY:
-            self._reader.turned_away(answer, refusal)
+        if answer is not None and refusal is not None and self.stream is None and refusal.kind in TURNED_AWAY:
+            self.reader.turned_away(answer, refusal)
             return
-        if self._saves and (change := session.changed()) is not None:
+        if self.saves and (change := session.changed()) is not None:
             session.run(self._save(change, answer))
         else:
             self._answer(answer)
@@ -189,47 +190,47 @@ class Responder:
     async def _keep(self, answer: bytes) -> None:
         """Answer `initialize`, once every process can find the session."""
         try:
-            refusal = await self._session.keep()
+            refusal = await self.session.keep()
         except BusLost:
             refusal = AWAY
         if refusal is None:
-            self._reader.answer(answer, self._session.id)
+            self.reader.answer(answer, self.session.id)
         else:
-            self._session.end(Closed("the session could not be kept"))
-            self._reader.refused(refusal, self._id)
+            self.session.end(Closed("the session could not be kept"))
+            self.reader.refused(refusal, self.id)
 
     async def _save(self, change: Delta, answer: bytes | None) -> None:
         """Answer a request that changed the session, once every process can know the change."""
         try:
-            await self._session.save(change)
+            await self.session.save(change)
         except BusLost:
-            if self._stream is None:
-                self._reader.refused(AWAY, self._id)
+            if self.stream is None:
+                self.reader.refused(AWAY, self.id)
                 return
         self._answer(answer)
 
     def _answer(self, answer: bytes | None) -> None:
-        stream, reader = self._stream, self._reader
+        stream, reader = self.stream, self.reader
         if stream is not None:
             stream.finish(answer)
         elif answer is None:
             reader.nothing()
-        elif not reader.streams or self._begins or (reader.whole and (self._session.options.json or failed(answer))):
+        elif not reader.streams or self.begins or (reader.whole and (self.session.options.json or failed(answer))):
             reader.answer(answer)
         else:
-            self._session.complete(self._id_text(), reader, answer)
+            self.session.complete(self._id_text(), reader, answer)
 
     def _id_text(self) -> bytes:
         """JSON text of the request's id; b"" without one."""
-        return b"" if self._id is UNSET else _json(self._id)
+        return b"" if self.id is UNSET else _json(self.id)
 
     def accept(self) -> None:
         """No answer is owed after all."""
         self.over = True
-        self._session.rest()
-        self._reader.accepted()
+        self.session.rest()
+        self.reader.accepted()
 
     def ended(self) -> None:
         """The session ended before the answer."""
         self.over = True
-        self._reader.refused(ENDED, self._id)
+        self.reader.refused(ENDED, self.id)

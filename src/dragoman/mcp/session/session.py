@@ -35,7 +35,7 @@ from .home import HOME, Home
 from .log import StreamLog
 from .record import Delta, Record
 from .record import session as restored
-from .responder import NO_BATCHES, NO_SESSION, NO_STREAM, Answering, Refused, Responder
+from .responder import CHANGING, NO_BATCHES, NO_SESSION, NO_STREAM, Answering, Refused, Responder
 from .stream import Cursor, Run, Stream, event_id
 
 _EVENT = re.compile(r"([0-9a-z.]{1,64})-([0-9]{1,15})(?:\.([0-9]{1,15}))?")
@@ -417,7 +417,7 @@ class Session:
     def request(self, message: Request, raw: bytes, reader: Answering, caller: Caller, *, begins: bool = False) -> None:
         """Take one request of the client. `begins`: it is the `initialize` that begins the session; if that is refused,
         the session ends."""
-        responder = Responder(self, reader, message, begins=begins)
+        responder = Responder(self, reader, message.id, begins, message.method in CHANGING)
         self.peer.take(message, responder.deliver, responder, caller, raw)
         if not responder.over:
             responder.wait(owed=not begins)

@@ -66,7 +66,8 @@ def _take(runner: Runner, service: Any, route: Route, x: RouteExchange) -> None:
     request = x.request
     name = f"{request.method} {route.path}"
     call = _Call(route, service.limits.response_size)
-    origin = ExchangeOrigin(runner, x)  # type: ignore[arg-type]  # of an exchange it uses the caller, `stream` and `gone`
+    # of an exchange it uses `gone` alone
+    origin = ExchangeOrigin(x.caller, None, x.stream, True, runner=runner, x=x)  # type: ignore[arg-type]
 
     def done(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
         if call.made is not None and answer is call.marker:
