@@ -89,6 +89,8 @@ LAZY: Final = {
     ("dragoman.rpc.routing.registering", "dragoman.rpc.routing.running"): ROUTES,
     ("dragoman.rpc.servable", "dragoman.rpc.routing.running"): ROUTES,
     ("dragoman.sharing", "dragoman.store.opening"): STORE,
+    ("dragoman.sharing", "dragoman.bus.contract"): WORKERS,
+    ("dragoman.rpc.routing.registering", "dragoman.routes"): ROUTES,
     ("dragoman.rpc.binding.by_pydantic", "pydantic"): USERS,
     ("dragoman.rpc.binding.json_schema", "jsonschema_rs"): EXTRA,
     ("dragoman.rpc.binding.signature", "inspect"): INSPECT,

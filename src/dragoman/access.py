@@ -30,7 +30,7 @@ log: logging.Logger = logging.getLogger("dragoman.auth")
 Allow: TypeAlias = Callable[[Identity, Mapping[str, Any] | None], bool]
 """Says whether this caller may make a call with these arguments, by name; None for them: whether lists show it."""
 
-_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+_SCOPE: Final = r"[\x21\x23-\x5b\x5d-\x7e]+"
 """scope-token of RFC 6749, section 3.3."""
 _LOCAL: Final = frozenset({"stdio", "memory"})
 """Wires whose callers are this machine's user: they have this process's rights without any call."""
@@ -127,7 +127,7 @@ def scopes_of(where: str, scopes: str | Collection[str]) -> frozenset[str]:
     could have (RFC 6749 section 3.3); `where` begins its text."""
     found = frozenset(scopes.split() if isinstance(scopes, str) else scopes)
     for scope in found:
-        if not isinstance(scope, str) or _SCOPE.fullmatch(scope) is None:
+        if not isinstance(scope, str) or re.fullmatch(_SCOPE, scope) is None:
             raise LocalError(f"{where}: {scope!r} is no scope: visible ASCII without spaces, quotes and backslashes")
     return found
 

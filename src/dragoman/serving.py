@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from .bus.contract import Bus
 from .channel import LIMITS, TLS, Guard, Listener, Options, Servable, Serves, servable
 from .jsonrpc.errors import LocalError
 from .jsonrpc.framing import FramingName
@@ -34,6 +33,7 @@ from .sharing import Shared
 from .store.contract import Engine
 
 if TYPE_CHECKING:
+    from .bus.contract import Bus
     from .rpc.tracing import Hook
     from .workers.worker import ControlPipe, WorkerSpec
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .access import Protectable, Protection
-from .bus.contract import Bus, JoinsBus, open_bus
 from .channel import Servable
 from .jsonrpc.limits import Limits
 from .net.urls import scheme_of
 from .observer import Measured
 from .store.contract import Engine, KeepsStore
+
+if TYPE_CHECKING:
+    from .bus.contract import Bus
 
 
 class Shared:
@@ -41,8 +43,12 @@ class Shared:
 
     async def start(self, served: Iterable[Servable] = ()) -> None:
         given, store = self._given, self._store
-        if given is not None:
-            self.bus = await open_bus(given, tls=self._tls) if isinstance(given, str) else given
+        if isinstance(given, str):
+            from .bus.contract import open_bus  # noqa: PLC0415  (start-up: for those who share something)
+
+            self.bus = await open_bus(given, tls=self._tls)
+        else:
+            self.bus = given
         if isinstance(store, str):
             from .store.opening import open_store  # noqa: PLC0415  (the store is paid for only by what uses it)
 
@@ -51,8 +57,8 @@ class Shared:
             self._engine = store
         protections: dict[int, Protection] = {}
         for one in {id(one): one for one in (*self._served, *served)}.values():
-            if self.bus is not None and isinstance(one, JoinsBus):
-                await one.join(self.bus)
+            if self.bus is not None:
+                await _joined(one, self.bus)
             if isinstance(one, Protectable) and one.protection is not None:
                 protections[id(one.protection)] = one.protection
             if self._engine is not None and isinstance(one, KeepsStore):
@@ -90,3 +96,11 @@ class Shared:
         if self.closing:
             return "draining"
         return "the bus is gone" if self.bus is not None and not self.bus.alive else ""
+
+
+async def _joined(one: Servable, bus: Bus) -> None:
+    """Have a served object join the bus, if it is one that does."""
+    from .bus.contract import JoinsBus  # noqa: PLC0415  (start-up: for those who share something)
+
+    if isinstance(one, JoinsBus):
+        await one.join(bus)

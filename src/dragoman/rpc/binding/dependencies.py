@@ -104,6 +104,8 @@ def split(signature: Signature, context_type: type) -> Needs | None:
 
 
 def _given(slot: Slot, where: str) -> Dependency | None:
+    if type(slot.annotation) is type and not isinstance(slot.default, Dependency):
+        return None  # int, str and the like: most parameters
     if (identity := identity_giver(slot.annotation)) is not None:
         return Dependency(identity, inline=True)
     beside = marks(slot.annotation)

@@ -11,11 +11,10 @@ from msgspec import UNSET
 
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.options import CALL_TIME, FLAG, NOT_GIVEN, check
-from ...routes import Route
 from ..binding.signature import name_of, runs_as
 
 if TYPE_CHECKING:
-    from ...routes import RouteExchange
+    from ...routes import Route, RouteExchange
     from ...store.contract import Engine
     from ..runner import Runner
 
@@ -65,6 +64,8 @@ class Routed:
                 raise LocalError(f"{self.name} has a route for {both[0]} {path} already")
 
         def register(function: F) -> F:
+            from ...routes import Route  # noqa: PLC0415  (start-up: for those who have routes)
+
             kind = _kind(path, function)
             made = Route(path, asked, public, function, kind, _takes_context(path, function), timeout)
             self.own_routes = (*self.own_routes, made)
