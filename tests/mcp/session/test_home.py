@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.bus import BusLost
+from dragoman.bus import Bus, BusLost
+from dragoman.bus.memory import MemoryBus
 from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, Revision
 from dragoman.mcp.server.context import Context
@@ -20,7 +21,7 @@ from tests.behind import behind
 from tests.transports.ends import until
 
 from ..http_wire import Events
-from ..replicas import KINDS, Ring, sessions, settled
+from ..replicas import KINDS, Ring, ring, sessions, settled
 
 CHANGED = "notifications/tools/list_changed"
 PROGRESS = "notifications/progress"
@@ -146,6 +147,21 @@ async def test_a_leg_that_never_was_is_that_of_a_new_reader(kind: str) -> None:
         async with here.get("h-0.99") as home:
             assert home.status == 200
             assert number_of(await changed(place, home)) == 1
+
+
+async def test_legs_go_on_for_as_long_as_the_session_lives() -> None:
+    now, name = 0.0, f"legs{next(_names)}"
+
+    async def join() -> Bus:
+        return MemoryBus(name, clock=lambda: now)
+
+    async with ring(1, join=join, http=HttpOptions(resume=5.0)) as one:
+        here = one.at(0, await one.begin())
+        for expected in (1, 2):
+            async with here.get() as home:
+                assert leg_of((await home.next()).id) == expected
+            await homes(one, 0, 0)
+            now += 10.0
 
 
 # -- without the store ------------------------------------------------------------------------------

@@ -96,10 +96,11 @@ def test_a_log_in_a_store_reads_as_one_in_the_process(said: list[tuple[bytes, st
             number = await log.stored(log.append(message, last=last, mark=mark))
             assert (number == 0) is (mark in told)
             if mark not in told:
-                assert number == here.append(message, last=last)
+                assert number == here.append(message, last=last) == log.last
             told |= {mark} - {""}
         for after in range(here.last + 1):
             assert [list(await log.read(after)) for log in logs] == [list(await here.read(after))] * 2
+            assert [log.last for log in logs] == [here.last] * 2
         for server, bus in zip((near, far), buses, strict=True):
             await behind(server).stop()
             await bus.close()
@@ -138,3 +139,33 @@ def test_a_sessions_log_read_at_once_or_bit_by_bit(
         behind = records.record(entries[:1])
         assert behind is not None
         assert not behind.take(entries[2:])  # something is missing: it reads all of it
+
+
+def begun(revision: str = "2025-11-25", upto: int = 0) -> records.Snapshot:
+    """The beginning of a session."""
+    return records.Snapshot(revision, Implementation("t", "1"), ClientCapabilities(), upto=upto)
+
+
+def test_what_is_no_session() -> None:
+    """A late change came after its end, or a newer version of this library wrote it."""
+    late = records.written(Delta(log_level="debug"))
+    newer = records.written(begun("2099-01-01"))
+    for entries in ([], [(7, late)], [(1, newer)], [(1, newer), (2, late)]):
+        assert records.record(entries) is None
+
+
+def test_a_change_between_the_reading_and_the_writing_of_a_snapshot_is_kept() -> None:
+    entries: list[records.Entry] = [
+        begun(),
+        Delta(subscribed=["file:///old"], heard=1),
+        Delta(unsubscribed=["file:///old"], heard=2),
+        Delta(subscribed=["file:///between"], heard=3),
+        begun(upto=3),
+        Delta(log_level="error"),
+    ]
+    for first in (0, 3, 4):  # what came before has been removed, or not
+        found = records.record([(at, records.written(one)) for at, one in enumerate(entries, 1)][first:])
+        assert found is not None
+        assert found.number == 6
+        assert found.whole.log_level == "error"
+        assert found.whole.uris == ({"file:///between": 3} if first < 4 else {})

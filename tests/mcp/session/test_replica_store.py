@@ -11,6 +11,7 @@ import pytest
 
 from dragoman.bus import BusLost
 from dragoman.mcp.protocol.revisions import R2025_11
+from dragoman.mcp.server.context import Context
 from tests.behind import behind
 from tests.transports.ends import PATIENCE, until
 
@@ -144,3 +145,65 @@ async def test_a_change_that_cannot_be_read_is_read_with_the_next_request(caplog
         assert caplog.records == []
         assert json.loads((await two.at(0, sitting).post(body("ping"))).body)["result"] == {}
         assert next(iter(behind(two.servers[0]).host.peers)).state.log_level == "error"
+
+
+# -- a store that takes its time, or fails ------------------------------------------------------------
+
+
+async def test_what_is_said_at_once_is_in_the_store_once_and_in_order() -> None:
+    """Each message is stored before it is sent, and a store takes turns of the loop for it."""
+    async with ring(2) as two:
+        store: Any = two.buses[0].store
+        append, stored = store.append, list[bytes]()
+
+        async def slow(log: str, message: bytes, **options: Any) -> int:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            if "/stream/" in log:
+                stored.append(message)
+            return int(await append(log, message, **options))
+
+        store.append = slow
+        sitting = await two.begin()
+        async with two.at(0, sitting).stream(sitting.tool("talk", 3, "t", times=4)) as events:
+            *told, answer = await events.rest()
+        assert [one["params"]["progress"] for one in told] == [1, 2, 3, 4]
+        assert text(answer) == "said"
+        assert len(stored) == 6
+
+
+async def test_a_log_that_cannot_be_read_is_read_when_it_grows(caplog: pytest.LogCaptureFixture) -> None:
+    async with ring(2) as two:
+        sitting = await two.begin()
+
+        @two.servers[0].tool
+        async def talk_thrice(ctx: Context) -> str:
+            await ctx.progress(1)
+            await two.stages[0].go.wait()
+            await ctx.progress(2)
+            await two.stages[0].started.wait()
+            return "said"
+
+        async with two.at(0, sitting).stream(sitting.tool("talk_thrice", 3, "t")) as events:
+            await events.message()
+            last = events.parser.last_id
+        async with two.at(1, sitting).get(last) as again:
+            session: Any = next(iter(behind(two.servers[0]).host.peers)).channel
+            await until(lambda: [one.log.reader_at for one in session.streams.values()] != [None])
+            await settled()
+            store: Any = two.buses[1].store
+            read, failed = store.read, list[str]()
+
+            async def lost(log: str, after: int = 0) -> Any:
+                failed.append(log)
+                raise BusLost("away")
+
+            store.read = lost
+            two.stages[0].go.set()
+            await until(lambda: failed)
+            await settled()
+            store.read = read
+            two.stages[0].started.set()
+            second, answer = await again.rest()
+        assert (second["params"]["progress"], text(answer)) == (2, "said")
+        assert [one for one in caplog.records if one.levelname == "ERROR"] == []

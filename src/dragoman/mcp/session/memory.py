@@ -72,9 +72,6 @@ class MemorySessions:
         """Sessions whose client has sent nothing after `initialize`."""
         self._rest: dict[Session, KeptLogs] = {}
 
-    def __len__(self) -> int:
-        return len(self._found)
-
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to its end: nothing in it waits."""
         try:

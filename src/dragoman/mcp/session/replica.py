@@ -18,7 +18,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -43,9 +43,6 @@ from .shared import BusMessage, Shared
 from .slots import Slots
 from .store_log import PARTS, StoreLog, parts, written
 from .stream import Cursor, failing
-
-if TYPE_CHECKING:
-    import asyncio
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -79,7 +76,7 @@ class ReplicaSessions:
         self.host = host
         self.options = options
         self.shared = shared
-        self.run: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]] = shared.later
+        self.run: Callable[[Coroutine[Any, Any, Any]], None] = shared.later
         self.copies: OrderedDict[str, Session] = OrderedDict()
         """The copies in use here, in the order of their last use."""
         self.foreign: dict[str, Cursor] = {}

@@ -216,12 +216,11 @@ class Shared:
         with suppress(BusLost):
             await self.tell(word, to)
 
-    def later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def later(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run this in the background; `leave` waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
-        return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

@@ -37,7 +37,7 @@ Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
 
 def failing(id: bytes, error: RpcError) -> bytes:
     """The error that ends a stream instead of its answer; `id`: JSON text of its request's, b"" without one."""
-    return b"" if id in (b"", b"null") else failure(Raw(id), error)
+    return failure(Raw(id), error) if id else b""
 
 
 class StreamReader(Protocol):
