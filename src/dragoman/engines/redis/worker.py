@@ -62,7 +62,7 @@ class Worker:
         self._reader = 0  # our number at the server
         self._reading: asyncio.Task[None] | None = None
         self._minding: asyncio.Task[None] | None = None
-        self._paused = self._closed = False
+        self._paused = False
         self._held: dict[bytes, BrokerMessage] = {}
         self._room = asyncio.Event()
         self._done: list[bytes] = []  # settled, to be acknowledged
@@ -94,7 +94,6 @@ class Worker:
             self._aside(id, self._requeue(id, message, 1))
         self._held.clear()
         await self._asides.wait(SECONDS_TO_LEAVE)
-        self._closed = True
         self.acknowledge()
         with contextlib.suppress(BusLost, Denied):
             await scripts.LEAVE.run(self._line, [self._stream], self._group, self._me)
@@ -133,8 +132,6 @@ class Worker:
                     lost = False
                 found = await self.reads.ask(*words, min(room, AT_ONCE), "BLOCK", BLOCK, "STREAMS", self._stream, ">")
             except BusLost:
-                if self._closed:
-                    return
                 lost = True
                 await self.reads.back()
                 await self._line.back()
@@ -247,8 +244,6 @@ class Worker:
                     cursor = await self._take_over(cursor, min(room, AT_ONCE))
                 await asyncio.sleep(self._idle / 3)
             except BusLost:
-                if self._closed:
-                    return
                 await self._line.back()
             except Denied as why:
                 await self._repair(why)
