@@ -26,6 +26,7 @@ SHORT = 200
 HOLDABLE = 308
 """A text of no more bytes holds no number beyond a double, unless it has an exponent."""
 _LONG_RUN = b"0" * SHORT
+_ZERO = ord("0")  # a number, since `in` takes bytes for one at first, and raises and drops an error within
 _QUARTERS = b"0" * 4
 _NO_OPENING = bytes(set(range(256)) - set(b"[{"))
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
@@ -52,7 +53,7 @@ def odd(raw: bytes, depth: int) -> bool:
     # a run of that many digits has one at every position that is a multiple of its length, and four in a row at every
     # multiple of a quarter of it: most texts need only the first check, nearly all others only the second
     if (
-        b"0" in raw[SHORT - 1 :: SHORT].translate(_SHAPE)
+        _ZERO in raw[SHORT - 1 :: SHORT].translate(_SHAPE)
         and _QUARTERS in raw[:: SHORT // 4].translate(_SHAPE)
         and _LONG_RUN in raw.translate(_SHAPE)
     ):
