@@ -171,9 +171,9 @@ class Conversation(Generic[R, P]):
 
     def expect(self, pending: P) -> int:
         """Register an outgoing call; returns its id."""
-        self.last_id += 1
-        self.outbound[self.last_id] = pending
-        return self.last_id
+        self.last_id = id = self.last_id + 1
+        self.outbound[id] = pending
+        return id
 
     def resolve(self, id: Any) -> P | None:
         """A response came: the call it belongs to, or None (late, unknown, twice)."""

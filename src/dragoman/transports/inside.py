@@ -15,6 +15,8 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 
+from msgspec import Struct
+
 from ..channel import Caller, ChannelError, Closed, Outgoing, Receiver, Servable, again, exchanged
 from ..jsonrpc.errors import Refusal
 from .in_place import in_place
@@ -85,17 +87,14 @@ class InProcessChannel:
             receiver.received(message)
 
 
-class _Exchange:
+class _Exchange(Struct, eq=False):
     """An `Exchange`: one message to the server and its answer."""
 
-    __slots__ = ("_channel", "caller", "gone", "over", "request")
-
-    def __init__(self, channel: InProcessChannel, request: bytes, caller: Caller) -> None:
-        self.request = request
-        self.caller = caller
-        self.gone: Callable[[], None] | None = None
-        self._channel = channel
-        self.over = False
+    _channel: InProcessChannel
+    request: bytes
+    caller: Caller
+    gone: Callable[[], None] | None = None
+    over: bool = False
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
         if self.over:
