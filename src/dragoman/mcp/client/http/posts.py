@@ -240,10 +240,10 @@ class StreamableHttp:
         for id in sent.owed:
             self._awaited[id] = sent
         try:
-            why = await self._tried(post.message, sent)
+            why = await self._exchange(post.message, sent)
             if call is None and _passing(why):
                 await asyncio.sleep(AGAIN)
-                why = await self._tried(post.message, sent)
+                why = await self._exchange(post.message, sent)
         finally:
             for id in sent.owed:
                 self._awaited.pop(id, None)
@@ -256,34 +256,30 @@ class StreamableHttp:
             call.failed(why or BadAnswer(f"the answer of {self._place.address} makes no sense"))
         return None
 
-    async def _tried(self, message: bytes, sent: Sent) -> Exception | None:
-        """`_exchange`, returning what it raises."""
+    async def _exchange(self, message: bytes, sent: Sent) -> Exception | None:
+        """POST a message and deliver the reply. Returns the reason if there is no answer."""
+        timeout = self._limits.call_timeout if sent.call is None else None
         try:
-            return await self._exchange(message, sent)
+            reply = await self._ask("POST", sent.headers, message, timeout)
+            try:
+                if is_stream(reply):
+                    self._learn(sent, reply)
+                    return await self._follow(sent, reply)
+                # an event stream may have no end
+                body = b"" if reply.kind == EVENTS else await reply.body(self._limits.message_size)
+                if reply.kind == EVENTS:
+                    reply.close()
+            except BaseException:
+                reply.close()
+                raise
+            if not 200 <= reply.status < 300:
+                return self._refused(sent, reply, body)
+            if sent.call is None:
+                return None
+            self._learn(sent, reply)
+            return self._judge(sent, reply, body)
         except (Broken, BadAnswer) as error:
             return error
-
-    async def _exchange(self, message: bytes, sent: Sent) -> Exception | None:
-        """POST a message and deliver the reply. Returns, or raises, the reason if there is no answer."""
-        timeout = self._limits.call_timeout if sent.call is None else None
-        reply = await self._ask("POST", sent.headers, message, timeout)
-        try:
-            if is_stream(reply):
-                self._learn(sent, reply)
-                return await self._follow(sent, reply)
-            # an event stream may have no end
-            body = b"" if reply.kind == EVENTS else await reply.body(self._limits.message_size)
-            if reply.kind == EVENTS:
-                reply.close()
-        except BaseException:
-            reply.close()
-            raise
-        if not 200 <= reply.status < 300:
-            return self._refused(sent, reply, body)
-        if sent.call is None:
-            return None
-        self._learn(sent, reply)
-        return self._judge(sent, reply, body)
 
     async def _ask(self, method: str, headers: dict[str, str], body: bytes | None, timeout: float | None) -> Reply:
         reply = await self._pool.ask(method, body, headers, timeout=timeout)
@@ -318,7 +314,7 @@ class StreamableHttp:
             return BadAnswer(f"{reply.line} with a body that is not JSON-RPC: {excerpt(body)}")
         if len(looks) == 1 and looks[0].kind == "orphan":
             return error_of(body)
-        if not self._settles(sent, looks):
+        if not _settles(sent, looks):
             return BadAnswer(f"the reply's id does not match the call: {excerpt(body)}")
         self._deliver(body)
         return None
@@ -332,7 +328,7 @@ class StreamableHttp:
             return refused
         looks = look(body) or []
         orphan = len(looks) == 1 and looks[0].kind == "orphan"
-        if not orphan and not self._settles(sent, looks):
+        if not orphan and not _settles(sent, looks):
             return refused
         if self.on_status is not None:
             self.on_status(sent.call, reply.status)
@@ -340,10 +336,6 @@ class StreamableHttp:
             return refused.error
         self._deliver(body)
         return None
-
-    def _settles(self, sent: Sent, looks: list[Look]) -> bool:
-        """Whether these contain an answer to this message."""
-        return any(one.kind == "answer" and one.id in sent.owed for one in looks)
 
     def _deliver(self, message: bytes) -> None:
         if self._posts.receiver is not None:
@@ -480,6 +472,11 @@ class StreamableHttp:
             except (Broken, BadAnswer, TimeoutError) as error:
                 log.debug("%s: the session was not deleted: %s", self._place, error)
         await self._pool.close()
+
+
+def _settles(sent: Sent, looks: list[Look]) -> bool:
+    """Whether these contain an answer to this message."""
+    return not sent.owed.isdisjoint([one.id for one in looks if one.kind == "answer"])
 
 
 def _passing(why: Exception | None) -> bool:

@@ -337,14 +337,16 @@ class Reply:
         if self._size > HIGH and not self._held and not self._over:
             self._held = True
             self._wire.hold()
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def finished(self) -> None:
         self._over = True
         if self._held:
             self._held = False
             self._wire.go_on()
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def failed(self, why: Exception) -> None:
         if not self._over:

@@ -209,4 +209,4 @@ _PLAIN = re.compile(r"[A-Za-z0-9/?:@!$&'()*+,;=%~._\-]+")
 
 
 def _lines(headers: Mapping[str, str]) -> bytes:
-    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("utf-8", "surrogateescape")
+    return "".join([f"{name}: {value}\r\n" for name, value in headers.items()]).encode("utf-8", "surrogateescape")

@@ -235,7 +235,8 @@ class Posts:
     def over(self, post: PendingPost) -> None:
         """A POST has ended: start the next waiting ones, by precedence of their lanes."""
         post.lane.running.discard(post)
-        self._cut(post)
+        if post.taken is not None:
+            self._cut(post)
         for lane in self._lanes:
             while lane.waiting and self._free(lane):
                 following = next(iter(lane.waiting))
