@@ -13,7 +13,7 @@ import pytest
 
 from dragoman.bus.memory import MemoryBus
 from dragoman.bus.store import MemoryStore as Values
-from dragoman.store import Engine, StoreFull, StoreLost
+from dragoman.store import StoreFull, StoreLost
 from dragoman.store import shared as shared_module
 from dragoman.store import sqlite as sqlite_module
 from dragoman.store.contract import Change, Edit
@@ -243,7 +243,7 @@ async def test_a_change_step_by_step() -> None:
 
 async def test_within_a_process_one_change_after_the_other_and_the_lock_is_not_fought_for() -> None:
     steps = Steps()
-    engine: Engine = SharedStore(steps)
+    engine = SharedStore(steps)
     steps.gates["get a"] = asyncio.Event()
     several = [asyncio.ensure_future(engine.change("a", becomes(b"%d" % n, result=n))) for n in range(3)]
     other = asyncio.ensure_future(engine.change("b", becomes(b"9", result=9)))
@@ -255,12 +255,13 @@ async def test_within_a_process_one_change_after_the_other_and_the_lock_is_not_f
     assert await asyncio.gather(*several, fourth) == [0, 1, 2, 3]
     assert steps.went.count(TAKE) == 5, "none asked for it twice"
     assert [one for one in steps.went if one.startswith("put")] == [f"put {n} for None" for n in (9, 0, 1, 2, 3)]
+    assert engine._locks == {}, "nothing is kept of callers for whom nothing is done"
 
 
 async def test_who_comes_while_others_wait_waits_with_them() -> None:
     """The second is at work and nothing waits behind it when the third comes."""
     steps = Steps()
-    engine: Engine = SharedStore(steps)
+    engine = SharedStore(steps)
     gate = steps.gates["get a"] = asyncio.Event()
     first, second = (asyncio.ensure_future(engine.change("a", becomes(b"%d" % n))) for n in range(2))
     await steps.until("get a", 1)
@@ -275,6 +276,7 @@ async def test_who_comes_while_others_wait_waits_with_them() -> None:
     steps.gates.pop("get a").set()
     await asyncio.gather(second, third)
     assert steps.values.get("dragoman.state.a") == b"2"
+    assert engine._locks == {}
 
 
 async def test_a_change_that_takes_too_long_is_given_up_and_the_lock_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
