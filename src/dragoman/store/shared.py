@@ -64,9 +64,11 @@ class SharedStore:
         try:
             async with asyncio.timeout(HELD / 2):  # a slower process might write over what came after it
                 made = edit(await values.get(key))
-                if made.changed and made.document is None:
+                if not made.changed:
+                    return made.result
+                if made.document is None:
                     await values.delete(key)
-                elif made.changed and made.document is not None:
+                else:
                     ttl = None if made.until is None else max(0.001, made.until - self._clock())
                     await values.put(key, made.document, ttl=ttl)
         except TimeoutError as error:
