@@ -48,6 +48,7 @@ class Framing(Protocol):
 
 
 _SPACE = b" \t\r"
+_LF, _CR = b"\n\r"  # numbers, as `scanner._ZERO` is
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -97,7 +98,7 @@ class Newline:
 
     def wrap(self, message: bytes) -> bytes:
         """As `Framing.wrap`. Line breaks inside JSON text can only be white space, so they become spaces."""
-        if b"\n" in message or b"\r" in message:
+        if _LF in message or _CR in message:
             message = message.translate(_ONE_LINE)
         return message + b"\n"
 
