@@ -87,7 +87,7 @@ def included_method(name: str, method: Method, server: Making) -> MadeTool:
     finished = leaving(binding, result_encoder(name, server.stamp, result))
     failed = of_tool(name, server, method.errors)
     give = rpc_context if binding.wants_context else None
-    handler = handler_of(binding, _reader(binding), finished, failed, give, server.outcomes)
+    handler = handler_of(binding, _by_name_alone(_reader(binding)), finished, failed, give, server.outcomes)
     made = Method(
         name,
         Passed(handler, binding.kind, wants_context=binding.wants_context),
@@ -152,12 +152,26 @@ def _reader(binding: Binding) -> Reader:
         nonlocal decode, later
         if later:
             decode, later = decode.compiled() if isinstance(decode, Later) else decode, False
-        given, short = _object(admitted), admitted.condensed
+        given, short = admitted.params.arguments, admitted.condensed
         if plain and short is not None and short.raw is given:
             values = short.values(lambda text: decode(text, context))
             if values is not None:
                 return values
-        return decode(given, context)
+        try:
+            return decode(given, context)
+        except Exception:
+            _object(admitted)  # what is no object is another fault
+            raise
+
+    return arguments
+
+
+def _by_name_alone(read: Reader) -> Reader:
+    """The reader for a function whose arguments may be given by position elsewhere: here they are an object."""
+
+    def arguments(admitted: Admitted, context: Any) -> tuple[Any, ...]:
+        _object(admitted)
+        return read(admitted, context)
 
     return arguments
 

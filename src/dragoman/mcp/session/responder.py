@@ -169,7 +169,8 @@ class Responder(Struct, eq=False):
             return
         self.over = True
         session = self.session
-        session.responders.pop(self, None)
+        if session.responders:
+            session.responders.pop(self, None)
         if self.begins:
             if answer is None or failed(answer):
                 self._answer(answer)

@@ -61,7 +61,7 @@ def owning(plan: Plan, arguments: Arguments) -> Arguments:
     read = [(i, p.read) for i, p in enumerate(places) if p and p.read]
     if not own and not read:
         return arguments
-    slow = functools.partial(_slowly, plan)
+    slow = functools.partial(_slowly, plan, True)
 
     def with_own(params: Params, context: Any = None) -> tuple[Any, ...]:
         values = list(arguments(params, context))
@@ -115,10 +115,10 @@ def _copier(plan: Plan, p: Parameter) -> Callable[[], Any]:
 
 def compiled(plan: Plan, by_position: bool) -> Arguments:
     """The `arguments` of a plan."""
-    slow = functools.partial(_slowly, plan)
+    slow = functools.partial(_slowly, plan, by_position)
     either = [p for p in plan.lead if p.kind == "either"]
     if (plan.rest and plan.lead) or (plan.members and (either or plan.named)):
-        return _compile_mixed(plan, slow)
+        return _compile_mixed(plan, slow, by_position)
     decode, by_name = _decoder(plan, either, by_position)
     if (
         plan.context is None
@@ -225,9 +225,10 @@ def _placer(index: int | None) -> Callable[[tuple[Any, ...], Any], tuple[Any, ..
     return lambda values, context: (*values[:index], context, *values[index:])
 
 
-def _compile_mixed(plan: Plan, slow: Arguments) -> Arguments:
+def _compile_mixed(plan: Plan, slow: Arguments, by_position: bool) -> Arguments:
     """*args or **kwargs beside other parameters: the items are separated first, then decoded one by one."""
-    split: Callable[[Any], Any] = msgspec.json.Decoder(tuple[Raw, ...] | dict[str, Raw]).decode
+    kinds: Any = tuple[Raw, ...] | dict[str, Raw] if by_position else dict[str, Raw]
+    split: Callable[[Any], Any] = msgspec.json.Decoder(kinds).decode
     place = _placer(plan.context)
     required = [p.name for p in (*plan.lead, *plan.named) if p.required]
 
@@ -345,9 +346,11 @@ def _only(p: Parameter, given: Any) -> str:
     return "; it is given only by position" if p.kind == "positional" and isinstance(given, dict) else ""
 
 
-def _slowly(plan: Plan, params: Params, context: Any = None) -> tuple[Any, ...]:
+def _slowly(plan: Plan, by_position: bool, params: Params, context: Any = None) -> tuple[Any, ...]:
     """The arguments one by one, with every fault, and with 1.0 for 1."""
     given = _whole(plan, params)
+    if not by_position and params is not UNSET and type(given) is list:
+        raise InvalidParams("Invalid params: the arguments have names here, so they are an object")
     values, rest, members, extra = _assign(plan, given)
     fractions = params is not UNSET and has_fractions(params)
     arguments: list[Any] = []

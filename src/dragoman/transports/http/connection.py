@@ -93,12 +93,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         """The caller of a request with a body of this length."""
         admitted = None if asked is None else asked.admitted
         texts = head.told(length) if asked is None or asked.known is None else asked.known.told()
+        tls = self.owner.tls
         return Caller(
-            scheme=scheme + "s" * self.owner.tls,
+            scheme=scheme + "s" if tls else scheme,
             remote=self.remote,
             path=head.path,
             headers=texts,
-            tls=self.owner.tls,
+            tls=tls,
             identity=None if admitted is None else admitted.identity,
         )
 
@@ -119,7 +120,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self._into
 
     def buffer_updated(self, nbytes: int) -> None:
-        data = bytes(self._into[:nbytes])
+        data = self._into[:nbytes].tobytes()
         self.grace = self.grace and self.retiring
         parser = self.parser
         if self._over or (parser is not None and parser.state == OVER):
@@ -301,12 +302,13 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _start(self, head: Head, body: bytes, asked: Request | None) -> None:
         self.stage = NOTHING  # the stage's event has come
+        more = () if asked is None else joining(asked)
         if head.served is not None:
-            exchange = RpcExchange(self, head, body, asked)
+            exchange = RpcExchange(self, head, body, asked, more)
             self.owed.append(exchange)
             exchanged(head.served, exchange)
             return
-        told = ResponseWriter(self, head, asked)
+        told = ResponseWriter(self, head, more)
         self.owed.append(told)
         if head.answer is not None:
             self.app.reject_with(head, head.answer, self.remote, self.owner.tls)
@@ -373,13 +375,13 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         while owed:
             turn = owed[0]
-            if turn.out:
-                self._out.append(turn.out)
-                self._out_size += len(turn.out)
-                if len(turn.out) > self.app.limits.send_queue and not turn.over:  # it had to wait for earlier responses
-                    asyncio.get_running_loop().call_soon(self._resume)
+            if out := turn.out:
+                self._out.append(out)
+                self._out_size += len(out)
                 turn.out = b""
             if not turn.over:
+                if len(out) > self.app.limits.send_queue:  # it had to wait for earlier responses
+                    asyncio.get_running_loop().call_soon(self._resume)
                 break
             del owed[0]
         if not self._busy:

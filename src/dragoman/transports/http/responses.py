@@ -11,7 +11,9 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
+
+from msgspec import Struct
 
 from ...channel import Caller
 from ...jsonrpc.errors import Refusal
@@ -60,46 +62,44 @@ def joining(asked: Request) -> Lines:
     return () if admitted is None or not admitted.headers else tuple(admitted.headers)
 
 
-class RpcExchange:
+class RpcExchange(Struct, eq=False):
     """The exchange of one POST, and its place in the order of the answers."""
 
-    __slots__ = ("_asked", "_caller", "_front", "_more", "gone", "head", "out", "over", "request")
-
-    begun = False
+    front: Connection
+    head: Head
+    request: bytes
+    asked: Request | None = None
+    """What is known of this request beside its head."""
+    more: Lines = ()
+    """Header fields with which the guard admits the request."""
+    gone: Callable[[], None] | None = None
+    out: bytes = b""
+    over: bool = False
+    made: Caller | None = None
+    """Its caller, once it was asked for."""
+    begun: ClassVar[bool] = False
     """False: nothing is sent before the whole answer."""
-
-    def __init__(self, front: Connection, head: Head, request: bytes, asked: Request | None = None) -> None:
-        """`asked`: what is known of this request beside its head."""
-        self._front = front
-        self.head: Head = head
-        self.request: bytes = request
-        self._asked = asked
-        self._more: Lines = () if asked is None else joining(asked)
-        self.gone: Callable[[], None] | None = None
-        self.out: bytes = b""
-        self.over: bool = False
-        self._caller: Caller | None = None
 
     @property
     def caller(self) -> Caller:
         """Made on first use: most handlers never use it."""
-        if self._caller is None:
-            self._caller = self._front.caller(self.head, len(self.request), self._asked)
-        return self._caller
+        if self.made is None:
+            self.made = self.front.caller(self.head, len(self.request), self.asked)
+        return self.made
 
     @caller.setter
     def caller(self, caller: Caller) -> None:
-        self._caller = caller
+        self.made = caller
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
         if self.over:
             return
-        front, head = self._front, self.head
-        if refusal is None and head.plain and not front.retiring and not self._more:
+        front, head = self.front, self.head
+        if refusal is None and head.plain and not front.retiring and not self.more:
             self.out = front.app.nothing if answer is None else _OK % (len(answer), answer)
         else:
             whole = rpc_answer(answer, refusal, front.app.options.empty_status)
-            self.out = compose(head, self._more, whole, keep=front.keeps(self), length=len(whole.body)) + whole.body
+            self.out = compose(head, self.more, whole, keep=front.keeps(self), length=len(whole.body)) + whole.body
         self.over = True
         front.answered(self)
 
@@ -108,32 +108,29 @@ class RpcExchange:
         return False
 
 
-class ResponseWriter:
+class ResponseWriter(Struct, eq=False):
     """The reply of any other endpoint, and its place in the order of the answers."""
 
-    __slots__ = ("_chunked", "_front", "_more", "begun", "doubted", "gone", "head", "out", "over", "resumed")
-
-    def __init__(self, front: Connection, head: Head, asked: Request | None = None) -> None:
-        """`asked`: what is known of this request beside its head."""
-        self._front = front
-        self.head: Head = head
-        self._more: Lines = () if asked is None else joining(asked)
-        self.gone: Callable[[], None] | None = None
-        self.resumed: Callable[[], None] | None = None
-        self.doubted: Callable[[], None] | None = None
-        self.out: bytes = b""
-        self.over: bool = False
-        self.begun: bool = False
-        self._chunked = False
+    front: Connection
+    head: Head
+    more: Lines = ()
+    """Header fields with which the guard admits the request."""
+    gone: Callable[[], None] | None = None
+    resumed: Callable[[], None] | None = None
+    doubted: Callable[[], None] | None = None
+    out: bytes = b""
+    over: bool = False
+    begun: bool = False
+    chunked: bool = False
 
     @property
     def writable(self) -> bool:
-        front = self._front
+        front = self.front
         return front.transport is not None and not front.full and len(self.out) <= front.app.limits.send_queue
 
     def reject(self, status: int, reason: str) -> None:
         """As `Reply.reject`."""
-        self._front.app.reject(self.head, status, reason, self._front.remote, self._front.owner.tls)
+        self.front.app.reject(self.head, status, reason, self.front.remote, self.front.owner.tls)
 
     def respond(self, status: int, headers: Lines = (), body: bytes = b"") -> None:
         if self.over:
@@ -141,40 +138,41 @@ class ResponseWriter:
         if self.begun:
             self.finish(body)
             return
-        front, head = self._front, self.head
-        if status == 200 and type(headers) is CommonLines and head.plain and not (front.retiring or self._more):
+        front, head = self.front, self.head
+        if status == 200 and type(headers) is CommonLines and head.plain and not (front.retiring or self.more):
             self.out = headers.ok % (len(body), body)
         else:
-            self.out = compose(head, self._more, Answer(status, headers), keep=front.keeps(self), length=len(body))
+            self.out = compose(head, self.more, Answer(status, headers), keep=front.keeps(self), length=len(body))
             if head.method != "HEAD":
                 self.out += body
-        self.begun = self.over = True
-        self.gone = None
+        self.over = True
+        if self.gone is not None:
+            self.gone = None
         front.answered(self)
 
     def start(self, status: int, headers: Lines = ()) -> None:
         if self.begun or self.over:
             return
         bodiless = status in (204, 304)
-        self._chunked = not self.head.old and not bodiless
-        if not self._chunked and not bodiless:
+        self.chunked = not self.head.old and not bodiless
+        if not self.chunked and not bodiless:
             self.head.keep = False  # without chunks only the end of the connection ends the body
-            self._front.last = True
-        keep = self._front.keeps(self)
-        self.out = compose(self.head, self._more, Answer(status, headers), keep=keep, chunked=self._chunked)
+            self.front.last = True
+        keep = self.front.keeps(self)
+        self.out = compose(self.head, self.more, Answer(status, headers), keep=keep, chunked=self.chunked)
         self.begun = True
-        self._front.answered(self)
+        self.front.answered(self)
 
     def write(self, chunk: bytes) -> None:
         if chunk and not self.over and self.head.method != "HEAD":
-            self.out += b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._chunked else chunk
-            self._front.answered(self)
+            self.out += b"%x\r\n%b\r\n" % (len(chunk), chunk) if self.chunked else chunk
+            self.front.answered(self)
 
     def finish(self, chunk: bytes = b"") -> None:
         if self.over:
             return
         if self.head.method != "HEAD":
-            if not self._chunked:
+            if not self.chunked:
                 self.out += chunk
             elif chunk:
                 self.out += b"%x\r\n%b\r\n0\r\n\r\n" % (len(chunk), chunk)
@@ -182,12 +180,12 @@ class ResponseWriter:
                 self.out += b"0\r\n\r\n"
         self.over = True
         self.gone = self.resumed = self.doubted = None
-        self._front.answered(self)
+        self.front.answered(self)
 
     def fail(self) -> None:
         """The endpoint raised: 500, or if an answer has begun, the end of the connection."""
-        if self.begun:
-            self._front.abort()
+        if self.begun or self.over:
+            self.front.abort()
         else:
             answer = failure()
             self.respond(answer.status, answer.headers, answer.body)
