@@ -93,7 +93,8 @@ class Subscriber:
     async def close(self, *, rest: bool = False) -> None:
         """Unsubscribe; `rest`: after the messages that the server has already sent."""
         there, self._there = self._there, None
-        if not self._line.forget(self) or there is None:
+        self._line.forget(self)
+        if there is None:
             return
         with contextlib.suppress(errors.Error, OSError, TimeoutError, asyncio.InvalidStateError):
             if rest:
@@ -146,6 +147,7 @@ class BrokerConnection:
             await self._connect()
         except BusLost:
             self._closed = True
+            await self._asides.wait(None)
             raise
         self._task = asyncio.create_task(self._live())
 
@@ -261,12 +263,10 @@ class BrokerConnection:
             raise BusLost(f"{self.where.shown} is away: {_in_words(fault)}") from None
         return heard
 
-    def forget(self, heard: Subscriber) -> bool:
-        """Do not renew it after a loss. False if that was already done."""
-        if heard not in self._heard:
-            return False
-        self._heard.remove(heard)
-        return True
+    def forget(self, heard: Subscriber) -> None:
+        """Do not renew it after a loss."""
+        if heard in self._heard:
+            self._heard.remove(heard)
 
     def box(self) -> str:
         """A new, unique address."""
