@@ -522,7 +522,8 @@ async def test_several_questions_are_several_calls_at_once(blocking: bool) -> No
     assert json.loads(text(await wire.next())) == [{"name": "Ann"}, "Hi", 0]
 
 
-async def test_a_form_that_does_not_fit_is_shown_again_and_not_for_ever() -> None:
+async def test_a_form_that_does_not_fit_is_shown_again_and_not_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     errors: list[BaseException] = []
 
     async def asks(ctx: Asker) -> Any:
@@ -538,6 +539,7 @@ async def test_a_form_that_does_not_fit_is_shown_again_and_not_for_ever() -> Non
     wire.send({"id": (await wire.next())["id"], "result": accept(name=1)})
     wire.send({"id": (await wire.next())["id"], "result": accept(name="Ann")})
     assert text(await wire.next()) == "Ann"
+    assert [("asked again" in one.message, "name: " in one.message) for one in caplog.records] == [(True, True)]
     call(wire)
     for _ in range(3):
         wire.send({"id": (await wire.next())["id"], "result": accept(name=1, age="x")})
@@ -638,6 +640,22 @@ async def test_a_session_is_not_asked_what_it_did_not_declare(revision: Any, dec
     answer = await wire.next()
     assert answer["error"]["code"] == -32600
     assert "client" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("revision", "question", "name"),
+    [
+        (R2025_06, ElicitUrl("x", "https://a.b/"), "elicitation by URL"),
+        (R2025_03, Elicit("x", None), "elicitation/create"),
+    ],
+)
+async def test_a_question_that_a_revision_has_not_is_named(revision: Revision, question: Any, name: str) -> None:
+    async def asks(ctx: Asker) -> Any:
+        await ctx.ask(question)
+
+    wire = serving(asks).wire(revision)
+    call(wire)
+    assert (await wire.next())["error"]["message"].endswith(f"has no {name}")
 
 
 # -- URLs -----------------------------------------------------------------------------------------

@@ -15,10 +15,12 @@ from dragoman import InternalError, InvalidParams, LocalError, serve
 from dragoman.bus.memory import MemoryBus
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.mcp.asking.request_state import Known, NoncesHere, Seal, SealError, digest_of
+from dragoman.mcp.server.context import Context
+from dragoman.mcp.server.server import Server
 from tests.behind import behind
 
-from ..http_tools import tools
-from ..http_wire import body, meta
+from ..http_tools import City, tools
+from ..http_wire import body, meta, served, standard
 
 OLD, NEW = "the-old-key-long-enough", "the-new-key-long-enough"
 REQUEST = digest_of("tools/call", Raw(b'{"name": "buy", "arguments": {"a": 1, "b": [2, {"x": 1, "y": 2}]}}'))
@@ -236,3 +238,27 @@ async def test_a_call_that_is_refused_uses_no_state_up(shared: bool) -> None:
         assert (await ask("ask", **again))["error"]["data"]["reason"] == "used"
         writer.close()
     await bus.close()
+
+
+async def test_a_state_is_its_servers_alone() -> None:
+    """Two servers that have one key, and one tool each of the same name."""
+
+    def made(name: str) -> Server:
+        server = Server(name, version="1", keys=[OLD])
+
+        @server.tool
+        async def ask(ctx: Context) -> str:
+            answer = await ctx.elicit("Which city?", City)
+            return str(answer.content)
+
+        return server
+
+    async with served(made("one")) as one, served(made("other")) as other:
+        asks: dict[str, Any] = {"elicitation": {}}
+        first = json.loads((await one.call("ask", capabilities=asks)).body)["result"]
+        answers = {key: {"action": "accept", "content": {"city": "Ulm"}} for key in first["inputRequests"]}
+        again = {"inputResponses": answers, "requestState": first["requestState"]}
+        raw = body("tools/call", {"name": "ask", "arguments": {}, "_meta": meta(capabilities=asks), **again})
+        headers = standard("tools/call", "ask")
+        assert json.loads((await other.ask(raw, headers)).body)["error"]["code"] == -32602
+        assert "Ulm" in str(json.loads((await one.ask(raw, headers)).body)["result"]["content"])

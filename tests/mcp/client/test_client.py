@@ -575,3 +575,31 @@ async def test_an_answer_that_is_too_long_fails_its_call_at_once(make: Any) -> N
             with pytest.raises(BadAnswer, match="message_size allows 10000 bytes"):
                 await client.call_tool("long")
             assert (await client.call_tool("short")).text == "x"
+
+
+async def test_what_a_handshake_said_is_what_is_discovered() -> None:
+    async with Client(legacy()) as client:
+        assert (await client.discover()).instructions == "be brief"
+    async with Client(legacy(version="2025-06-18")) as client:
+        assert (await client.discover()).supported_versions == ["2025-06-18"]
+
+
+async def test_tools_that_were_listed_are_not_listed_again_for_one_that_is_not_among_them() -> None:
+    def answers(message: Message) -> Iterable[Any]:
+        if message["method"] == "tools/list":
+            return [listed("tools", tool("shown"))]
+        return [said("", structuredContent={"a": 1})]
+
+    server = modern(answers)
+    async with Client(server) as client:
+        await client.list_tools()
+        for _ in range(2):
+            await client.call_tool("hidden")
+    assert len(server.of("tools/list")) == 1
+
+
+async def test_the_total_time_is_that_of_a_call_that_reports_progress_too() -> None:
+    async with Client(modern(lambda message: [])) as client:
+        with pytest.raises(CallTimeout):
+            async with asyncio.timeout(20):
+                await client.call_tool("slow", timeout=None, total=0.05, on_progress=lambda one: None)

@@ -309,6 +309,16 @@ async def test_a_silent_server_is_an_error_in_time() -> None:
         await Client(Scripted(lambda message: []), timeout=0.02, probe=0.01).__aenter__()
 
 
+async def test_an_answer_that_is_none_means_a_legacy_server() -> None:
+    def script(message: Message) -> Iterable[Any]:
+        if message["method"] == "server/discover":
+            return [{"jsonrpc": "2.0", "id": message["id"], "result": {}, "error": {"code": 1, "message": "and both"}}]
+        return [initialized()] if message["method"] == "initialize" else []
+
+    async with Client(Scripted(script)) as client:
+        assert client.revision is R2025_11
+
+
 async def test_nonsense_is_an_error_at_once() -> None:
     both = {"jsonrpc": "2.0", "result": {}, "error": {"code": 1, "message": "and both"}}
     server = Scripted(lambda message: [both | {"id": message["id"]}] if "id" in message else [])

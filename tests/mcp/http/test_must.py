@@ -157,6 +157,10 @@ ACCEPTS: list[tuple[str | None, int, str]] = [
     ("Application/JSON;q=0.5, TEXT/event-stream", 200, "application/json"),
     ("application/json;q=0, text/event-stream", 200, "text/event-stream"),
     ("text/html", 406, "application/json"),
+    ("text/*", 200, "text/event-stream"),
+    ("application/*", 200, "application/json"),
+    ("application/json;q=none, text/event-stream", 200, "text/event-stream"),
+    ("application/json;q=none", 406, "application/json"),
 ]
 
 
@@ -187,6 +191,15 @@ async def test_a_client_that_goes_away_cancels(there: tuple[Place, Stage]) -> No
         assert (await events.message())["method"] == "notifications/progress"
         assert not stage.cancelled.is_set()
     await asyncio.wait_for(stage.cancelled.wait(), 10)
+
+
+async def test_why_several_requests_at_once_are_refused(place: Place) -> None:
+    for raw, words in (
+        (b"[" + body("tools/list") + b"]", "no batches"),
+        (b'{"jsonrpc":"2.0","id":1,"result":{}}', "waits"),
+    ):
+        found = await place.ask(raw, standard("tools/list"))
+        assert (found.status, words in json.loads(found.body)["error"]["message"]) == (400, True)
 
 
 # -- the stateful era -----------------------------------------------------------------------------

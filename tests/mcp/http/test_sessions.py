@@ -114,6 +114,24 @@ async def test_without_a_session(both: tuple[Place, Stage]) -> None:
     assert (await place.ask(b"", method="DELETE")).status == 400
 
 
+@pytest.mark.parametrize("revision", [R2025_03, R2025_06, R2025_11], ids=lambda one: one.date)
+async def test_a_session_that_is_missing_is_an_error_without_an_id_or_with_null(
+    there: tuple[Place, Stage], revision: Revision
+) -> None:
+    found = await there[0].ask(body("ping"), {"MCP-Protocol-Version": revision.date})
+    told = json.loads(found.body)
+    assert (found.status, told.get("id", "none")) == (400, None if revision.null_error_id else "none")
+
+
+async def test_a_stream_of_events_is_what_a_get_without_accept_gets(there: tuple[Place, Stage]) -> None:
+    sitting = await there[0].begin()
+    headers = sitting.headers | {"Accept": None}
+    async with there[0].stream(headers=headers, method="GET") as home:
+        assert (home.status, home.headers["content-type"]) == (200, "text/event-stream")
+        # "servers SHOULD include the `X-Accel-Buffering: no` header" (2026's basic/transports/streamable-http)
+        assert (home.headers["cache-control"], home.headers["x-accel-buffering"]) == ("no-store", "no")
+
+
 async def test_an_unknown_session(there: tuple[Place, Stage]) -> None:
     found = await there[0].ask(body("tools/list"), {"Mcp-Session-Id": "made-up"})
     assert found.status == 404

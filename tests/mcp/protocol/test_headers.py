@@ -71,7 +71,11 @@ def test_marked() -> None:
         schema(a={"type": "array", "prefixItems": [REGION]}),
         schema(a={"type": "array", "items": {"type": "object", "properties": {"b": REGION}}}),
         *({"type": "object", key: [schema(a=REGION)]} for key in ("oneOf", "anyOf", "allOf")),
-        *({"type": "object", key: schema(a=REGION)} for key in ("not", "if", "then", "else", "contains")),
+        *({"type": "object", key: schema(a=REGION)} for key in ("not", "if", "then", "else", "contains", "items")),
+        *({"type": "object", f"additional{key}": schema(a=REGION)} for key in ("Items", "Properties")),
+        *({"type": "object", f"unevaluated{key}": schema(a=REGION)} for key in ("Items", "Properties")),
+        *({"type": "object", key: schema(a=REGION)} for key in ("propertyNames", "contentSchema")),
+        {"type": "object", "definitions": {"A": REGION}},
         {"type": "object", "additionalProperties": REGION},
         {"type": "object", "patternProperties": {"^a": REGION}},
         {"type": "object", "dependentSchemas": {"a": schema(a=REGION)}},
@@ -117,6 +121,10 @@ def test_a_schema_without_end() -> None:
 def test_encoding(value: str, header: str) -> None:
     assert encode_value(value) == header
     assert decode_value(header) == value
+
+
+def test_an_encoded_text_may_be_empty() -> None:
+    assert decode_value("=?base64??=") == ""
 
 
 @given(st.text())

@@ -928,6 +928,16 @@ async def test_a_schema_of_ones_own(server: Server, revision: Revision) -> None:
         assert "anyOf" in await calls.refusal("raw")
 
 
+@every
+async def test_a_schema_of_ones_own_whose_dict_is_given_by_name(server: Server, revision: Revision) -> None:
+    async def raw(ctx: Context, *, arguments: dict[str, Any]) -> str:
+        return str(arguments)
+
+    server.add_tool(raw, input_schema={"type": "object"})
+    async with calling(server, revision) as calls:
+        assert (await calls.call("raw", {"n": 2}))["content"][0]["text"] == "{'n': 2}"
+
+
 def test_bad_schemas_of_ones_own(server: Server) -> None:
     def raw(arguments: dict[str, Any]) -> None: ...
     def two(a: int, b: int) -> None: ...
@@ -936,7 +946,7 @@ def test_bad_schemas_of_ones_own(server: Server) -> None:
         server.add_tool(raw, input_schema={"type": "array"})
     with pytest.raises(LocalError, match="one dict"):
         server.add_tool(two, input_schema={"type": "object"})
-    with pytest.raises(LocalError, match="fetched"):
+    with pytest.raises(LocalError, match=r"raw, input schema.*fetched"):
         server.add_tool(raw, input_schema={"type": "object", "properties": {"a": {"$ref": "https://example.com/s"}}})
     with pytest.raises(LocalError, match="x-mcp-header"):
         server.add_tool(raw, input_schema={"type": "object", "properties": {"a": {"x-mcp-header": "A"}}})

@@ -233,6 +233,14 @@ async def test_a_refusal_without_a_modern_error_means_a_legacy_server(refusal: A
     assert methods(server)[-1] == "DELETE"
 
 
+@pytest.mark.parametrize(
+    "status", ["400 Bad Request", "404 Not Found", "499 Closed", "500 Internal Server Error", "501 Not Implemented"]
+)
+async def test_a_refusal_as_legacy_servers_make_it_is_followed_by_a_handshake(status: str) -> None:
+    async with legacy(lambda seen, talk: None, status=status) as server, Client(server.url) as client:
+        assert client.revision is R2025_11
+
+
 @pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden", "503 Service Unavailable", "302 Found"])
 async def test_a_client_that_is_denied_does_not_try_another_era(status: str) -> None:
     async with legacy(lambda seen, talk: None, status=status) as server:
