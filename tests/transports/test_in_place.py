@@ -369,3 +369,19 @@ async def test_exchanges_in_a_row_let_the_loop_run_and_an_abandoned_one_is_not_b
     assert begun == [b"%d" % number for number in range(IN_A_ROW + 1)]
     await near.close()
     assert in_place() is in_place()
+
+
+async def test_an_exchange_during_which_the_channel_ends_is_over_and_says_so() -> None:
+    gone: list[bytes] = []
+    exchanges: list[Exchange] = []
+
+    def take(x: Exchange) -> None:
+        exchanges.append(x)
+        x.gone = lambda: gone.append(x.request)
+        near.abort(Closed("enough"))
+
+    near, left = channel(take)
+    near.send(b"x", Call())  # type: ignore[arg-type]
+    assert gone == [b"x"]
+    exchanges[0].respond(b"late")
+    assert left.messages == []

@@ -14,6 +14,7 @@ from msgspec import Struct
 from dragoman.channel import Closed
 from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, InvalidParams, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT
+from dragoman.mcp import Context, Server
 from dragoman.mcp.client.cache import Cache
 from dragoman.mcp.client.client import Client
 from dragoman.mcp.protocol.errors import ToolError
@@ -603,3 +604,20 @@ async def test_the_total_time_is_that_of_a_call_that_reports_progress_too() -> N
         with pytest.raises(CallTimeout):
             async with asyncio.timeout(20):
                 await client.call_tool("slow", timeout=None, total=0.05, on_progress=lambda one: None)
+
+
+async def test_a_call_that_is_answered_at_once_leaves_no_deadline() -> None:
+    app = Server("app")
+
+    @app.tool(inline=True)
+    def steps(context: Context) -> str:
+        context.progress(1)
+        return "done"
+
+    told: list[Any] = []
+    async with Client(app) as client:
+        assert (await client.call_tool("steps", on_progress=told.append)).text == "done"
+        with pytest.raises(InvalidParams):
+            await client.call_tool("nothing")
+        deadlines = client._far.peer.clock._due
+        assert (len(told), deadlines) == (1, {})
