@@ -193,6 +193,19 @@ async def test_a_client_that_goes_away_cancels(there: tuple[Place, Stage]) -> No
     await asyncio.wait_for(stage.cancelled.wait(), 10)
 
 
+async def test_an_error_with_a_status_of_its_own_is_json_to_whatever_accepts_only_events(place: Place) -> None:
+    found = await place.ask(body("no/such", {"_meta": meta()}), standard("no/such") | {"Accept": "text/event-stream"})
+    assert (found.status, found.headers["content-type"], code(found.body)) == (404, "application/json", -32601)
+
+
+async def test_a_notification_that_is_refused_is_an_error_without_an_id(place: Place) -> None:
+    """ "If the server cannot accept it, the server MUST return an HTTP error status code"; its body "has no `id`"."""
+    method, version = "notifications/cancelled", "2099-01-01"
+    found = await place.ask(body(method, {"_meta": meta(version)}, None), standard(method, version=version))
+    assert (found.status, code(found.body), "id" in json.loads(found.body)) == (400, -32022, False)
+    assert "retry-after" not in found.headers
+
+
 async def test_why_several_requests_at_once_are_refused(place: Place) -> None:
     for raw, words in (
         (b"[" + body("tools/list") + b"]", "no batches"),

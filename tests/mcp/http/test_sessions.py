@@ -118,9 +118,11 @@ async def test_without_a_session(both: tuple[Place, Stage]) -> None:
 async def test_a_session_that_is_missing_is_an_error_without_an_id_or_with_null(
     there: tuple[Place, Stage], revision: Revision
 ) -> None:
-    found = await there[0].ask(body("ping"), {"MCP-Protocol-Version": revision.date})
-    told = json.loads(found.body)
-    assert (found.status, told.get("id", "none")) == (400, None if revision.null_error_id else "none")
+    for more, status in (({}, 400), ({"Mcp-Session-Id": "made-up"}, 404)):
+        found = await there[0].ask(body("ping"), {"MCP-Protocol-Version": revision.date, **more})
+        told = json.loads(found.body)
+        assert (found.status, told.get("id", "none")) == (status, None if revision.null_error_id else "none")
+        assert "retry-after" not in found.headers
 
 
 async def test_a_stream_of_events_is_what_a_get_without_accept_gets(there: tuple[Place, Stage]) -> None:
@@ -374,6 +376,16 @@ async def test_cancelling_a_call(both: tuple[Place, Stage]) -> None:
         await stage.cancelled.wait()
     found = call.result()
     assert (found.status, found.headers["content-type"], found.body) == (200, "text/event-stream", b"")
+
+
+async def test_a_stream_whose_call_is_cancelled_ends_without_an_event(there: tuple[Place, Stage]) -> None:
+    place, stage = there
+    sitting = await place.begin()
+    async with sitting.stream(sitting.tool("talk_and_wait", "c", "t")) as events:
+        await events.message()
+        await stage.started.wait()
+        assert (await sitting.post(body("notifications/cancelled", {"requestId": "c"}, id=None))).status == 202
+        assert await events.next() is None
 
 
 async def test_going_away_does_not_cancel(both: tuple[Place, Stage]) -> None:

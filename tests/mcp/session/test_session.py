@@ -18,7 +18,7 @@ from tests.behind import behind
 from tests.transports.ends import until
 from tests.transports.http.ends import wire
 
-from ..http_wire import ME, Sitting, body, called
+from ..http_wire import ME, Sitting, body, called, meta, standard
 from ..replicas import KINDS, Ring, accepted, sessions, settled, text, with_files
 
 ASKS: dict[str, Any] = {"elicitation": {}}
@@ -61,6 +61,9 @@ async def test_busy_is_503_as_it_is_without_a_session(kind: str, json_only: bool
         assert (found.status, found.headers["retry-after"]) == (503, "1")
         assert error(found.body)["code"] == -32603
         assert json.loads(found.body).get("id", "none") == (None if revision.null_error_id else "none")
+        note = body("notifications/heard/of", {"_meta": meta()}, None)
+        found = await here.place.ask(note, standard("notifications/heard/of"))
+        assert (found.status, found.headers["retry-after"], "id" in json.loads(found.body)) == (503, "1", False)
         place.stages[0].go.set()
         assert (await call).status == 200
         assert (await here.post(here.tool("add", 7, a=1, b=1))).status == 200
