@@ -236,6 +236,42 @@ async def test_what_waits_for_a_connection_that_is_lost_fails() -> None:
             await sending
 
 
+async def test_what_the_library_leaves_waiting_is_ended() -> None:
+    """As often as the connection is lost."""
+    async with ends() as one:
+        for _ in range(2):
+            begun = asyncio.Event()
+
+            async def never(*_: object, begun: asyncio.Event = begun, **__: object) -> None:
+                begun.set()
+                await asyncio.Event().wait()
+
+            async def cut(begun: asyncio.Event = begun) -> None:
+                await begun.wait()
+                one.link.cut()
+
+            one.line.channel.basic_publish = never
+            cutting = asyncio.ensure_future(cut())
+            async with asyncio.timeout(PATIENCE):
+                with pytest.raises(ConnectionError, match="RabbitMQ was lost"):
+                    await one.publish()
+            await cutting
+            await one.back()
+
+
+@pytest.mark.parametrize("fault", [asyncio.CancelledError(), Exception("closed")])
+async def test_what_the_library_ends_is_lost(fault: BaseException) -> None:
+    """It cancels, or raises Exception itself, where it closes a channel."""
+
+    async def ended(*_: object, **__: object) -> None:
+        raise fault
+
+    async with ends() as one:
+        one.line.channel.queue_declare = ended
+        with pytest.raises(ConnectionError, match="RabbitMQ was lost"):
+            await one.line.queue("q")
+
+
 async def test_what_the_server_does_not_answer_is_named() -> None:
     async with ends() as one:
         one.server.answers.pop("Queue.Declare")
@@ -354,6 +390,23 @@ async def test_a_connection_that_is_lost_while_it_is_asked_comes_back(monkeypatc
         clock.ticks.put_nowait(None)
         await one.back()
         assert len(one.server.links) == 2
+
+
+async def test_a_question_that_fails_is_a_loss_of_the_channel_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(connection, "asyncio", clock)
+
+    async def broken(**_: object) -> None:
+        raise aiormq.exceptions.AMQPError("no")
+
+    async with ends() as one:
+        await clock.waiting()
+        one.line.channel.basic_qos = broken
+        clock.ticks.put_nowait(None)
+        await clock.waiting()
+        clock.ticks.put_nowait(None)
+        await one.back()
+        assert (len(one.server.links), len(one.link.got("Channel.Open"))) == (1, 2)
 
 
 async def test_a_question_that_is_refused_ends_the_channel() -> None:

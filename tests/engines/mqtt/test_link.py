@@ -186,6 +186,30 @@ async def test_no_more_is_unconfirmed_than_the_broker_takes() -> None:
             one.link.tell(Published(topic="late", body=b""))
 
 
+async def test_as_much_is_unconfirmed_as_the_broker_takes() -> None:
+    """Where it says nothing, more than the library would by itself."""
+    async with plain() as one:
+        one.broker.answers[PUBLISH] = lambda link, packet: None
+        sending = [asyncio.ensure_future(one.link.publish(Published(topic="q", body=b""))) for _ in range(50)]
+        await one.broker.until(lambda: len(one.broker.last.said("q")) == 50)
+        for packet in one.broker.last.said("q"):
+            one.broker.last.puback(packet)
+        assert await asyncio.gather(*sending) == [0] * 50
+
+
+async def test_an_answer_that_is_not_waited_for_any_more_is_no_fault() -> None:
+    async with plain() as one:
+        answer = one.broker.answers.pop(SUBSCRIBE)
+        asking = asyncio.ensure_future(one.link.subscribe(["a"], 1))
+        await one.broker.until(lambda: one.broker.last.got(SUBSCRIBE))
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        one.broker.answers[SUBSCRIBE] = answer
+        answer(one.broker.last, one.broker.last.got(SUBSCRIBE)[0])
+        assert await one.link.subscribe(["b"], 1) == [1]
+        assert one.lost == []
+
+
 @pytest.mark.parametrize("sizes", [(1, 9, 5), (9, 5, 1)])
 async def test_the_longest_unconfirmed_message_is_blamed_for_the_end(sizes: tuple[int, ...]) -> None:
     async with plain() as one:

@@ -399,12 +399,11 @@ class BrokerConnection:
                     done, _ = await asyncio.wait([self._lost, asked], timeout=self.heartbeat / 2)
                     if not done and not self._heard:  # a busy broker answers late, after all earlier requests
                         return Loss(f"it was silent for {self.heartbeat} s")
-                fault = None if not asked.done() or asked.cancelled() else asked.exception()
                 if self._lost.done():
                     return self._lost.result()
                 if asked.cancelled():  # the library cancels waiting tasks then
                     return Loss("closed", usable=not self._connection.is_closed)
-                if fault is not None:
+                if (fault := asked.exception()) is not None:
                     return Loss(_faults(fault), usable=not self._connection.is_closed)
             finally:
                 asked.cancel()
