@@ -169,3 +169,18 @@ def test_a_change_between_the_reading_and_the_writing_of_a_snapshot_is_kept() ->
         assert found.number == 6
         assert found.whole.log_level == "error"
         assert found.whole.uris == ({"file:///between": 3} if first < 4 else {})
+
+
+async def test_a_log_keeps_as_much_as_there_is_room_for() -> None:
+    log = MemoryLog(100, 30)
+    for number in range(10):
+        log.append(b"%d" % number * 10)
+        assert len(await log.read()) == min(number + 1, 3)
+
+
+async def test_what_readers_have_had_does_not_go_back() -> None:
+    log = MemoryLog(10, 100)
+    assert await log.furthest() == 0
+    for number in (1, 3, 2):
+        await log.had(number)
+    assert await log.furthest() == 3
