@@ -312,6 +312,19 @@ async def test_how_a_request_looks_and_what_the_server_says() -> None:
             await one.adapter.request(MESSAGE, None)
 
 
+async def test_a_caller_comes_back_as_a_worker_does() -> None:
+    async with ends(work=False) as one:
+        one.server.last.cut()
+        await one.server.until(lambda: one.states == [False, True])
+        assert one.adapter.limit < 1_000
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a" * 101, "a*"])
+def test_what_is_no_name_of_a_stream(name: str) -> None:
+    with pytest.raises(LocalError, match="is made of letters, digits, - and _"):
+        stream.stream_of(parse(f"nats://host/q?stream={name}"))
+
+
 async def test_where_answers_go(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(stream, "MAILBOX", (0.0, 0.0))
     caplog.set_level(logging.INFO)
