@@ -201,6 +201,46 @@ async def test_a_server_that_is_silent_is_lost(monkeypatch: pytest.MonkeyPatch) 
         await one.server.until(lambda: one.states[-1][0])
 
 
+async def test_it_is_lost_as_soon_as_the_library_knows() -> None:
+    """Before that is told."""
+    async with ends() as one:
+        one.server.last.cut()
+        async with asyncio.timeout(PATIENCE):
+            while one.line._client.is_connected:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert not one.line.alive
+        await one.server.until(lambda: one.states and one.states[-1][0])
+
+
+async def test_whether_a_server_that_is_quiet_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked after each silence, and answers: a message to ourselves comes back."""
+    async with ends() as one:
+        async with asyncio.timeout(PATIENCE):
+            assert await one.line._speaks() is True
+        monkeypatch.setattr(connection, "PATIENCE", 0.02)
+        one.server.silent = True
+        assert await one.line._speaks() is False
+        one.server.silent = False
+
+
+@pytest.mark.parametrize(
+    ("who", "shown"),
+    [
+        ("word@", {"auth_token": "word"}),
+        ("me:word@", {"user": "me", "pass": "word"}),
+        ("me:@", {"user": "me", "pass": ""}),
+        ("", {}),
+    ],
+)
+async def test_what_it_shows_of_itself(who: str, shown: dict[str, str]) -> None:
+    async with scripted() as server:
+        line = BrokerConnection(parse(server.url.replace("//", f"//{who}")))
+        await line.open()
+        about = server.last.about
+        await line.close()
+        assert {name: about[name] for name in ("auth_token", "user", "pass") if name in about} == shown
+
+
 async def test_what_the_server_objects_to_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Its end is not: that is told."""
     caplog.set_level(logging.WARNING)
