@@ -621,3 +621,14 @@ async def test_a_call_that_is_answered_at_once_leaves_no_deadline() -> None:
             await client.call_tool("nothing")
         deadlines = client._far.peer.clock._due
         assert (len(told), deadlines) == (1, {})
+
+
+async def test_a_server_that_lists_no_tools_is_asked_for_them_once() -> None:
+    def answers(message: Message) -> Iterable[Any]:
+        return [Error(-32601)] if message["method"] == "tools/list" else [said("", structuredContent={"a": 1})]
+
+    server = modern(answers)
+    async with Client(server) as client:
+        for _ in range(2):
+            assert (await client.call_tool("any")).structured_content == {"a": 1}
+    assert len(server.of("tools/list")) == 1
