@@ -172,6 +172,8 @@ class McpEndpoint:
     ) -> None:
         """An HTTP request that belongs to a session, or begins one. `message`: None except for a POST."""
         asks = type(message) is Request
+        identity = request.caller.identity
+        principal = None if identity is None else identity.principal
         if self.server.call_limit.draining and (asks or type(message) is Batch or request.method == "GET"):
             self._draining(reply, message.id if type(message) is Request else UNSET)
         elif asks and message.method == "initialize" and known.session is None:  # type: ignore[union-attr]
@@ -183,7 +185,7 @@ class McpEndpoint:
         elif known.session is None:
             # "Servers that require a session ID SHOULD respond to requests without [it] with HTTP 400 Bad Request"
             refuse(reply, 400, "Mcp-Session-Id is missing: `initialize` gives one", null=known.null)
-        elif asks and (session := sessions.here(known.session, request.caller.principal)) is not None:
+        elif asks and (session := sessions.here(known.session, principal)) is not None:
             self._request(session, request, message, known, reply)  # type: ignore[arg-type]
         else:
             sessions.run(self._served(sessions, known.session, request, message, known, reply))
