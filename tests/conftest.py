@@ -1,10 +1,11 @@
 """For every test: the real brokers, which start when first asked for, one of each for the whole run of a process; what
 was skipped is noted, see `skips`; Ctrl-C does what it does at a terminal; hypothesis measures no time, for the machine
-may be busy with other things."""
+may be busy with other things; the collector looks at what tests make, and not at the tests."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -30,6 +31,13 @@ def pytest_configure(config: pytest.Config) -> None:
     canary.watch(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was collected stays until the end, half a million objects: without this each collection looks at them all,
+    and many tests ask for several."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

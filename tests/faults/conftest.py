@@ -124,7 +124,7 @@ class Server:
     async def census(self) -> Census:
         """What it holds on to, seen over a new channel or exchange."""
         async with connect(self.url) as peer:
-            return await peer.call("census", result=Census)
+            return await census_of(peer)
 
     async def settles_at(self, before: Census) -> None:
         """Wait until it holds no more than before."""
@@ -140,6 +140,13 @@ class Server:
     def errors(self) -> str:
         """What it wrote to stderr so far."""
         return self._errors.read_text()
+
+
+async def census_of(peer: Peer) -> Census:
+    """What the server holds on to once this end has arrived: a first request may be answered while the task that
+    accepted its connection is about to end."""
+    await peer.call("subtract", [42, 23])
+    return await peer.call("census", result=Census)
 
 
 async def as_few(peer: Peer, before: Census) -> None:

@@ -20,8 +20,8 @@ from dragoman import CallTimeout, ChannelError, Limits, connect, serve
 from dragoman.channel import Broken
 from dragoman.rpc.servable import ServableService
 
-from .conftest import PATIENCE, Serve, child, until
-from .service import Census, Counts, faulty
+from .conftest import PATIENCE, Serve, census_of, child, until
+from .service import Counts, faulty
 
 MIB = 1024 * 1024
 TCP_REPAIR = 19
@@ -292,7 +292,7 @@ async def test_ten_thousand_idle_channels_and_an_active_one(serving: Serve) -> N
     async with asyncio.timeout(PATIENCE):
         assert await idlers.stdout.readline() == b"here\n"
     async with connect(server.url) as peer:
-        full = await peer.call("census", result=Census)
+        full = await census_of(peer)
         assert full.descriptors >= empty.descriptors + IDLE
         assert full.tasks <= empty.tasks, "an idle channel costs a task"
         assert await asyncio.gather(*(peer.call("later", [n]) for n in range(100))) == list(range(100))
