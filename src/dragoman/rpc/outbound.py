@@ -116,8 +116,7 @@ class OutboundCall:
         self.reply_stream: Speak | None = reply_stream
         self.message: bytes
         self.id: int
-        self.seen: Departure | None = None
-        """What tells observers; None where there are none."""
+        self.seen: Departure | None = None  # what tells observers, where there are some
         self._group = group
         self._future: asyncio.Future[Any] | None = None  # an answer at once needs none, and no time-out
         self._error: Exception | None = None
@@ -240,8 +239,7 @@ class OutboundCall:
             return
         self.peer.abandon(self)
         allowed = self.timeout if self.until is None or now < self.until - 0.01 else "its total time"
-        text = f"{allowed} s" if isinstance(allowed, int | float) else allowed
-        self.fail(CallTimeout(f"{self.method}: no answer within {text}"))
+        self.fail(CallTimeout(f"{self.method}: no answer within {allowed}{'' if isinstance(allowed, str) else ' s'}"))
 
 
 class BatchHandle:
