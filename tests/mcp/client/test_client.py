@@ -521,6 +521,26 @@ async def test_a_client_is_entered_before_it_is_used_and_not_after() -> None:
         await client.call_tool("t")
 
 
+async def test_a_client_that_comes_back_does_not_after_its_end() -> None:
+    peer = modern(lambda message: [said("x")])
+    async with Client(peer, restart=True) as client:
+        await client.call_tool("t")
+    with pytest.raises(Closed):
+        await client.call_tool("t")
+    assert peer.attached == 1
+
+
+async def test_a_server_that_does_not_list_its_tools_is_asked_for_schemas_once() -> None:
+    def answers(message: dict[str, Any]) -> list[Any]:
+        return [Error(-32601) if message["method"] == "tools/list" else said("x", structuredContent={"a": 1})]
+
+    peer = modern(answers)
+    async with Client(peer) as client:
+        for _ in range(3):
+            assert (await client.call_tool("t")).structured_content == {"a": 1}
+    assert peer.methods().count("tools/list") == 1
+
+
 async def test_metadata_that_is_ours_is_not_the_users() -> None:
     peer = modern(lambda message: [said("x")])
     async with Client(peer) as client:

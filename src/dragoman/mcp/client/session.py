@@ -383,10 +383,7 @@ class ClientSession:
         return service
 
     def _take(self, message: Notification, context: None) -> None:
-        try:
-            self.heard(message.method, message.params)
-        except Exception:
-            logger.exception("what takes %s failed", message.method)
+        self.heard(message.method, message.params)
 
     async def _ask(self, asked: tuple[Request, Revision], context: None) -> Raw:
         message, revision = asked
