@@ -396,6 +396,16 @@ async def appending_at_once_gives_each_its_number(open: Open) -> None:
         assert await stores[0].delete(log)
 
 
+async def one_end_appends_many_at_once(open: Open) -> None:
+    async with store(open) as it:
+        log = fresh("log")
+        async with asyncio.timeout(60):  # minutes, if each that is overtaken reads the log anew
+            numbers = await asyncio.gather(*(it.append(log, b"%d" % n, ttl=LONG, messages=10) for n in range(1000)))
+        assert sorted(numbers) == list(range(1, 1001))
+        assert [number for number, _ in await it.read(log)] == list(range(991, 1001))
+        assert await it.delete(log)
+
+
 async def a_log_keeps_the_newest(open: Open) -> None:
     async with store(open) as it:
         log = fresh("log")
@@ -452,6 +462,7 @@ STORE: list[Case] = [
     touching_lets_live_on,
     a_log_is_numbered_from_one,
     appending_at_once_gives_each_its_number,
+    one_end_appends_many_at_once,
     a_log_keeps_the_newest,
     a_log_has_a_limit_where_none_is_given,
     a_log_is_gone_after_its_time,

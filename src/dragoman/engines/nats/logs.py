@@ -7,7 +7,9 @@ A `Touch` is a message that only lets the log live longer.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
+from weakref import WeakValueDictionary
 
 from .store import EXPIRES, Entry, StreamStore, now
 
@@ -57,8 +59,14 @@ class Logs:
     def __init__(self, store: StreamStore) -> None:
         self._store = store
         self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def append(self, name: str, message: bytes, ttl: float, messages: int, size: int) -> int:
+        # one after the other: each of many at once would lose to the first, and read the whole log anew
+        async with self._turns.setdefault(name, asyncio.Lock()):
+            return await self._append(name, message, ttl, messages, size)
+
+    async def _append(self, name: str, message: bytes, ttl: float, messages: int, size: int) -> int:
         known = self._known.pop(name, None) or _Known(0)
         while True:
             if known.number and known.expires <= now():
