@@ -91,6 +91,14 @@ async def test_as_many_malformed_messages_in_a_row_as_the_limit_allows(beyond: b
         assert ['"pong"' in one for one in said] == [False] * 3 + [True] + [False] * 3
 
 
+async def test_a_stranger_at_a_server_is_answered_and_may_go_on() -> None:
+    """Only an end that dialled gives up at what another protocol sends."""
+    async with raw(Service("api")) as (far, _):
+        for _ in range(2):
+            far.send('INFO {"server_id":"x"}')
+            assert '"code":-32700' in await far.next()
+
+
 async def test_only_a_child_is_told_to_print_to_stderr(caplog: pytest.LogCaptureFixture) -> None:
     async def answers_oddly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
@@ -196,6 +204,29 @@ async def test_an_inline_method_waits_while_the_wire_is_full() -> None:
         assert ran == [1]
 
 
+async def test_calls_that_wait_for_the_wire_begin_one_after_the_other_however_many_they_are() -> None:
+    """The beginning of a call that takes no slot begins the next: not one within the other."""
+    count = 1500
+    api = Service("api", limits=SERVER.but(waiting_per_channel=count, calls=2 * count))
+    ran: list[int] = []
+
+    @api.method
+    async def noted(n: int) -> None:
+        ran.append(n)
+
+    core = behind(api)
+    core.methods["noted"] = msgspec.structs.replace(core.methods["noted"], stream=True)  # type: ignore[index]
+    async with raw(api) as (far, peer):
+        far.near.writable = False
+        for n in range(count):
+            behind(peer).received(f'{{"jsonrpc":"2.0","method":"noted","params":[{n}],"id":{n}}}'.encode())
+        far.near.writable = True
+        behind(peer).resumed()
+        answers = [await far.next() for _ in range(count)]
+    assert not [one for one in answers if "error" in one]
+    assert ran == list(range(count))
+
+
 def _noting(ran: list[int]) -> Callable[[int], None]:
     def noted(n: int) -> None:
         ran.append(n)
@@ -217,7 +248,7 @@ async def test_of_a_notification_that_finds_no_place_the_log_says_so(id: str, ca
         assert '"id":3' in await far.next()
     dropped = [one.getMessage() for one in caplog.records if "dropped" in one.getMessage()]
     assert len(dropped) == (0 if id else 1)
-    assert all("'hold'" in one and "busy" in one for one in dropped)
+    assert all("'hold' from memory:" in one and "busy" in one for one in dropped)
 
 
 async def test_a_call_whose_cancel_cannot_be_sent_times_out_all_the_same() -> None:

@@ -280,3 +280,17 @@ async def test_an_inline_method_that_is_included_waits_for_its_lifespan() -> Non
     assert life is not None
     await life.stop()
     assert lives.seen[-1] == "end"
+
+
+async def test_an_inline_method_has_what_lives_as_long_as_its_service() -> None:
+    def pool() -> list[int]:
+        return [1]
+
+    api = Service("api")
+
+    @api.method(inline=True)
+    def pooled(held: Annotated[list[int], Depends(pool, scope="lifespan")]) -> list[int]:
+        return held
+
+    async with serve(api, urls="memory:inline-life"), connect("memory:inline-life") as peer:
+        assert await peer.call("pooled") == [1]

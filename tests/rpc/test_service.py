@@ -499,3 +499,12 @@ def test_what_a_class_does_when_it_is_made_is_done_at_most_twice(params: Any, fa
         assert made == (2 if faults else 1)
         assert len(answer["error"]["data"]["errors"]) == faults if faults else answer["result"] == 1
         assert answer["id"] == 1
+
+
+@pytest.mark.parametrize("method", ["$/cancelRequest", "note"])
+def test_a_notification_without_a_wire_goes_to_its_method_whatever_its_name_is(method: str) -> None:
+    got: list[int] = []
+    api = Service("api")
+    api.method(method)(lambda id: got.append(id))
+    assert api.answer(f'{{"jsonrpc":"2.0","method":"{method}","params":{{"id":1}}}}'.encode()) is None
+    assert got == [1]
