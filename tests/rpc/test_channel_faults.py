@@ -167,6 +167,53 @@ async def test_a_notification_is_sent_when_the_wire_has_taken_it() -> None:
         slow.writable = True
 
 
+@pytest.mark.parametrize("duplex", [True, False])
+async def test_a_notification_waits_for_a_wire_that_has_room_only_where_nothing_comes_back(duplex: bool) -> None:
+    """On a wire of exchanges it is told whether it has arrived."""
+    async with raw(Service("api")) as (_, peer):
+        channel = behind(peer).channel
+        assert channel is not None
+        slow = Slow(channel)
+        slow.duplex = duplex
+        behind(peer).attach(slow)
+        telling = asyncio.create_task(peer.notify("x"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert telling.done() is duplex
+        slow.flushed.set()
+        await telling
+
+
+async def test_of_a_far_end_that_does_not_read_a_call_says_so() -> None:
+    async with raw(Service("api")) as (_, peer):
+        channel = behind(peer).channel
+        assert channel is not None
+        slow = Slow(channel)
+        slow.writable = False
+        behind(peer).attach(slow)
+        with pytest.raises(CallTimeout, match=r"^nothing could be sent within 0\.01 s: the far end does not read$"):
+            await peer.call("x", timeout=0.01)
+        with pytest.raises(CallTimeout, match="the far end does not read"):
+            async with peer.batch(timeout=0.01) as batch:
+                batch.call("x")
+        slow.writable = True
+
+
+async def test_what_a_listener_of_states_raises_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(state: str, why: ChannelError | None) -> None:
+        raise ValueError(state)
+
+    async with raw(Service("api")) as (_, peer):
+        behind(peer).on_state = fails
+    assert [one.getMessage() for one in caplog.records if one.exc_info] == ["on_state failed"]
+
+
+async def test_a_time_out_of_nothing_is_refused() -> None:
+    async with raw(Service("api")) as (_, peer):
+        with pytest.raises(LocalError, match="timeout"):
+            await peer.call("x", timeout=0.0)
+
+
 async def test_a_far_end_that_reads_again_may_leave_as_many_answers_unread_as_before() -> None:
     """As many unread answers as are allowed, read, and as many again: only one more ends the channel."""
     call = b'{"jsonrpc":"2.0","method":"nothing","id":1}'

@@ -25,6 +25,7 @@ from dragoman import (
 )
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.middleware import Call, Next
+from dragoman.rpc.outbound import BatchHandle, OutboundCall
 from tests.behind import behind
 
 from .test_dispatch import host_of, served
@@ -294,3 +295,31 @@ async def test_a_long_call_is_not_a_deep_one() -> None:
 
 def len_of(values: list[Any]) -> int:
     return len(values)
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+@pytest.mark.parametrize("ends", ["result", "error", "cancelled"])
+async def test_a_call_and_its_batch_are_settled_by_their_first_end(ends: str, awaited: bool) -> None:
+    async with raw(Service("api")) as (_, peer):
+        call = OutboundCall(peer, "x", Any, 10.0)
+        peer.register(call, UNSET)
+        batch = BatchHandle([call])
+        assert (call.settled, batch.settled, batch.left) == (False, False, 10.0)
+        if awaited or ends == "cancelled":
+            assert not call.future.done()
+        if ends == "result":
+            call.settle(Text(b"1"))
+        elif ends == "error":
+            call.fail(Broken("cut"))
+        else:
+            call.future.cancel()
+        assert (call.settled, batch.settled) == (True, True)
+        call.fail(Closed("too late"))
+        call.resume()
+        assert behind(peer).clock.left(call) is None
+        if ends == "cancelled":
+            assert call.future.cancelled()
+        elif ends == "error":
+            assert isinstance(call.future.exception(), Broken)
+        else:
+            assert call.future.result() == 1

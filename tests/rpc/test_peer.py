@@ -168,7 +168,7 @@ async def test_declared_errors_come_back_as_their_class_with_typed_data(bench: B
 
 async def test_a_result_that_does_not_fit_is_a_bad_answer_and_the_next_call_works(bench: Bench) -> None:
     async with joined(bench.api) as peer:
-        with pytest.raises(BadAnswer, match=r"subtract|string|str"):
+        with pytest.raises(BadAnswer, match=r"^subtract: "):
             await peer.call("subtract", [42, 23], result=str)
         assert await peer.call("subtract", [42, 23]) == 19
 

@@ -228,7 +228,7 @@ class Dispatcher:
         """The calls of a batch with their methods, if all run in place; otherwise none."""
         quick = self.table.quick
         together: list[tuple[Handler, Request | Wire]] = []
-        for message in asked if quick else ():
+        for message in asked:
             if type(message) is not Request or message.version != "2.0" or not acceptor.takes_inline(message):
                 return []
             if (binding := quick.get(message.method)) is None:
