@@ -13,9 +13,10 @@ import pytest
 
 from dragoman import Broken, Closed, Context, Limits, RpcError, Service, connect, serve
 from dragoman.channel import Caller, ChannelError, Receiver
+from dragoman.jsonrpc.codec import read
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.peering.channel_peer import ChannelPeer
-from dragoman.rpc.runner import Runner
+from dragoman.rpc.runner import Runner, _Plain
 from tests.behind import behind
 
 from .test_peer import Bench, raw, until
@@ -445,3 +446,51 @@ async def test_a_call_of_a_batch_that_is_turned_away_leaves_the_others() -> None
     refused = [one for one in (first, second, third) if "error" in one]
     assert [(one["id"], one["error"]["data"]["limit"]) for one in refused] == [(2, "calls")]
     await host.drain(1)
+
+
+@pytest.mark.parametrize("decoded", [False, True])
+async def test_a_fault_of_ours_is_the_answer_to_an_exchange(decoded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: Any) -> Any:
+        raise ValueError("a fault")
+
+    runner = Runner(behind(echoing(SERVER)))
+    runner.bind()
+    x = _Plain(ECHO % b"x", asyncio.get_running_loop().create_future(), Caller())
+    if decoded:
+        message = read(x.request, SERVER, runner.service.lenient)
+        monkeypatch.setattr(runner, "call_limit", None)
+        runner.take(x, message)
+    else:
+        monkeypatch.setattr("dragoman.rpc.runner.read", fails)
+        runner.exchange(x)
+    answer = json.loads(x.future.result() or b"")
+    assert (answer["error"]["code"], answer["id"]) == (-32603, 1)
+
+
+async def test_a_last_call_may_end_twice_before_the_draining_goes_on() -> None:
+    """The elements of an accepted batch begin after the last call of another has ended."""
+    runner = Runner(behind(echoing(SERVER)))
+    limit = runner.call_limit
+    assert limit.enter(True, 0) is None
+    draining = asyncio.create_task(runner.drain(10))
+    await until(lambda: limit.idle is not None)
+    limit.leave(0)
+    assert limit.enter(True, 0) is None
+    limit.leave(0)
+    await draining
+
+
+async def test_what_a_runner_measures() -> None:
+    async with raw(echoing(SERVER)) as (_, peer):
+        assert behind(peer).runner.measures() == {"channels": 1, "calls_waiting": 0}
+
+
+async def test_a_runner_that_is_released_keeps_no_deadline() -> None:
+    class Late:
+        def expired(self) -> None: ...
+
+    runner, late = Runner(behind(echoing(SERVER))), Late()
+    runner.bind()
+    runner.clock.set(late, 1000)
+    runner.release()
+    assert runner.clock.left(late) is None
