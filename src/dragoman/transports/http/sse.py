@@ -19,6 +19,7 @@ from msgspec import Struct
 _BOM = b"\xef\xbb\xbf"
 _FIELD = len("data: ")
 _DIGITS = 15
+_LF, _CR = b"\n\r"  # numbers: `in` takes bytes for one at first, and raises and drops an error within
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -191,7 +192,7 @@ def event(data: bytes, id: str | None = None, event: str | None = None, retry: i
         if retry < 0:
             raise ValueError(f"retry: {retry} ms is less than nothing")
         head += b"retry: %d\n" % retry
-    if b"\n" in data or b"\r" in data:
+    if _LF in data or _CR in data:
         lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         data = b"\ndata: ".join(lines)
     return b"%bdata: %b\n\n" % (head, data)
