@@ -230,6 +230,6 @@ def alive(pid: int) -> bool:
     """Does a process run? One that is dead and was not asked for yet does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter: it went between the opening and the reading
         return False
     return state not in "ZX"

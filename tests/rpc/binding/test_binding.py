@@ -12,10 +12,10 @@ from typing import Annotated, Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct
 
 from dragoman import Service
-from dragoman.jsonrpc.errors import LocalError
+from dragoman.jsonrpc.errors import InvalidParams, LocalError
 from dragoman.rpc.binding.binding import bind
 from tests.rpc.binding.bindings import CONTEXT, Context, Special, bound, call, faults
 
@@ -438,3 +438,18 @@ def test_a_call_is_what_python_would_make_of_it(
         assert faults(binding, params)
     else:
         assert call(binding, params) == expected
+
+
+def named_optional(a: int = 1, b: int = 2) -> None: ...
+def named_beside(a: int = 1, **rest: int) -> None: ...
+def named_members(**rest: int) -> None: ...
+def named_required(a: int, *, b: int = 2) -> None: ...
+
+
+@pytest.mark.parametrize("function", [named_optional, named_beside, named_members, named_required])
+@pytest.mark.parametrize("params", [b"[]", b"[5]"])
+def test_arguments_that_have_names_alone_are_no_array(function: Callable[..., None], params: bytes) -> None:
+    binding = bind(function, context_type=Context, by_position=False)
+    with pytest.raises(InvalidParams, match="so they are an object"):
+        binding.arguments(Raw(params))
+    assert binding.arguments(Raw(b'{"a": 3}'))

@@ -376,7 +376,7 @@ def _slowly(plan: Plan, by_position: bool, params: Params, context: Any = None) 
 
 def _whole(plan: Plan, params: Params) -> Any:
     if params is UNSET:
-        return {} if any(p.required for p in plan.named) else []
+        return []
     try:
         given = msgspec.json.decode(params)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
