@@ -35,8 +35,9 @@ from .brokers import Engine, name
 
 PATIENCE = 60.0
 SUBTRACT = b'{"jsonrpc":"2.0","method":"subtract","params":[42,23],"id":1}'
-YOUNG = 1.5
-"""Seconds after which RabbitMQ has a new quorum queue on disk: one that is killed before has no leader ever after."""
+YOUNG = 5.0
+"""Seconds after which RabbitMQ has a new quorum queue on disk: one that is killed before has no leader ever after. 0.7
+are always too few, 1.0 enough on a quiet machine, and 1.5 were too few once on a busy one."""
 
 Dead: TypeAlias = Callable[[Engine, str, int], Awaitable[list[bytes]]]
 """Engine, URL, count -> the bodies of what was set aside, once there are so many."""
