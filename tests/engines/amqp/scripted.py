@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from pamqp.commands import Basic, Channel, Confirm, Connection, Queue
 from pamqp.exceptions import UnmarshalingException
 from pamqp.header import ContentHeader
 
-from tests.engines.wires import PATIENCE
+from tests.engines.scripted_server import ScriptedServer, listening
 
 
 class Sent(Struct, frozen=True):
@@ -91,13 +91,11 @@ def _with(make: Callable[[Any], Any]) -> Answer:
     return lambda link, channel, one: link.send(channel, make(one))
 
 
-class Scripted:
+class Scripted(ScriptedServer[Link]):
     """The server. `answers`: what it does when a method comes, by its name. `links`: every connection there was."""
 
     def __init__(self) -> None:
-        self.links: list[Link] = []
-        self.changed = asyncio.Event()
-        self.url = ""
+        super().__init__()
         self.answers: dict[str, Answer] = {
             "Connection.StartOk": _with(lambda one: Connection.Tune(2047, 131_072, 60)),
             "Connection.Open": _with(lambda one: Connection.OpenOk()),
@@ -111,11 +109,6 @@ class Scripted:
             "Basic.Consume": _with(lambda one: Basic.ConsumeOk(one.consumer_tag or "tag")),
             "Basic.Publish": lambda link, channel, one: link.confirm(channel),
         }
-
-    @property
-    def last(self) -> Link:
-        """The connection that came last."""
-        return self.links[-1]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link, rest = Link(self, writer), b""
@@ -141,24 +134,7 @@ class Scripted:
             writer.transport.abort()
             self.changed.set()
 
-    async def until(self, true: Callable[[], Any]) -> None:
-        """Wait until it is so, looking after every frame and every end."""
-        async with asyncio.timeout(PATIENCE):
-            while not true():
-                self.changed.clear()
-                await self.changed.wait()
 
-
-@asynccontextmanager
-async def scripted() -> AsyncIterator[Scripted]:
+def scripted() -> AbstractAsyncContextManager[Scripted]:
     """One that listens, for the length of the block."""
-    one = Scripted()
-    server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
-    one.url = f"amqp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        yield one
-    finally:
-        server.close()
-        for link in one.links:
-            link.cut()
-            await link.ended.wait()
+    return listening(Scripted(), "amqp")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, cast
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from dragoman.channel import Options
 from dragoman.engines.mqtt.wire import MqttAdapter
 from dragoman.net.urls import parse
 from dragoman.transports.broker.contract import BrokerMessage
-from tests.engines.wires import PATIENCE
+from tests.engines.scripted_server import ScriptedServer, listening
 
 CONNECT, CONNACK, PUBLISH, PUBACK = 1, 2, 3, 4
 SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK = 8, 9, 10, 11
@@ -193,14 +193,12 @@ class Link:
 Answer = Callable[[Link, Packet], None]
 
 
-class Scripted:
+class Scripted(ScriptedServer[Link]):
     """The broker. `answers`: what it does when a packet of a kind comes; it answers all of them, and delivers nothing
     except what a client publishes to itself. `links`: every connection that there was."""
 
     def __init__(self) -> None:
-        self.links: list[Link] = []
-        self.changed = asyncio.Event()
-        self.url = ""
+        super().__init__()
         self.answers: dict[int, Answer] = {
             CONNECT: lambda link, packet: link.connack(),
             SUBSCRIBE: Link.suback,
@@ -215,11 +213,6 @@ class Scripted:
             link.puback(packet)
         if packet.topic in link.filters:
             link.publish(packet.topic, packet.body)
-
-    @property
-    def last(self) -> Link:
-        """The connection that came last."""
-        return self.links[-1]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = Link(self, writer)
@@ -252,27 +245,10 @@ class Scripted:
             writer.transport.abort()
             self.changed.set()
 
-    async def until(self, true: Callable[[], Any]) -> None:
-        """Wait until it is so, looking after every packet and every end."""
-        async with asyncio.timeout(PATIENCE):
-            while not true():
-                self.changed.clear()
-                await self.changed.wait()
 
-
-@asynccontextmanager
-async def scripted() -> AsyncIterator[Scripted]:
+def scripted() -> AbstractAsyncContextManager[Scripted]:
     """One that listens, for the length of the block."""
-    one = Scripted()
-    server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
-    one.url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        yield one
-    finally:
-        server.close()
-        for link in one.links:
-            link.cut()
-            await link.ended.wait()
+    return listening(Scripted(), "mqtt")
 
 
 class Ends:

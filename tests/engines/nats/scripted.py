@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from msgspec import Struct
 
-from tests.engines.wires import PATIENCE
+from tests.engines.scripted_server import ScriptedServer, listening
 
 
 class Sent(Struct, frozen=True):
@@ -62,25 +62,18 @@ class Link:
         self._writer.transport.abort()
 
 
-class Scripted:
+class Scripted(ScriptedServer[Link]):
     """The server. `apis`: JetStream's answers, by the beginning of the subject behind `$JS.API.`; `silent`: it answers
     nothing any more."""
 
     def __init__(self) -> None:
-        self.links: list[Link] = []
-        self.changed = asyncio.Event()
-        self.url = ""
+        super().__init__()
         self.silent = False
         self.refusing = False
         self.server = "A"
         self.apis: dict[str, Any] = {}
         self.taken: Callable[[Sent], Any] | None = None
         """What a stream answers to a message for which there is no subscriber."""
-
-    @property
-    def last(self) -> Link:
-        """The connection that came last."""
-        return self.links[-1]
 
     def publish(self, message: Sent, status: str = "") -> bool:
         """Deliver to whatever is subscribed; returns whether there was something."""
@@ -153,24 +146,7 @@ class Scripted:
                 headers[name] = text.strip()
         return Sent(subject, data, rest[0] if rest else "", headers)
 
-    async def until(self, true: Callable[[], Any]) -> None:
-        """Wait until it is so, looking after every line and every end."""
-        async with asyncio.timeout(PATIENCE):
-            while not true():
-                self.changed.clear()
-                await self.changed.wait()
 
-
-@asynccontextmanager
-async def scripted() -> AsyncIterator[Scripted]:
+def scripted() -> AbstractAsyncContextManager[Scripted]:
     """One that listens, for the length of the block."""
-    one = Scripted()
-    server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
-    one.url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        yield one
-    finally:
-        server.close()
-        for link in one.links:
-            link.cut()
-            await link.ended.wait()
+    return listening(Scripted(), "nats")

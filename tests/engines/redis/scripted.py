@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from dragoman.engines.redis import scripts
 from dragoman.engines.redis.connection import Script
+from tests.engines.scripted_server import ScriptedServer, listening
 
 _NAMES = {
     hashlib.sha1(script._source.encode(), usedforsecurity=False).hexdigest(): name
@@ -51,15 +52,15 @@ class Link:
         self.writer.transport.abort()
 
 
-class Scripted:
+class Scripted(ScriptedServer[Link]):
     """The server. `replies`: by the name of a command, or of a script of ours; `seen`: every command, a script by its
     name."""
 
+    patience = 20.0
+
     def __init__(self) -> None:
-        self.links: list[Link] = []
+        super().__init__()
         self.seen: list[list[str]] = []
-        self.changed = asyncio.Event()
-        self.url = ""
         self.replies: dict[str, Reply | bytes | None] = {
             "PING": b"+PONG\r\n",
             "CONFIG": bulk([]),
@@ -116,24 +117,7 @@ class Scripted:
         """The words of every such command."""
         return [words[1:] for words in self.seen if words[0] == name]
 
-    async def until(self, true: Callable[[], Any]) -> None:
-        """Wait until it is so, looking after every command and every end."""
-        async with asyncio.timeout(20):
-            while not true():
-                self.changed.clear()
-                await self.changed.wait()
 
-
-@asynccontextmanager
-async def scripted() -> AsyncIterator[Scripted]:
+def scripted() -> AbstractAsyncContextManager[Scripted]:
     """One that listens, for the length of the block."""
-    one = Scripted()
-    server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
-    one.url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        yield one
-    finally:
-        server.close()
-        for link in list(one.links):
-            link.cut()
-            await link.ended.wait()
+    return listening(Scripted(), "redis")
