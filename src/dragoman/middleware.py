@@ -1,4 +1,4 @@
-"""Middleware that is ready to use, around the calls of services and MCP servers, and around a peer's own:
+"""Middleware that is ready to use, around the calls of services and MCP servers, and around a peer's own.
 
     from dragoman.middleware import audit, rate_limit
 

@@ -1,4 +1,4 @@
-"""Middleware around calls, alike for single calls and inside batches, incoming and outgoing:
+"""Middleware around calls, alike for single calls and inside batches, incoming and outgoing.
 
     async def timed(call, next):
         started = perf_counter()
