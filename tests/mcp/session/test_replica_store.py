@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 
 from dragoman.bus import BusLost
+from dragoman.bus.memory import MemoryBus
+from dragoman.channel import Options
+from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2025_11
 from dragoman.mcp.server.context import Context
+from dragoman.mcp.session import shared
 from tests.behind import behind
 from tests.transports.ends import PATIENCE, until
+from tests.transports.http.ends import face
 
-from ..http_wire import body
+from ..http_wire import Place, Sitting, body
 from ..replicas import Ring, accepted, ring, settled, text
 
 ASKS: dict[str, Any] = {"elicitation": {}}
@@ -207,3 +212,143 @@ async def test_a_log_that_cannot_be_read_is_read_when_it_grows(caplog: pytest.Lo
             second, answer = await again.rest()
         assert (second["params"]["progress"], text(answer)) == (2, "said")
         assert [one for one in caplog.records if one.levelname == "ERROR"] == []
+
+
+# -- a stream whose end is not in the store -----------------------------------------------------------
+
+
+async def given_up(two: Ring, sitting: Any) -> str:
+    """A call of the first replica, whose store comes back too late for the answer. Returns the id to resume with."""
+    async with two.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:
+        await events.message()
+        last: str = events.parser.last_id
+    session: Any = next(iter(behind(two.servers[0]).host.peers)).channel
+    await until(lambda: all(stream.cursor is None for stream in session.streams.values()))
+    bus, replica = two.buses[0], behind(two.servers[0]).shared
+    assert isinstance(bus, MemoryBus)
+    assert replica is not None
+
+    async def too_late(seconds: float) -> bool:
+        return False
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica, "back", too_late)
+        bus.disconnect()
+        two.stages[0].go.set()
+        await until(lambda: not session.streams)
+    bus.connect_again()
+    return last
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["at the one that ran it", "at another"])
+async def test_a_client_that_resumes_for_an_answer_that_was_given_up_is_told(number: int) -> None:
+    async with ring(2) as two:
+        sitting = await two.begin()
+        last = await given_up(two, sitting)
+        for at in (number, 1 - number):  # it is told the same wherever it asks again
+            async with asyncio.timeout(PATIENCE), two.at(at, sitting).get(last) as again:
+                [answer] = await again.rest()
+            assert answer["id"] == 3
+            assert answer["error"] == {
+                "code": -32603,
+                "message": "The answer to this call was lost: the store of this server did not take it",
+            }
+
+
+async def test_a_lost_word_that_a_stream_is_over_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "BEAT", 0.05)
+    async with ring(2) as two:
+        sitting = await two.begin()
+        last = await given_up(two, sitting)
+        bus: Any = two.buses[0]
+        publish, lost = bus.publish, list[bytes]()
+
+        async def lose(topic: str, message: bytes) -> None:
+            if b"over" in message and not lost:
+                lost.append(message)
+            else:
+                await publish(topic, message)
+
+        bus.publish = lose
+        async with asyncio.timeout(PATIENCE), two.at(1, sitting).get(last) as again:
+            [answer] = await again.rest()
+        assert (answer["id"], answer["error"]["code"], len(lost)) == (3, -32603, 1)
+
+
+async def test_a_stream_is_not_over_because_another_endpoint_of_its_replica_does_not_have_it() -> None:
+    async with ring(2) as two, face("native", {"/mcp": behind(two.servers[0])}, Options()) as port:
+        sitting = await two.begin()
+        other = Sitting(Place(port, two.servers[0]), sitting.id, sitting.revision)
+        assert (await other.post(body("ping"))).status == 200
+        async with two.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:
+            await events.message()
+            last = events.parser.last_id
+        async with two.at(1, sitting).get(last) as elsewhere:
+            await until(lambda: elsewhere.status == 200)
+            await settled()
+            async with asyncio.timeout(PATIENCE), other.get(last) as again:
+                await until(lambda: again.status == 200)
+                await settled()
+                two.stages[0].go.set()
+                second, answer = await again.rest()
+        assert (second["params"]["progress"], text(answer)) == (2, "said")
+
+
+async def test_a_stream_whose_end_is_on_its_way_while_its_replica_drains_is_not_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared, "BEAT", 0.05)
+    async with ring(2) as two:
+        sitting = await two.begin()
+        async with two.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:
+            await events.message()
+            last = events.parser.last_id
+        store: Any = two.buses[0].store
+        append, held, free = store.append, asyncio.Event(), asyncio.Event()
+
+        async def hold(log: str, message: bytes, **options: Any) -> int:
+            held.set()
+            await free.wait()
+            return int(await append(log, message, **options))
+
+        store.append = hold
+        session: Any = next(iter(behind(two.servers[0]).host.peers)).channel
+        draining = asyncio.create_task(behind(two.servers[0]).drain(0))
+        await held.wait()
+        await until(lambda: session.ended)
+        async with two.at(1, sitting).get(last) as again:
+            await until(lambda: again.status == 200)
+            await settled()
+            free.set()
+            async with asyncio.timeout(PATIENCE):
+                [answer] = await again.rest()
+        await draining
+        assert "draining" in answer["error"]["message"].lower()
+
+
+async def test_the_reader_of_a_stream_that_was_dropped_is_released() -> None:
+    async with ring(2, http=HttpOptions(streams=1)) as two:
+        sitting = await two.begin()
+        async with two.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:
+            await events.message()
+            last = events.parser.last_id
+        bus: Any = two.buses[1]
+        publish, held = bus.publish, []
+
+        async def hold(topic: str, message: bytes) -> None:
+            held.append((topic, message))
+
+        bus.publish = hold
+        async with two.at(1, sitting).get(last) as again:
+            await until(lambda: held)
+            two.stages[0].go.set()
+            session: Any = next(iter(behind(two.servers[0]).host.peers)).channel
+            await until(lambda: not session.streams)
+            async with two.at(0, sitting).stream(sitting.tool("talk", 4, "t")) as events:
+                await events.rest()
+            await settled()
+            bus.publish = publish
+            for topic, message in held:
+                await publish(topic, message)
+            async with asyncio.timeout(PATIENCE):
+                assert await again.rest() == []

@@ -6,8 +6,8 @@ Used in place of `memory` where the server has a bus with a store. Rules:
 - A replica keeps copies of the sessions for which it got requests, as long as they are used here.
 - An answer to a question, and a cancel, is stored before it is accepted, and then passed to the
   replica that asked, or to all; a replica that was cut off reads it when it is back.
-- A stream is resumed where its client returns. If the replica that wrote it is dead, the one that reads it
-  ends it with an error.
+- A stream is resumed where its client returns. If the replica that wrote it is dead, or could not store its end, the
+  one that reads it ends it with an error.
 - Without the store, operations that need it raise BusLost, at once or after `shared.PATIENCE`.
 """
 
@@ -39,7 +39,7 @@ from .log import MemoryLog, StreamLog
 from .record import Delta
 from .responder import Refused, full
 from .session import Session
-from .shared import BusMessage, Shared
+from .shared import TABLES, BusMessage, Shared
 from .slots import Slots
 from .store_log import PARTS, StoreLog, parts, written
 from .stream import Cursor, failing
@@ -49,6 +49,8 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 FRESH: Final = 300.0
 """Most seconds that a session lives whose client sends nothing after `initialize`."""
 GONE: Final = InternalError("The replica that ran this call is gone", {"retry_after": 0})
+LOST: Final = InternalError("The answer to this call was lost: the store of this server did not take it")
+"""Without `retry_after`: the call has run."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME = re.compile(r"([0-9a-f]{1,4})\.([0-9a-f]{12})\.[0-9a-f]{1,12}")
 _FORWARDED = frozenset({dialect.MCP.cancel, dialect.MCP.progress})
@@ -79,8 +81,8 @@ class ReplicaSessions:
         self.run: Callable[[Coroutine[Any, Any, Any]], None] = shared.later
         self.copies: OrderedDict[str, Session] = OrderedDict()
         """The copies in use here, in the order of their last use."""
-        self.foreign: dict[str, Cursor] = {}
-        """Readers here of streams that another replica writes, by the log's key."""
+        self.foreign: dict[tuple[str, str], Cursor] = {}
+        """Readers here of streams that another replica writes, by the session's id and the stream's name."""
         self.slots: Slots = Slots(shared, options.sessions)
         self._subscribed = subscribed
         self._asked = 0
@@ -293,7 +295,8 @@ class ReplicaSessions:
     def log(self, session: Session, id: bytes, resumable: bool) -> tuple[str, StreamLog]:
         self._streams += 1
         shared = self.shared
-        name = f"{shared.number:x}.{shared.name}.{self._streams:x}"
+        number = self._streams * TABLES + shared.tables.index(self)
+        name = f"{shared.number:x}.{shared.name}.{number:x}"
         if not resumable:  # no other replica will ever be asked for it
             return name, MemoryLog(self.options.log_messages, self.options.log_bytes)
 
@@ -335,32 +338,36 @@ class ReplicaSessions:
         return StoreLog(self.shared, self._key(session.id, "stream", name), self.options)
 
     async def reads(self, session: Session, cursor: Cursor) -> None:
-        shared, key = self.shared, self._key(session.id, "stream", cursor.name)
-        before = self.foreign.get(key)
+        before = self.foreign.get((session.id, cursor.name))
         if before is not None:
             before.release()
         if cursor.reader is None:
             return
-        self.foreign[key] = cursor
-        number, _ = _writer(cursor.name)
-        shared.say(BusMessage("taken", shared.name, session.id, cursor.name, shared.number), number)
-        await self._mourn(key, cursor)
+        self.foreign[session.id, cursor.name] = cursor
+        await self._ask("taken", session.id, cursor)
 
     def unread(self, session: Session, cursor: Cursor) -> None:
-        key = self._key(session.id, "stream", cursor.name)
-        if self.foreign.get(key) is cursor:
-            del self.foreign[key]
+        if self.foreign.get((session.id, cursor.name)) is cursor:
+            del self.foreign[session.id, cursor.name]
 
-    async def _mourn(self, key: str, cursor: Cursor) -> None:
-        """End a stream whose writer is dead."""
+    async def _ask(self, kind: str, id: str, cursor: Cursor) -> None:
+        """Tell the writer of a stream that it is read here, or end the stream if the writer is dead."""
         shared = self.shared
-        if await shared.lives(*_writer(cursor.name)):
+        number, name = _writer(cursor.name)
+        shared.say(BusMessage(kind, shared.name, id, cursor.name, shared.number), number)
+        if not await shared.lives(number, name):
+            await self._end(id, cursor, GONE)
+
+    async def _end(self, id: str, cursor: Cursor, why: InternalError) -> None:
+        """End a stream to which nobody writes any more."""
+        shared, key = self.shared, self._key(id, "stream", cursor.name)
+        entries = await shared.read(key)
+        if not entries:  # its time is over, or it was dropped
+            cursor.release()
             return
-        entries = await shared.read(key)  # it may have ended in order meanwhile
-        if entries:
-            _, last, id = parts(entries[-1][1])
-            if not last and await shared.put_new(f"{key}/mourned", b"", self.options.resume):
-                await shared.append(key, written(failing(id, GONE), True, id), self.options.resume)
+        _, last, asked = parts(entries[-1][1])  # it may have ended in order meanwhile
+        if not last and await shared.put_new(f"{key}/mourned", b"", self.options.resume):
+            await shared.append(key, written(failing(asked, why), True, asked), self.options.resume)
         cursor.wake()
 
     # -- the Table
@@ -368,12 +375,10 @@ class ReplicaSessions:
     def heard(self, word: BusMessage) -> None:
         """A message of another replica."""
         session = self.copies.get(word.session)
-        if word.kind in ("grew", "gone"):
-            cursor = self.foreign.get(self._key(word.session, "stream", word.stream))
-            if cursor is not None:
-                cursor.wake() if word.kind == "grew" else cursor.release()
-        elif word.kind == "taken":
-            self._taken(session, word)
+        if word.kind in ("grew", "gone", "over"):
+            self._from_writer(word)
+        elif word.kind in ("taken", "asked"):
+            self._from_reader(session, word)
         elif session is None:
             return
         elif word.kind == "end":
@@ -393,14 +398,33 @@ class ReplicaSessions:
         elif word.kind == "free":
             session.home.free()
 
-    def _taken(self, session: Session | None, word: BusMessage) -> None:
-        """A stream that is written here is read elsewhere."""
+    def _from_writer(self, word: BusMessage) -> None:
+        """About a stream that may be read here."""
+        cursor = self.foreign.get((word.session, word.stream))
+        if cursor is None:
+            return
+        if word.kind == "grew":
+            cursor.wake()
+        elif word.kind == "gone":
+            cursor.release()
+        else:
+            self.run(_unless_away(self._end(word.session, cursor, LOST)))
+
+    def _from_reader(self, session: Session | None, word: BusMessage) -> None:
+        """A stream is read elsewhere: "taken", from now on; "asked", still."""
+        shared = self.shared
+        _, owner, number = word.stream.split(".")
+        if owner != shared.name or int(number, 16) % TABLES != shared.tables.index(self):
+            return  # it was not begun here
         stream = None if session is None else session.streams.get(word.stream)
-        if stream is not None and isinstance(stream.log, StoreLog):
+        if stream is not None and word.kind == "taken" and isinstance(stream.log, StoreLog):
             stream.release()
             stream.log.read_at(word.number)
-        # it may have grown meanwhile, or ended
-        self.shared.say(BusMessage("grew", self.shared.name, word.session, word.stream), word.number)
+        # While this replica drains, sessions go before their streams have ended
+        over = stream is None and not self.draining
+        if over or word.kind == "taken":  # it may have grown meanwhile
+            kind = "over" if over else "grew"
+            shared.say(BusMessage(kind, shared.name, word.session, word.stream), word.number)
 
     async def _refresh(self, session: Session) -> None:
         """Apply changes of a session that were made elsewhere."""
@@ -435,9 +459,9 @@ class ReplicaSessions:
                 session.end(Closed("the session is not used here"))
             if session.peer.conversation.outbound:  # the message about the answer may have been lost
                 await self._read_handed(session)
-        for key, cursor in tuple(self.foreign.items()):
-            cursor.wake()  # the message that it is read here, or that it has grown, may have been lost
-            await self._mourn(key, cursor)
+        for (id, _), cursor in tuple(self.foreign.items()):
+            cursor.wake()  # the message that it is read here, or that it has grown or is over, may have been lost
+            await self._ask("asked", id, cursor)
 
     async def leave(self) -> None:
         """The replica leaves."""

@@ -205,7 +205,10 @@ class Shared:
 
     async def tell(self, word: BusMessage, to: int | None = None) -> None:
         """Send a message to one replica, or to all others. Raises BusLost."""
-        await self._soon(self.bus.publish(self.topic(to), _packed(word)))
+        if to == self.number:  # a stream may be read at one endpoint and written at another
+            self._pass_on(word)
+        else:
+            await self._soon(self.bus.publish(self.topic(to), _packed(word)))
 
     def say(self, word: BusMessage, to: int | None = None) -> None:
         """`tell` without waiting: while the engine is away nothing is sent, and a replica that is `back` reads
@@ -233,7 +236,10 @@ class Shared:
             return
         if word.kind == "event":
             self._hear(word.number, _told(word.body))
-            return
+        else:
+            self._pass_on(word)
+
+    def _pass_on(self, word: BusMessage) -> None:
         for table in tuple(self.tables):
             table.heard(word)
 
