@@ -125,6 +125,94 @@ async def test_a_client_that_breaks_the_protocol_is_told_of_in_one_line(
     assert held.store.get("k") is None, "nothing after it was read"
 
 
+def raw(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+NO_REQUEST = {
+    "nothing": raw(b""),
+    "nested too deeply": raw(b"\x91" * 50_000),
+    "a list that is said to be long": raw(b"\xdd\xff\xff\xff\xff"),
+    "bytes that are said to be long": raw(b"\x93\x01\xa3get\xc6\xff\xff\xff\xff"),
+    "no list": raw(b"\x80"),
+    "an empty list": framed(),
+    "text that is no UTF-8": raw(b"\x93\x01\xa3get\xa1\xff"),
+    "a time out of range": raw(b"\x93\x01\xa3get\xc7\x0c\xff" + b"\xff" * 12),
+    "a number that is none": framed([], "get", "k"),
+    "an unknown verb": framed(1, "drop", "k"),
+    "a verb that is no text": framed(1, {}, "k"),
+}
+
+
+@pytest.mark.parametrize("wrong", NO_REQUEST.values(), ids=NO_REQUEST)
+async def test_what_is_no_request_ends_its_own_connection_alone(
+    held: Hub, wrong: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = await open_bus(held.url)
+    reader, writer = await asyncio.open_unix_connection(held.path)
+    writer.write(wrong + framed(2, "put", "k", b"", None))
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+        await asyncio.wait_for(reader.readexactly(1), table.PATIENCE)
+    writer.close()
+    [record] = caplog.records
+    assert "a client that broke the protocol was disconnected" in record.getMessage()
+    await bus.publish("t", b"")
+    assert len(held.clients) == 1
+    assert len(held.store) == 0
+    await bus.close()
+
+
+NOT_DONE: list[tuple[Any, ...]] = [
+    ("publish", None, b""),
+    ("publish", "t", "text"),
+    ("subscribe", None),
+    ("subscribe", []),
+    ("unsubscribe", 1),
+    ("get", b"k"),
+    ("get", "k", "k"),
+    ("put", "k"),
+    ("put", "k", 1, None),
+    ("put", "k", b"", "soon"),
+    ("put", "k", b"", float("nan")),
+    ("put_new", "k", [b""], None),
+    ("touch", "k", None),
+    ("append", "k", "text", 9, 1, 1),
+    ("append", "k", b"", float("nan"), 1, 1),
+    ("append", "k", b"", 9, "many", 1),
+    ("append", "k", b"", 9, 1, None),
+    ("read", "k", "0"),
+]
+
+
+@pytest.mark.parametrize("words", NOT_DONE, ids=repr)
+def test_words_of_other_kinds_change_nothing_and_reach_nobody(words: tuple[Any, ...]) -> None:
+    one, wire = slow(9)
+    wire.client.data_received(framed(2, *words) + framed(3, "get", "k"))
+    [subscribed, (number, value, why), after] = wire.written
+    assert (subscribed, number, value) == ([1, None], 2, None)
+    assert why.startswith("TypeError: ")
+    assert after == [3, None]
+    assert len(one.store) == 0
+    assert wire.client.topics == {"t"}
+    one.left(wire.client)
+    assert one.clients == set()
+
+
+@pytest.mark.parametrize("huge", [2**64 - 1, -(2**63), 1e308, float("inf")], ids=repr)
+def test_huge_numbers_are_numbers(huge: float) -> None:
+    _, wire = slow(9)
+    wire.client.data_received(framed(2, "put", "k", b"v", huge) + framed(3, "touch", "l", huge))
+    wire.client.data_received(framed(4, "append", "l", b"m", 9, 1, 2**64 - 1) + framed(5, "read", "l", 2**64 - 1))
+    wire.client.data_received(framed(2**64 - 1, "get", "k"))
+    assert wire.written[1:] == [
+        [2, None],
+        [3, False],
+        [4, 1],
+        [5, []],
+        [2**64 - 1, b"v" if huge > 0 else None],
+    ]
+
+
 async def test_a_request_that_cannot_be_done_is_logged_where_it_failed(
     held: Hub, caplog: pytest.LogCaptureFixture
 ) -> None:

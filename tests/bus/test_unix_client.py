@@ -198,6 +198,57 @@ async def test_what_is_no_hub_is_left(tmp_path: Path, monkeypatch: pytest.Monkey
         await bus.close()
 
 
+def raw(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+NO_HUB = {
+    "no MessagePack": raw(b"\xc1"),
+    "nothing": raw(b""),
+    "nested too deeply": raw(b"\x91" * 50_000),
+    "a list that is said to be long": raw(b"\xdd\xff\xff\xff\xff"),
+    "no list": raw(b"\x80"),
+    "an empty list": framed(),
+    "a number alone": framed(1),
+    "a number that is none": framed([], b"v"),
+    "True for a number": framed(True, b"v"),
+    "a message without content": framed(0, "t"),
+    "a message that is text": framed(0, "t", "text"),
+    "a message with more": framed(0, "t", b"", b""),
+    "a topic that is none": framed(0, [], b""),
+    "a count that is none": framed(0, None, "many"),
+}
+
+
+@pytest.mark.parametrize("wrong", NO_HUB.values(), ids=NO_HUB)
+async def test_what_no_hub_sends_ends_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wrong: bytes
+) -> None:
+    """It is told once, and the next connection is as good as any."""
+    monkeypatch.setattr(unix_module, "PAUSES", (0.0, 0.0))
+    states: asyncio.Queue[bool] = asyncio.Queue()
+    async with played(tmp_path) as (url, next_end):
+        bus = await opened(url)
+        bus.on_state = states.put_nowait
+        end: End = await next_end()
+        for _ in range(2):
+            asked = [asyncio.ensure_future(bus.ask("get", key)) for key in "ab"]
+            for _ in asked:
+                await end.asked()
+            end.write(wrong, framed(1, b"a"), framed(2, b"b"))
+            async with asyncio.timeout(table.PATIENCE):
+                for one in await asyncio.gather(*asked, return_exceptions=True):
+                    assert isinstance(one, BusLost)
+                assert [await states.get(), await states.get()] == [False, True]
+            end = await next_end()
+        getting = asyncio.ensure_future(bus.ask("get", "a"))
+        await end.answer(b"v")
+        assert await getting == b"v"
+        await bus.close()
+    [warning] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warning.getMessage().startswith(f"{url}: what answers there is no hub: ")
+
+
 async def test_a_value_may_fill_a_frame_and_no_more(tmp_path: Path) -> None:
     held = await hold(str(tmp_path / "bus.sock"))
     bus = await opened(held.url)

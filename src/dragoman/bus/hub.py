@@ -54,6 +54,21 @@ def framed(*content: object) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
+_TTL = int | float
+
+
+def _taking(run: Callable[..., object], *kinds: Any) -> Callable[..., object]:
+    """A verb whose words are of these kinds: what one client puts or publishes others get. Raises TypeError."""
+
+    def verb(client: _Client | None, *words: Any) -> object:
+        for word, kind in zip(words, kinds, strict=False):  # `run` knows how many it takes
+            if not isinstance(word, kind) or word != word:  # NaN has no place in an order of deadlines
+                raise TypeError(f"{type(word).__name__} where {kind} belongs")
+        return run(client, *words)
+
+    return verb
+
+
 class _Client(asyncio.Protocol):
     """The connection of one process."""
 
@@ -77,7 +92,9 @@ class _Client(asyncio.Protocol):
             try:
                 number, verb, *words = decode(frame)  # TypeError for one that was too long
                 verb = self._hub.verbs[verb]
-            except (ValueError, TypeError, KeyError, msgspec.MsgspecError) as fault:
+                if type(number) is not int:
+                    raise TypeError("a request without a number")
+            except Exception as fault:  # whatever the bytes make of the decoder: RecursionError, MemoryError
                 self._cut_off(fault)
                 return
             try:
@@ -143,16 +160,16 @@ class Hub:
         self._acceptor: Acceptor | None = None
         self._empty = asyncio.Event()
         self.verbs: dict[Any, Callable[..., object]] = {
-            "publish": self._publish,
-            "subscribe": self._subscribe,
-            "unsubscribe": self._unsubscribe,
-            "get": lambda client, *words: store.get(*words),
-            "put": lambda client, *words: store.put(*words),
-            "put_new": lambda client, *words: store.put_new(*words),
-            "delete": lambda client, *words: store.delete(*words),
-            "touch": lambda client, *words: store.touch(*words),
-            "append": lambda client, *words: store.append(*words),
-            "read": lambda client, *words: store.read(*words),
+            "publish": _taking(self._publish, str, bytes),
+            "subscribe": _taking(self._subscribe, str),
+            "unsubscribe": _taking(self._unsubscribe, str),
+            "get": _taking(lambda client, *words: store.get(*words), str),
+            "put": _taking(lambda client, *words: store.put(*words), str, bytes, _TTL | None),
+            "put_new": _taking(lambda client, *words: store.put_new(*words), str, bytes, _TTL | None),
+            "delete": _taking(lambda client, *words: store.delete(*words), str),
+            "touch": _taking(lambda client, *words: store.touch(*words), str, _TTL),
+            "append": _taking(lambda client, *words: store.append(*words), str, bytes, _TTL, int, int),
+            "read": _taking(lambda client, *words: store.read(*words), str, int),
         }
 
     def start(self, listener: socket.socket) -> None:

@@ -22,6 +22,8 @@ PAUSES = (0.05, 2.0)
 """The first and the longest pause in seconds between two tries to reach the hub."""
 _ROOM = 1024
 """Bytes of a frame beside the value or message."""
+_TOLD = frozenset({(str, bytes), (type(None), int)})
+"""What comes without a request: a topic and a message, or how many were dropped."""
 
 
 class _Wire(asyncio.Protocol):
@@ -39,10 +41,11 @@ class _Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for frame in self._frames.feed(data):
-            if not isinstance(frame, bytes):  # the hub never sends one: this is not a hub
-                self.abort()
+            try:
+                number, value, rest = _read(frame)
+            except Exception as fault:
+                self._leave(fault)
                 return
-            number, value, *rest = decode(frame)
             if number == 0:
                 self._bus.told(value, rest[0])
                 continue
@@ -54,7 +57,11 @@ class _Wire(asyncio.Protocol):
             else:
                 future.set_result(value)
         if self._frames.skipping:
-            self.abort()
+            self._leave(ValueError("a frame that is too long"))
+
+    def _leave(self, why: Exception) -> None:
+        self._bus.strange(why)
+        self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wire = None
@@ -179,6 +186,10 @@ class LocalBus:
             return
         self._topics.tell(topic, content)
 
+    def strange(self, why: Exception) -> None:
+        """What no hub sends has come."""
+        self._trouble.tell(f"what answers there is no hub: {why!r:.200}")
+
     def lost(self, wire: _Wire) -> None:
         """A connection has ended."""
         if wire is not self._wire:
@@ -208,6 +219,16 @@ class LocalBus:
         if self._wire is not None:
             wire, self._wire = self._wire, None
             wire.abort()
+
+
+def _read(frame: Any) -> tuple[int, Any, list[Any]]:
+    """A frame's content. Raises what fits for one that no hub sends; TypeError for one that was too long."""
+    number, value, *rest = decode(frame)
+    if type(number) is not int:
+        raise TypeError("a frame without a number")
+    if number == 0 and (len(rest) != 1 or (type(value), type(rest[0])) not in _TOLD):
+        raise TypeError("a message that is none")
+    return number, value, rest
 
 
 def _fits(value: bytes) -> bytes:
