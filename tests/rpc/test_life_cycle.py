@@ -211,6 +211,30 @@ async def test_awaiting_a_call_inside_its_batch_says_why_that_would_never_end() 
         assert (await waiting, await total, total.result()) == (19, 19, 19)
 
 
+async def test_a_caller_that_leaves_its_batch_cancels_no_call_that_is_over() -> None:
+    """What a handler began and left behind looks at its context, which tells of its own call."""
+    api, known = Service("api"), dict[str, Context]()
+
+    @api.method
+    async def quick(ctx: Context) -> None:
+        known["quick"] = ctx
+        await asyncio.sleep(0)  # a handler that never waits is no call in flight
+
+    @api.method
+    async def hold(ctx: Context) -> None:
+        known["hold"] = ctx
+        await asyncio.Event().wait()
+
+    host = Runner(behind(api))
+    x = _exchange(host, b'[{"jsonrpc":"2.0","method":"quick","id":1},{"jsonrpc":"2.0","method":"hold","id":2}]')
+    await until(lambda: len(known) == 2 and host.call_limit.in_flight == 1)
+    assert x.gone is not None
+    x.gone()
+    await until(lambda: not host.call_limit.in_flight)
+    assert [known["quick"].cancelled, known["hold"].cancelled] == [False, True]
+    host.release()
+
+
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 async def test_a_draining_service_refuses_in_the_callers_version(version: str) -> None:
     api = Service("api", accept_v1=True)
