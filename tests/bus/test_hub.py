@@ -91,6 +91,20 @@ async def test_nothing_is_read_from_a_client_that_is_full_until_it_has_read_ever
     assert one.dropped == 0
 
 
+def test_requests_of_a_client_that_is_full_wait_for_room_for_their_answers() -> None:
+    one, wire = slow(2)
+    one.store.put("k", b"v")
+    wire.client.data_received(
+        b"".join(framed(number, "get", "k") for number in range(2, 7)) + framed(7, "put", "k", b"")
+    )
+    assert not wire.reading
+    assert wire.read(2) == [[1, None], [2, b"v"]]
+    assert not wire.reading
+    assert wire.read(9) == [[3, b"v"], [4, b"v"]]
+    assert wire.reading
+    assert wire.written == [[5, b"v"], [6, b"v"], [7, None]]
+
+
 async def test_so_many_bytes_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "WAITING", sum(len(framed(0, "t", b"%d" % number)) for number in (3, 4, 5)))
     one, wire = slow(2)
@@ -113,7 +127,14 @@ async def test_a_client_that_breaks_the_protocol_is_told_of_in_one_line(
     caplog.set_level(logging.WARNING)
     monkeypatch.setattr(hub, "FRAME", 100)
     too_long = (101).to_bytes(4, "big") + bytes(101)
-    for wrong in (b"\0\0\0\1\xc1", b"\0\0\0\2\x91\1", framed(1, "format"), framed(1, []), too_long, too_long[:50]):
+    for wrong in (
+        b"\0\0\0\1\xc1",
+        b"\0\0\0\2\x91\1",
+        framed(1, "format"),
+        framed(1, []) + too_long[:50],
+        too_long,
+        too_long[:50],
+    ):
         reader, writer = await asyncio.open_unix_connection(held.path)
         writer.write(wrong + framed(2, "put", "k", b"", None))
         with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):

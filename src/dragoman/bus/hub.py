@@ -3,7 +3,7 @@
 Rules:
 
 - The requests of one client are run in the order in which they come, one after another, so the store needs no locks.
-- A client that reads slowly still gets its answers, but its next requests are not read; its messages wait in a queue of
+- A client that reads slowly still gets its answers, but its next requests are not run; its messages wait in a queue of
   `WAITING` bytes, from which the oldest are dropped. They are counted, and the client is told how many it missed.
 - When a client dies only its subscriptions are removed.
 
@@ -77,6 +77,8 @@ class _Client(asyncio.Protocol):
         self._frames = frames()
         self._wire: asyncio.Transport  # from `connection_made` on
         self._full = False
+        self._requests: deque[Any] = deque()
+        """Frames that have come and were not run yet."""
         self._waiting: deque[bytes] = deque()
         self._size = 0
         self._missed = 0
@@ -88,7 +90,15 @@ class _Client(asyncio.Protocol):
         self._hub.clients.add(self)
 
     def data_received(self, data: bytes) -> None:
-        for frame in self._frames.feed(data):
+        self._requests.extend(self._frames.feed(data))
+        self._run()
+        if self._frames.skipping and not self._wire.is_closing():
+            self._cut_off(ValueError("a frame that is too long"))
+
+    def _run(self) -> None:
+        """Run what has come, as far as there is room for the answers: one small request may have a long one."""
+        while self._requests and not self._full:
+            frame = self._requests.popleft()
             try:
                 number, verb, *words = decode(frame)  # TypeError for one that was too long
                 verb = self._hub.verbs[verb]
@@ -103,11 +113,10 @@ class _Client(asyncio.Protocol):
                 log.exception("%s: a request could not be done", self._hub.url)
                 answer = framed(number, None, f"{type(fault).__name__}: {fault}")
             self._wire.write(answer)
-        if self._frames.skipping:
-            self._cut_off(ValueError("a frame that is too long"))
 
     def _cut_off(self, why: Exception) -> None:
         log.warning("%s: a client that broke the protocol was disconnected: %.200r", self._hub.url, why)
+        self._requests.clear()
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -126,6 +135,7 @@ class _Client(asyncio.Protocol):
             hint = self._waiting.popleft()
             self._size -= len(hint)
             self._wire.write(hint)
+        self._run()
         if not self._full:
             self._wire.resume_reading()
 
