@@ -290,6 +290,15 @@ CASES = [
         native=True,
     ),
     Case(name="another expectation", request=post(more="Expect: x\r\n"), status=417, closes=True, native=True),
+    Case(
+        name="another expectation of HEAD",
+        request=get("/live", method="HEAD", more="Expect: x\r\n"),
+        status=417,
+        to="HEAD",
+        body=b"",
+        closes=True,
+        native=True,
+    ),
     # -- what is not HTTP, or whose end is not known
     *[
         Case(
