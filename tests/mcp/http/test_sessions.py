@@ -12,13 +12,14 @@ import pytest
 
 from dragoman.channel import Options
 from dragoman.mcp.protocol.revisions import NEWEST_STATEFUL, R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
+from dragoman.mcp.session.session import Session
 from tests.behind import behind
 from tests.transports.ends import until
 from tests.transports.http.ends import wire
 
 from ..http_tools import Stage, tools
 from ..http_wire import ME, Place, body, called, meta, named_by, served, standard
-from ..replicas import KEYS, kept
+from ..replicas import KEYS, KINDS, kept, sessions
 
 STATEFUL = [R2024_11, R2025_03, R2025_06, R2025_11]
 
@@ -413,3 +414,21 @@ async def test_draining_ends_sessions() -> None:
             await behind(server).drain(0)
             assert await home.message() is None
         assert not behind(server).host.peers
+
+
+@KINDS
+async def test_a_fault_of_ours_is_the_answer_to_its_request(
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def faulty(*args: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    async with sessions(kind) as place:
+        sitting = await place.begin()
+        with monkeypatch.context() as patch:
+            patch.setattr(Session, "request", faulty)
+            found = await sitting.post(sitting.tool("add", 7, a=2, b=3))
+        assert (found.status, json.loads(found.body)["id"], error(found.body)["code"]) == (500, 7, -32603)
+        assert "a fault of ours" not in found.body.decode()
+        assert "a fault of ours" in caplog.text
+        assert text((await sitting.post(sitting.tool("add", 8, a=2, b=3))).body) == "5"

@@ -76,10 +76,27 @@ class McpEndpoint:
     def __call__(self, request: HttpRequest, reply: Reply) -> None:
         known: RequestHead | None = request.head.memo
         if known is None:
-            known = facts(request.head, request.headers)
-        if request.method == "POST":
-            self._posted(request, known, reply)
-            return
+            known = facts(request.head, request.headers, self._spoken)
+        if request.method != "POST":
+            self._other(request, known, reply)
+        elif not known.body:
+            refuse(reply, 415, "Content-Type must be application/json, in UTF-8")
+        elif not (known.json or known.sse):
+            refuse(reply, 406, "Accept must list application/json and text/event-stream")
+        else:
+            service = self._service
+            message = read(request.body, service.limits, service.lenient)
+            # if the head names no valid session, the body decides which era was meant
+            named = known.session is not None and known.unspoken is None
+            if self._stateless and (known.modern or (not named and _names_revision(message))):
+                self._alone(request, message, known, reply)
+            elif (sessions := self._sessions()) is not None:
+                self._in_session(sessions, request, message, known, reply)
+            else:
+                self._misses_version(message, reply)
+
+    def _other(self, request: HttpRequest, known: RequestHead, reply: Reply) -> None:
+        """GET and DELETE, which only sessions have."""
         sessions = self._sessions()
         if request.method not in ("GET", "DELETE") or sessions is None or (known.modern and self._stateless):
             # "HTTP GET or DELETE to the MCP endpoint: respond with 405 Method Not Allowed"
@@ -90,25 +107,6 @@ class McpEndpoint:
             refuse(reply, 406, "Accept must list text/event-stream")
         else:
             self._in_session(sessions, request, None, known, reply)
-
-    # -- POST
-
-    def _posted(self, request: HttpRequest, known: RequestHead, reply: Reply) -> None:
-        if not known.body:
-            refuse(reply, 415, "Content-Type must be application/json, in UTF-8")
-        elif not (known.json or known.sse):
-            refuse(reply, 406, "Accept must list application/json and text/event-stream")
-        else:
-            service = self._service
-            message = read(request.body, service.limits, service.lenient)
-            # if the head names no valid session, the body decides which era was meant
-            named = known.session is not None and (known.version is None or known.version in self._spoken)
-            if self._stateless and (known.modern or (not named and _names_revision(message))):
-                self._alone(request, message, known, reply)
-            elif (sessions := self._sessions()) is not None:
-                self._in_session(sessions, request, message, known, reply)
-            else:
-                self._misses_version(message, reply)
 
     def _misses_version(self, message: Message, reply: Reply) -> None:
         """A message of the stateful era where that is not spoken, or one without headers."""
@@ -176,25 +174,29 @@ class McpEndpoint:
         principal = None if identity is None else identity.principal
         if self.server.call_limit.draining and (asks or type(message) is Batch or request.method == "GET"):
             self._draining(reply, message.id if type(message) is Request else UNSET)
-        elif asks and message.method == "initialize" and known.session is None:  # type: ignore[union-attr]
+        elif known.session is None and asks and message.method == "initialize":  # type: ignore[union-attr]
             self._begin(sessions, request, message, known, reply)  # type: ignore[arg-type]
         # "If the server receives a request with an invalid or unsupported `MCP-Protocol-Version`, it MUST respond with
         # 400 Bad Request"; without one the version is what was negotiated
-        elif known.version is not None and known.version not in self._spoken:
-            refuse(reply, 400, self.unsupported(known.version))
+        elif known.unspoken is not None:
+            refuse(reply, 400, self.unsupported(known.unspoken))
         elif known.session is None:
             # "Servers that require a session ID SHOULD respond to requests without [it] with HTTP 400 Bad Request"
             refuse(reply, 400, "Mcp-Session-Id is missing: `initialize` gives one", null=known.null)
         elif asks and (session := sessions.here(known.session, principal)) is not None:
-            self._request(session, request, message, known, reply)  # type: ignore[arg-type]
+            try:
+                reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, self.server)
+                session.request(message, request.body, reader, request.caller)  # type: ignore[arg-type]
+            except Exception:
+                self._raised(reply, message.id)  # type: ignore[union-attr]
         else:
             sessions.run(self._served(sessions, known.session, request, message, known, reply))
 
     def _begin(
         self, sessions: Sessions, request: HttpRequest, message: Request, known: RequestHead, reply: Reply
     ) -> None:
-        if known.version is not None and known.version not in self._spoken:
-            refuse(reply, 400, self.unsupported(known.version), id=message.id)
+        if known.unspoken is not None:
+            refuse(reply, 400, self.unsupported(known.unspoken), id=message.id)
             return
         session = Session(sessions, request.caller.principal, request.caller)
         reader = HttpReader(reply, known.json, known.sse, known.null, self.server)
@@ -215,11 +217,11 @@ class McpEndpoint:
             if session is None:
                 refused(reply, NO_SESSION, null=known.null)
                 return
-            if type(message) is Request:
-                self._request(session, request, message, known, reply)
-                return
             # an error without an id is said as the session's revision has it
             reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, server)
+            if type(message) is Request:
+                session.request(message, request.body, reader, request.caller)
+                return
             reader.wait()
             if message is not None:
                 await session.take(message, request.body, reader, request.caller)
@@ -235,16 +237,6 @@ class McpEndpoint:
             refused(reply, AWAY, id=message.id if type(message) is Request else UNSET)
         except Exception:
             self._raised(reply, message.id if type(message) is Request else UNSET)
-
-    def _request(
-        self, session: Session, request: HttpRequest, message: Request, known: RequestHead, reply: Reply
-    ) -> None:
-        """A request of a session that is here."""
-        try:
-            reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, self.server)
-            session.request(message, request.body, reader, request.caller)
-        except Exception:
-            self._raised(reply, message.id)
 
     def _raised(self, reply: Reply, id: Any) -> None:
         logger.exception("a request of a session raised")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from msgspec import Struct
 
@@ -26,6 +26,8 @@ class RequestHead(Struct):
     """The revision of that name; None without one, and for an unknown one."""
     modern: bool
     """It is a stateless revision."""
+    unspoken: str | None
+    """The version that it names, if no session of this server can have it."""
     session: str | None
     """`Mcp-Session-Id`."""
     event: str | None
@@ -43,8 +45,8 @@ class RequestHead(Struct):
         return self.revision is not None and self.revision.null_error_id
 
 
-def facts(head: Head, headers: Mapping[str, str]) -> RequestHead:
-    """The contents of this head; cached with it."""
+def facts(head: Head, headers: Mapping[str, str], spoken: Container[str]) -> RequestHead:
+    """The contents of this head; cached with it. `spoken`: the stateful revisions that the server speaks."""
     kind = head.headers.get(b"content-type")
     json, sse = accepted(headers.get("accept"))
     version = headers.get(VERSION)
@@ -54,6 +56,7 @@ def facts(head: Head, headers: Mapping[str, str]) -> RequestHead:
         version,
         revision,
         revision is not None and not revision.stateful,
+        None if version in spoken else version,
         headers.get("mcp-session-id"),
         headers.get("last-event-id") or None,
         kind is not None and is_json(kind),

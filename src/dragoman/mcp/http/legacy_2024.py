@@ -48,7 +48,7 @@ class OldWire:
 
     def listen(self, request: HttpRequest, reply: Reply) -> None:
         """GET: open a channel."""
-        known = _facts(request)
+        known = _facts(request, self.server)
         if request.method != "GET":
             refuse(reply, 405, "GET opens a stream here", lines=(("Allow", "GET"),))
         elif not known.sse:
@@ -66,7 +66,7 @@ class OldWire:
 
     def post(self, request: HttpRequest, reply: Reply) -> None:
         """POST: take one message of a channel."""
-        known = _facts(request)
+        known = _facts(request, self.server)
         if request.method != "POST":
             refuse(reply, 405, "POST a message here", lines=(("Allow", "POST"),))
             return
@@ -92,9 +92,9 @@ class OldWire:
         peer.received(request.body)
 
 
-def _facts(request: HttpRequest) -> RequestHead:
+def _facts(request: HttpRequest, server: Serving) -> RequestHead:
     known: RequestHead | None = request.head.memo
-    return facts(request.head, request.headers) if known is None else known
+    return facts(request.head, request.headers, server.offered.stateful) if known is None else known
 
 
 class OldChannel:
