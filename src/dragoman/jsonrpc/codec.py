@@ -12,6 +12,7 @@ whatever its other members; an object with `result` or `error` and no `method` i
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -78,6 +79,8 @@ plain_batch: Callable[[bytes | str], list[Wire]] = msgspec.json.Decoder(list[Wir
 _loose = msgspec.json.Decoder(_Loose).decode
 _loose_error = msgspec.json.Decoder(_LooseError).decode
 _text = msgspec.json.Decoder(str).decode
+opening: Callable[[Raw], tuple[int]] = struct.Struct("B").unpack_from
+"""The first byte of a JSON value, for those who look at one with each message: a memoryview costs twice as much."""
 
 _KINDS = {
     ord("["): "an array",
@@ -129,7 +132,7 @@ def _message(wire: Wire, limits: Limits) -> Single | None:
         if len(method) > limits.method_length:
             return None
         params = wire.params
-        if params is not UNSET and memoryview(params)[0] not in b"[{":
+        if params is not UNSET and opening(params)[0] not in b"[{":
             return None
         id = wire.id
         if id is UNSET:
@@ -171,7 +174,7 @@ def _long(raw: bytes, limits: Limits) -> Single | None:
 
 def first_byte(raw: Raw) -> int:
     """The first byte of a JSON value."""
-    return memoryview(raw)[0]
+    return opening(raw)[0]
 
 
 # -- the slow way ---------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
-from ...jsonrpc.codec import Answer
+from ...jsonrpc.codec import Answer, opening
 from ...jsonrpc.codec import Call as WireCall
 from ...jsonrpc.errors import BadAnswer, LocalError
 from ...jsonrpc.limits import Limits
@@ -49,16 +49,20 @@ def to_json(value: Any) -> bytes:
         raise LocalError(f"this cannot be put into JSON: {error}") from error
 
 
+_STRUCTURES: Final = (list, dict, tuple, UnsetType)
+"""What params may be as they are; any other value must be an array or an object once it is JSON text."""
+
+
 def encode_call(method: str, params: Any, id: Any, *, v1: bool, limits: Limits) -> bytes:
     """The text of a call, or of a notification where `id` is UNSET; in JSON-RPC 1.0 where `v1` says so.
 
     Raises LocalError for params that are not an array or object, and for a message above a limit.
     """
     kind = type(params)
-    if params is not UNSET and kind is not list and kind is not dict and kind is not tuple:
+    if kind not in _STRUCTURES:
         if kind is not Raw:
             params = Raw(to_json(params))
-        if memoryview(params)[0] not in b"[{":
+        if opening(params)[0] not in b"[{":
             raise LocalError(
                 f"{method}: params are a list or a dict (JSON: an array or an object); leave them out for none"
             )
@@ -70,9 +74,10 @@ def encode_call(method: str, params: Any, id: Any, *, v1: bool, limits: Limits) 
         )
     else:
         raw = to_json(WireCall(method, params, id))
-    if len(raw) > limits.response_size:
-        raise LocalError(f"{method}: the message has {len(raw)} bytes, response_size allows {limits.response_size}")
-    if len(raw) > 2 * limits.depth and too_deep(raw, limits.depth):
+    size = len(raw)
+    if size > limits.response_size:
+        raise LocalError(f"{method}: the message has {size} bytes, response_size allows {limits.response_size}")
+    if size > 2 * limits.depth and too_deep(raw, limits.depth):
         raise LocalError(f"{method}: the message is nested too deep: depth allows {limits.depth} levels")
     return raw
 
