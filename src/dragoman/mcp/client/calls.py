@@ -21,7 +21,7 @@ from msgspec import UNSET, Raw, Struct
 
 from ...jsonrpc.errors import BadAnswer, CallTimeout, RpcError
 from ...rpc.binding.results import to_json
-from ..protocol.encoding import decode
+from ..protocol.encoding import READERS
 from ..protocol.headers import mirror
 from ..protocol.methods import HEADER_MISMATCH, URL_ELICITATION_REQUIRED, Row
 from ..protocol.params import COMPLETE, INPUT_REQUIRED, CallToolResult
@@ -150,7 +150,7 @@ class Calls:
     def _at_once(self, raw: Raw, kind: type[T]) -> T | None:
         """A result that is complete after one round trip, as most are."""
         try:
-            found: Any = decode(raw, kind)
+            found: Any = READERS[kind](raw)
         except (msgspec.DecodeError, RecursionError):
             return None
         return found if found.result_type == COMPLETE or self._far.era.revision.server_calls else None

@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, structs
 from ...jsonrpc.condensed import LONG, Condensed
 from ...jsonrpc.errors import InvalidParams, RpcError
 from ...jsonrpc.messages import Request
-from .encoding import READERS, decode, reader
+from .encoding import READERS, decode
 from .headers import VERSION, check, check_version
 from .methods import HEADER_MISMATCH, METHODS, UNSUPPORTED_VERSION, Row
 from .params import CallToolRequestParams, InitializeRequestParams
@@ -124,7 +124,7 @@ def admit(
         return None
     short = None
     try:
-        read = READERS.get(row.params) or reader(row.params)
+        read = READERS[row.params]
         if raw is not UNSET and len(raw) > LONG:
             params, short = _long(message, read)
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import UnionType
-from typing import Annotated, Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, structs
@@ -23,8 +23,18 @@ T = TypeVar("T")
 Fit: TypeAlias = Callable[[Any], Any]
 
 _encode = msgspec.json.Encoder().encode
-READERS: dict[Any, Callable[[bytes | Raw], Any]] = {}
-"""What `reader` made, by type: for those who look one up with each message."""
+
+
+class _Readers(dict[Any, Callable[[bytes | Raw], Any]]):
+    """By type, what reads it: made when it is first asked for."""
+
+    def __missing__(self, type: Any) -> Callable[[bytes | Raw], Any]:
+        made = self[type] = msgspec.json.Decoder(type).decode
+        return made
+
+
+READERS: Final = _Readers()
+"""What `decode` reads each type with, for those who read one with each message."""
 _fits: tuple[dict[type, Fit | None], ...] = tuple({} for _ in REVISIONS)
 """By `Revision.order` and type; None: the revision knows all of it."""
 
@@ -56,13 +66,8 @@ def decode(raw: bytes | Raw, type: type[T]) -> T:
     `type` may be any hint that msgspec takes (then cast what comes out). Raises msgspec.DecodeError;
     of its kind ValidationError where it is JSON and does not fit, with the path to the place.
     """
-    found: T = (READERS.get(type) or reader(type))(raw)
+    found: T = READERS[type](raw)
     return found
-
-
-def reader(type: Any) -> Callable[[bytes | Raw], Any]:
-    """What `decode` reads this type with."""
-    return READERS.setdefault(type, msgspec.json.Decoder(type).decode)
 
 
 def _extra(hint: Any) -> dict[str, Any]:
