@@ -144,10 +144,11 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
 
     def structured(value: Any, admitted: Admitted) -> Raw:
         revision = admitted.revision
-        if isinstance(value, CallToolResult):
+        plain = type(value) is sound
+        if not plain and isinstance(value, CallToolResult):
             return finish(value, revision, stamp)
         text = write(value)
-        if type(value) is sound:
+        if plain:
             shown = b'"' + text + b'"'
         elif faults is not None and (wrong := faults(text)):
             words = told(msgspec.to_builtins(wrong))
