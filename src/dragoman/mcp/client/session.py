@@ -171,7 +171,7 @@ class ClientSession:
         # "The client MUST NOT write JSON-RPC responses" (2026's basic/transports/stdio)
         line.peer.mute = not era.revision.server_calls
         members = self._hello.meta(era.revision, self.level)
-        self._head = b'{"_meta":{' + members + b"}" if members else b""
+        self._head = b'{"_meta":{' + members + b"}," if members else b""
         self._members = members
 
     async def close(self) -> None:
@@ -255,12 +255,11 @@ class ClientSession:
         begun: Callable[[int], None] | None,
     ) -> Awaitable[Raw]:
         headers = None if line.streamable is None else line.headers(method, self.era.revision, name, extra)
-        if how is PLAINLY and begun is None:
-            return line.peer.call(method, self.params(body), result=Raw, extra=headers)
         token = how.on_progress is not None
-        params: Any = self.params(body)
         if token or begun is not None or how.meta is not None:
-            params = self._with_id(body, how.meta, token, begun)
+            params: Any = self._with_id(body, how.meta, token, begun)
+        else:
+            params = self.params(body)
         return line.peer.call(
             method,
             params,
@@ -285,13 +284,13 @@ class ClientSession:
 
     def params(self, body: bytes, meta: bytes = b"", token: int | None = None) -> Raw:
         """A request's params: its members, and `_meta` with the members for the revision, the user and the call."""
-        if not meta and token is None:
-            if not self._head:
-                return Raw(body)
-            return Raw(self._head + (b"," + body[1:] if len(body) > 2 else b"}"))
-        parts = [meta, self._members, b"" if token is None else b'"progressToken":%d' % token]
-        head = b'{"_meta":{' + b",".join(part for part in parts if part) + b"}"
-        return Raw(head + (b"," + body[1:] if len(body) > 2 else b"}"))
+        head = self._head
+        if meta or token is not None:
+            parts = [meta, self._members, b"" if token is None else b'"progressToken":%d' % token]
+            head = b'{"_meta":{' + b",".join(part for part in parts if part) + b"},"
+        if not head:
+            return Raw(body)
+        return Raw(head + body[1:] if len(body) > 2 else head[:-1] + b"}")
 
     async def notify(self, method: str, params: Any = UNSET) -> None:
         """Send the server a notification."""
