@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from ..channel import Channel, Closed
 from ..jsonrpc.codec import join
@@ -68,66 +68,40 @@ class CallSender(FarPlace, Protocol):
         """Send a text. Raises ChannelError."""
 
 
-class OutboundCall:
+def decoding(result: Any) -> Callable[[Raw], Any] | None:
+    """What decodes a result of this type. Raises LocalError for a type that no JSON can be decoded to."""
+    return None if result is Raw else _anything if result is Any else result_decoder(result)
+
+
+class OutboundCall(Struct, eq=False):
     """One outgoing call. The `Outgoing` of its message."""
 
-    __slots__ = (
-        "_error",
-        "_future",
-        "_group",
-        "abandon",
-        "decoder",
-        "extra",
-        "id",
-        "message",
-        "method",
-        "on_progress",
-        "peer",
-        "reply_stream",
-        "result",
-        "seen",
-        "succeeded",
-        "timeout",
-        "until",
-    )
-
-    def __init__(
-        self,
-        peer: CallSender,
-        method: str,
-        result: Any,
-        timeout: float | None,
-        on_progress: Callable[[Any], object] | None = None,
-        extra: Any = None,
-        reply_stream: Speak | None = None,
-        group: object = None,
-    ) -> None:
-        self.peer: CallSender = peer
-        self.method: str = method
-        self.decoder: Callable[[Raw], Any] | None = (
-            None if result is Raw else _anything if result is Any else result_decoder(result)
-        )
-        """None: the result is wanted as JSON text, which was checked with its answer."""
-        self.timeout: float | None = timeout
-        self.until: float | None = None
-        self.on_progress: Callable[[Any], object] | None = on_progress
-        self.abandon: Callable[[], None] | None = None
-        self.extra: Any = extra
-        self.reply_stream: Speak | None = reply_stream
-        self.message: bytes
-        self.id: int
-        self.seen: Departure | None = None  # what tells observers, where there are some
-        self._group = group
-        self._future: asyncio.Future[Any] | None = None  # an answer at once needs none, and no time-out
-        self._error: Exception | None = None
-        self.succeeded: bool = False
-        self.result: Any = None
-        """Its result, once it has succeeded."""
+    peer: CallSender
+    method: str
+    decoder: Callable[[Raw], Any] | None
+    """None: the result is wanted as JSON text, which was checked with its answer."""
+    timeout: float | None
+    on_progress: Callable[[Any], object] | None = None
+    extra: Any = None
+    reply_stream: Speak | None = None
+    batch: object = None
+    """Equal for the calls of one batch; None: the call is in none."""
+    id: int = 0
+    message: bytes = b""
+    until: float | None = None
+    abandon: Callable[[], None] | None = None
+    seen: Departure | None = None
+    """What tells observers, where there are some."""
+    result: Any = UNSET
+    """Its result, once it has succeeded."""
+    _error: Exception | None = None
+    _future: asyncio.Future[Any] | None = None
+    """None where the answer came at once, which needs no time-out either."""
 
     @property
     def group(self) -> object:
         """Equal for the calls of one batch."""
-        return self if self._group is None else self._group  # a reference to itself would be the collector's work
+        return self if self.batch is None else self.batch  # a reference to itself would be the collector's work
 
     @property
     def left(self) -> float | None:
@@ -143,7 +117,7 @@ class OutboundCall:
             future = self._future = self.peer.loop.create_future()
             if self._error is not None:
                 future.set_exception(self._error)
-            elif self.succeeded:
+            elif self.result is not UNSET:
                 future.set_result(self.result)
         return future
 
@@ -151,7 +125,7 @@ class OutboundCall:
     def settled(self) -> bool:
         """Whether the call does not wait for an answer."""
         future = self._future
-        return self.succeeded or self._error is not None or (future is not None and future.done())
+        return self.result is not UNSET or self._error is not None or (future is not None and future.done())
 
     @property
     def late(self) -> bool:
@@ -163,7 +137,7 @@ class OutboundCall:
         decode, future = self.decoder, self._future
         if future is not None:
             self.peer.clock.drop(self)
-        if self.succeeded or self._error is not None or (future is not None and future.done()):
+        if self.result is not UNSET or self._error is not None or (future is not None and future.done()):
             return
         try:
             value = raw if decode is None else decode(raw)
@@ -173,7 +147,7 @@ class OutboundCall:
         except (msgspec.DecodeError, RecursionError) as error:
             self.fail(BadAnswer(f"{self.method}: the result does not fit: {error}"))
             return
-        self.succeeded, self.result = True, value
+        self.result = value
         if future is not None:
             future.set_result(value)
         if self.seen is not None:
@@ -371,7 +345,7 @@ class OutgoingBatch:
         self._messages.append(raw)
 
     def _add(self, method: str, params: Any, result: Any) -> OutboundCall:
-        pending = OutboundCall(self._peer, method, result, self._timeout, group=self._group)
+        pending = OutboundCall(self._peer, method, decoding(result), self._timeout, batch=self._group)
         if self._seen is not None and self._peer.watch is not None:
             pending.seen = self._peer.watch.calling(self._peer, method, self._seen.seen)
         self._peer.register(pending, params)

@@ -26,7 +26,7 @@ from ..method import ERROR
 from ..middleware import Call, Middleware, Next, chain
 from ..notifications import Notifications
 from ..observing import Departure, Watch
-from ..outbound import OutboundCall, OutgoingBatch
+from ..outbound import OutboundCall, OutgoingBatch, decoding
 from ..peer import Peer
 from ..proxy import proxy
 from ..runner import Runner
@@ -305,7 +305,7 @@ class ChannelPeer(ChannelEnd):
             timeout = self.timeout
         elif type(timeout) is not float or not timeout > 0:
             check(method, {"timeout": CALL_TIME}, {"timeout": timeout})
-        pending = OutboundCall(self, method, result, timeout, on_progress, extra, reply_stream)
+        pending = OutboundCall(self, method, decoding(result), timeout, on_progress, extra, reply_stream)
         if total is not None:
             pending.until = self.loop.time() + total
         channel = self.channel
@@ -318,7 +318,7 @@ class ChannelPeer(ChannelEnd):
             seen.goes(pending.message)
         try:
             self.transmit(pending.message, pending)
-            if pending.succeeded:
+            if pending.result is not UNSET:
                 return pending.result
             waiting = pending.future
             pending.wait(timeout)
