@@ -242,7 +242,7 @@ async def test_params_are_an_array_or_an_object_however_they_are_given(params: A
         assert await far.next() == f'{{"jsonrpc":"2.0","method":"m","params":{text}}}'
 
 
-@pytest.mark.parametrize("params", [Text(b"1"), Text(b'"["'), Text(b"null"), 5, "[", None])
+@pytest.mark.parametrize("params", [Text(b""), Text(b"1"), Text(b'"["'), Text(b"null"), 5, "[", None])
 async def test_params_that_are_neither_are_not_sent(params: Any) -> None:
     async with served(Bench().api) as (far, peer, _):
         with pytest.raises(LocalError, match="m: params are a list or a dict"):

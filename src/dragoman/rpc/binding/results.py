@@ -62,7 +62,7 @@ def encode_call(method: str, params: Any, id: Any, *, v1: bool, limits: Limits) 
     if kind not in _STRUCTURES:
         if kind is not Raw:
             params = Raw(to_json(params))
-        if opening(params)[0] not in b"[{":
+        if not params or opening(params)[0] not in b"[{":
             raise LocalError(
                 f"{method}: params are a list or a dict (JSON: an array or an object); leave them out for none"
             )
