@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dragoman.bus.memory import MemoryBus
+from dragoman.jsonrpc.limits import SERVER
 from dragoman.net.urls import parse
 from dragoman.transports.broker import contract
-from dragoman.transports.broker.answers import SHORT, bound_key
+from dragoman.transports.broker.answers import SHORT, AnswerCache, bound_key
 from dragoman.transports.broker.contract import AGAIN, KEY, BrokerMessage, Mailboxes
 
 BODY = b'{"jsonrpc":"2.0","method":"pay","params":[1],"id":1}'
@@ -19,6 +21,23 @@ MESSAGES = {
     "long": BrokerMessage(body=BODY, reply_to="b" * SHORT, correlation="c-1", headers={KEY: "c-1"}),
     "half of a pair": BrokerMessage(body=BODY, reply_to="\ud800" * SHORT, correlation="c-1", headers={KEY: "c-1"}),
 }
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\xc1", b"{}", b"\x93\xa1a\xa1b\xc0", b"\x93\xa1\xff\xc4\x01a\xcb\0\0\0\0\0\0\0\0"]
+)
+async def test_what_is_no_answer_in_the_store_is_as_if_there_was_none(
+    value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    store: Any = MemoryBus().store
+    key = bound_key(MESSAGES["the caller's own key"])
+    cache = AnswerCache(SERVER, store)
+    await cache.share(key, "c-1", b"1")
+    assert (await cache.shared(key)) is not None
+    (name,) = store._store._kept
+    await store.put(name, value)
+    assert await cache.shared(key) is None
+    assert "the store of recent answers is of no use now" in caplog.text
 
 
 @pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)

@@ -173,7 +173,7 @@ class AnswerCache:
         try:
             found = await self.store.get(_stored_under(key))
             return None if found is None else _decode(found)
-        except (ConnectionError, msgspec.DecodeError) as why:
+        except (ConnectionError, msgspec.DecodeError, UnicodeDecodeError) as why:
             log.warning("the store of recent answers is of no use now: %s", why)
             return None
 
