@@ -113,8 +113,9 @@ async def test_what_was_settled_and_perhaps_not_acknowledged_is_not_taken_again(
         assert one.server.sent("XACK")[1] == ["q", "workers", "1-1"]
 
 
-async def test_what_is_not_a_message_is_set_aside(caplog: pytest.LogCaptureFixture) -> None:
-    async with working([["1-1", ["head", "no JSON", "body", "x"]], entry(2)]) as (one, _):
+@pytest.mark.parametrize("head", [b"no JSON", b'{"id":"\xff"}', b'{"headers":{"\xff":""}}'], ids=ascii)
+async def test_what_is_not_a_message_is_set_aside(head: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async with working([["1-1", ["head", head, "body", "x"]], entry(2)]) as (one, _):
         await one.server.until(lambda: one.server.sent("REJECT"))
         assert [words[2:] for words in one.server.sent("REJECT")] == [["q", "q:dead", "workers", "1-1", "10000"]]
         assert [message.body for message in one.came] == [b"2"]

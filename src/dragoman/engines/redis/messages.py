@@ -39,7 +39,7 @@ def message_of(
         raw, body = pairs.get(b"head", b"{}"), pairs.get(b"body", b"")
     try:
         head = _decode(raw)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     count += max(0, head.count)
     return BrokerMessage(
