@@ -157,9 +157,13 @@ class NatsBus:
         def came(message: Message) -> None:
             call_subscriber(take, topic, message.data)
 
-        subscription = self._part.keep(await self._line.subscribe(self._topics + token(topic), came))
-        await self._line.sync()
-        return subscription
+        subscription = await self._line.subscribe(self._topics + token(topic), came)
+        try:
+            await self._line.sync()
+        except BaseException:  # or it would be restored after the outage, beside the one that is asked for then
+            await subscription.close()
+            raise
+        return self._part.keep(subscription)
 
     def measures(self) -> Mapping[str, float]:
         """For metrics: messages, outages, and whether it is connected."""

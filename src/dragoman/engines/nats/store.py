@@ -129,9 +129,17 @@ class StreamStore:
         if found.error is not None:
             raise refused(self.line, found.error)
 
+    async def _api(self, what: str, **members: Any) -> Reply:
+        """Send a request about the stream. The server had JetStream when this was opened, so that one without an answer
+        is away."""
+        try:
+            return await api(self.line, f"{what}.{self._stream}", **members)
+        except NoResponders as fault:
+            raise BusLost(str(fault)) from None
+
     async def last(self, name: str) -> Entry | None:
         """The newest message of a subject."""
-        found = await api(self.line, f"STREAM.MSG.GET.{self._stream}", last_by_subj=self._prefix + name)
+        found = await self._api("STREAM.MSG.GET", last_by_subj=self._prefix + name)
         if found.message is None:
             if found.error is None or found.error.err_code == _NOT_FOUND:
                 return None
@@ -179,7 +187,7 @@ class StreamStore:
 
     async def clear(self, name: str, upto: int) -> int:
         """Delete a subject's messages up to that place without a trace; returns their number."""
-        done = await api(self.line, f"STREAM.PURGE.{self._stream}", filter=self._prefix + name, seq=upto + 1)
+        done = await self._api("STREAM.PURGE", filter=self._prefix + name, seq=upto + 1)
         if done.error is not None:
             raise refused(self.line, done.error)
         return done.purged
@@ -200,7 +208,7 @@ class StreamStore:
                 "deliver_policy": "last_per_subject" if newest else "by_start_sequence",
             }
             config |= {"headers_only": True} if newest else {"opt_start_seq": start}
-            made = await api(self.line, f"CONSUMER.CREATE.{self._stream}", stream_name=self._stream, config=config)
+            made = await self._api("CONSUMER.CREATE", stream_name=self._stream, config=config)
             if made.error is not None:
                 raise refused(self.line, made.error)
             # what is there counts as pending, or was delivered before this answer was written
