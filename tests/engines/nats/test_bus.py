@@ -79,6 +79,11 @@ async def test_ends_that_take_turns_at_one_log(nats: Engine) -> None:
         assert await other.store.append(log, b"anew", ttl=table.LONG) == 1
         assert await one.store.append(log, b"more", ttl=table.LONG) == 2
         assert await other.store.read(log) == [(1, b"anew"), (2, b"more")]
+        assert await one.store.append(log, b"alone", ttl=table.LONG, messages=1) == 3
+        assert await other.store.delete(log) is True
+        assert await other.store.append(log, b"anew", ttl=table.LONG) == 1
+        assert await one.store.append(log, b"more", ttl=table.LONG) == 2  # it knew the former, and its bounds
+        assert await other.store.read(log) == [(1, b"anew"), (2, b"more")]
         assert await one.store.delete(log) is True
 
 

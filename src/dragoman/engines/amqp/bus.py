@@ -63,9 +63,11 @@ class AmqpBus:
         one = self._topics.add(topic, self._counts.counted(take))
         try:
             await self._line.bind(self._queue, EXCHANGE, topic)  # no effect if the binding exists
-        except ConnectionError as why:
+        except BaseException as why:  # cancelled, too: it would be bound again with the others after an outage
             await one.close()
-            raise BusLost(f"{self.url}: {why}") from None
+            if isinstance(why, ConnectionError):
+                raise BusLost(f"{self.url}: {why}") from None
+            raise
         return one
 
     def measures(self) -> Mapping[str, float]:

@@ -125,10 +125,13 @@ class Logs:
         origin = int(newest.headers[ORIGIN])
         if known.origin != origin or known.newest == origin or known.newest > newest.place:
             known = _Known(origin)
-        known.expires = int(newest.headers[EXPIRES])
         async for entry in self._store.entries(name, start=known.newest + 1):
-            if int(entry.headers[ORIGIN]) == origin:
+            headers = entry.headers
+            if int(headers[ORIGIN]) == origin:
+                if TOUCH not in headers and int(headers[NUMBER]) <= known.number:  # deleted meanwhile, and begun again
+                    known = _Known(origin)
                 known.note(entry)
+        known.expires = int(newest.headers[EXPIRES])
         return known
 
     async def _trim(self, name: str, known: _Known, first: int) -> None:
