@@ -1,5 +1,5 @@
-"""`amqp://` as a bus, against a RabbitMQ that does what a test says: what is made there, what goes out, and what is told
-of an outage."""
+"""`amqp://` as a bus, against a RabbitMQ that does what a test says: what is made there, what goes out, and what is
+told of an outage."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 from dragoman.bus import open_bus
 from dragoman.engines.nats import logs, store
-from dragoman.engines.nats.bus import NatsBus, NatsStore
+from dragoman.engines.nats.bus import NatsStore
 
 from .scripted import Scripted, Sent, scripted
 from .test_scripted_bus import AFTER, MISSING, NOW, fault, found
@@ -98,12 +98,20 @@ async def ends(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Stream, N
         for module in (store, logs):
             monkeypatch.setattr(module, "now", lambda: stream.now)
         buses: list[Any] = [await open_bus(f"{server.url}?prefix=p") for _ in range(2)]
+        one, other = (bus.store for bus in buses)
         try:
-            assert isinstance(buses[0], NatsBus)
-            yield stream, buses[0].store, buses[1].store
+            yield stream, one, other
         finally:
             for bus in buses:
                 await bus.close()
+
+
+def test_times_are_milliseconds_of_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of every process that shares a store."""
+    monkeypatch.setattr("dragoman.engines.nats.store.time.time", lambda: 1_700_000_000.0005)
+    assert store.now() == 1_700_000_000_000
+    monkeypatch.setattr("dragoman.engines.nats.store.time.time", lambda: 1_700_000_000.25)
+    assert store.now() == 1_700_000_000_250
 
 
 HEADERS = ("Number", "Before", "First", "Origin")
