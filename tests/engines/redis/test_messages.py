@@ -1,4 +1,4 @@
-"""What an entry of a stream says, whoever has added it: fields in, a message out."""
+"""What an entry of a stream says, of any origin: fields in, a message out."""
 
 from __future__ import annotations
 

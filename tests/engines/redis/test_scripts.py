@@ -203,6 +203,6 @@ async def test_who_leaves_the_group(queue: Queue) -> None:
         await queue.raw.xgroup_createconsumer(queue.key, "g", who)
     await queue.add("1-1")
     await queue.take("busy")
-    for who in ("busy", "me", "nobody"):
+    for who in ("busy", "me", "none"):
         assert await queue.run(scripts.LEAVE, "g", who) == 0
     assert await consumers() == {b"busy", b"idle"}

@@ -359,7 +359,7 @@ class ReplicaSessions:
             await self._end(id, cursor, GONE)
 
     async def _end(self, id: str, cursor: Cursor, why: InternalError) -> None:
-        """End a stream to which nobody writes any more."""
+        """End a stream that has no writer any more."""
         shared, key = self.shared, self._key(id, "stream", cursor.name)
         entries = await shared.read(key)
         if not entries:  # its time is over, or it was dropped
