@@ -104,6 +104,8 @@ def test_an_interrupt_ends_the_program_and_its_call_has_no_answer() -> None:
         raise KeyboardInterrupt
 
     async def main() -> None:
+        # the loop would write to the log what the task ended with, in whichever test it is collected
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         async with (
             serve(api, urls="memory:interrupt", observers=[told], limits=SHORT),
             connect("memory:interrupt", timeout=10) as peer,
