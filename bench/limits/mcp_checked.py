@@ -89,20 +89,25 @@ class Checked(Front):
             b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (status, len(out), out)
         )
 
-    def checked(self, raw: bytes) -> bytes:
-        """The answer to one request."""
+    def usual(self) -> bool:
+        """Whether the head is that of a POST for this endpoint, from where it may come."""
         fields = self.fields
         host = fields.get(b"host", b"").rpartition(b":")[0]
         accept = fields.get(b"accept", b"")
-        if (
-            self.parser.get_method() != b"POST"
-            or self.url != b"/mcp"
-            or host not in (b"127.0.0.1", b"localhost")
-            or fields.get(b"origin") is not None
-            or fields.get(b"content-type") != b"application/json"
-            or b"application/json" not in accept
-            or b"text/event-stream" not in accept
-        ):
+        return (
+            self.parser.get_method() == b"POST"
+            and self.url == b"/mcp"
+            and host in (b"127.0.0.1", b"localhost")
+            and fields.get(b"origin") is None
+            and fields.get(b"content-type") == b"application/json"
+            and b"application/json" in accept
+            and b"text/event-stream" in accept
+        )
+
+    def checked(self, raw: bytes) -> bytes:
+        """The answer to one request."""
+        fields = self.fields
+        if not self.usual():
             return REFUSED
         try:
             envelope = ENVELOPE(raw)

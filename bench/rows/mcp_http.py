@@ -16,6 +16,7 @@ LIMIT = ["-m", "bench.limits.mcp"]
 STATELESS, STATEFUL = {"era": "2026"}, {"era": "2025"}
 FRESH = STATELESS | {"fresh": True}
 CHECKED = ["-m", "bench.limits.mcp_checked"]
+IN_SESSION = ["-m", "bench.limits.mcp_session", "PORT"]
 CONNECTIONS = 32
 
 
@@ -106,8 +107,9 @@ def sessions(referee: Referee) -> list[Row]:
         peer = sdk("default" if sse else "json", kind, 400)
         also = [] if sse else [sdk("best", kind, 400)]
         also += [Contestant("inline", [*SERVER, *words], 6_000, mcp=kind | {"tool": "subtract_inline"})]
+        limit = None if sse else Contestant("by hand, with every check", IN_SESSION, 8_000, mcp=kind)
         title = f"MCP tools/call, HTTP 2025-11-25 in a session, {name}"
-        row = measured(referee, f"mcp-session-{name.lower()}", title, ours, None, ([peer], also))
+        row = measured(referee, f"mcp-session-{name.lower()}", title, ours, limit, ([peer], also))
         row.goals = [at_least(f">= {least}x the SDK", times(ours.figure, peer.figure), least)]
         rows.append(row)
     return rows
