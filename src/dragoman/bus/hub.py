@@ -54,6 +54,15 @@ def framed(*content: object) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
+def content(frame: Any) -> tuple[int, Any, list[Any]]:
+    """The number of a request, what stands behind it, and the rest. Raises what fits for a frame that neither end
+    sends; TypeError for one that was too long."""
+    number, first, *rest = decode(frame)
+    if type(number) is not int:
+        raise TypeError("a frame without a number")
+    return number, first, rest
+
+
 _TTL = int | float
 
 
@@ -100,10 +109,8 @@ class _Client(asyncio.Protocol):
         while self._requests and not self._full:
             frame = self._requests.popleft()
             try:
-                number, verb, *words = decode(frame)  # TypeError for one that was too long
+                number, verb, words = content(frame)
                 verb = self._hub.verbs[verb]
-                if type(number) is not int:
-                    raise TypeError("a request without a number")
             except Exception as fault:  # whatever the bytes make of the decoder: RecursionError, MemoryError
                 self._cut_off(fault)
                 return

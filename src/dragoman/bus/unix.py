@@ -15,7 +15,7 @@ from typing import Any, cast
 from ..jsonrpc.errors import LocalError
 from ..net.reconnect import OutageLog, reconnect
 from .contract import BusCounts, BusLost, Store, log
-from .hub import FRAME, decode, framed, frames
+from .hub import FRAME, content, framed, frames
 from .topics import Subscriber, Take, Topics
 
 PAUSES = (0.05, 2.0)
@@ -222,10 +222,8 @@ class LocalBus:
 
 
 def _read(frame: Any) -> tuple[int, Any, list[Any]]:
-    """A frame's content. Raises what fits for one that no hub sends; TypeError for one that was too long."""
-    number, value, *rest = decode(frame)
-    if type(number) is not int:
-        raise TypeError("a frame without a number")
+    """A frame's content. Raises what fits for one that no hub sends."""
+    number, value, rest = content(frame)
     if number == 0 and (len(rest) != 1 or (type(value), type(rest[0])) not in _TOLD):
         raise TypeError("a message that is none")
     return number, value, rest
