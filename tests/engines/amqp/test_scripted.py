@@ -17,6 +17,7 @@ from pamqp.header import ContentHeader
 from dragoman.engines.amqp import connection
 from dragoman.engines.amqp.connection import BrokerConnection, Dialled, InternalError, Returned, Silent, Turned, client
 from dragoman.net.urls import parse
+from tests.engines.waits import Waits
 from tests.engines.wires import PATIENCE
 
 from .scripted import Link, Scripted, scripted
@@ -326,15 +327,12 @@ async def test_it_is_young_for_a_while_after_its_return(monkeypatch: pytest.Monk
         assert not one.line.young
 
 
-class Clock:
+class Clock(Waits):
     """In the place of asyncio: a wait for some time, which passes when the test says so."""
 
     def __init__(self) -> None:
         self.waits: asyncio.Queue[float] = asyncio.Queue()
         self.ticks: asyncio.Queue[None] = asyncio.Queue()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(asyncio, name)
 
     async def wait(self, tasks: list[asyncio.Future[Any]], timeout: float | None = None) -> Any:
         if timeout is None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dragoman.engines.mqtt import takeover, wire
+from tests.engines.waits import Waits
 from tests.engines.wires import PATIENCE
 
 from .scripted import CONNECT, DISCONNECT, MESSAGE, PUBLISH, SHARED, UNSUBSCRIBE, Ends, Link, Packet, ends
@@ -19,16 +20,13 @@ DEAD = "dragoman-0123456789abcdef"
 WILL = f"q/fallen/dragoman/{DEAD}"
 
 
-class Clock:
+class Clock(Waits):
     """In the place of asyncio: waits for a time, which passes when the test says so."""
 
     def __init__(self) -> None:
         self.claimed = asyncio.Event()
         self.ticks: asyncio.Queue[None] = asyncio.Queue()
         self.waits: asyncio.Queue[float | None] = asyncio.Queue()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(asyncio, name)
 
     async def sleep(self, seconds: float) -> None:
         assert seconds == takeover.SECONDS_TO_CLAIM

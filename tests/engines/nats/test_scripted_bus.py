@@ -18,6 +18,7 @@ from dragoman.engines.nats import bus as bus_module
 from dragoman.engines.nats import connection, store
 from dragoman.engines.nats.bus import NatsBus, NatsStore
 from dragoman.jsonrpc.errors import LocalError
+from tests.engines.waits import Waits
 
 from .scripted import Scripted, Sent, scripted
 
@@ -337,10 +338,7 @@ async def test_a_bus_sweeps_from_time_to_time_and_goes_on_when_it_cannot(monkeyp
     """Not all at the same time, and not for ever: the end of the bus is the end of it."""
     pauses = list[float]()
 
-    class Clock:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(asyncio, name)
-
+    class Clock(Waits):
         async def sleep(self, seconds: float) -> None:
             pauses.append(seconds)
             await asyncio.sleep(0 if len(pauses) < 4 else 3600)
@@ -365,10 +363,7 @@ async def test_a_reading_that_stops_in_the_middle_is_an_error(monkeypatch: pytes
     """JetStream has said that there is more, and sends nothing."""
     patience = list[float]()
 
-    class Clock:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(asyncio, name)
-
+    class Clock(Waits):
         def timeout(self, seconds: float) -> asyncio.Timeout:
             patience.append(seconds)
             return asyncio.timeout(0)

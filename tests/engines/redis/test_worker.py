@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dragoman.engines.redis import worker
+from tests.engines.waits import Waits
 from tests.engines.wires import PATIENCE
 
 from .scripted import Scripted, bulk
@@ -172,10 +173,7 @@ async def test_what_is_refused_is_tried_again(
     """After a second, with a warning; a group that is there already is no fault."""
     pauses = list[float]()
 
-    class Clock:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(asyncio, name)
-
+    class Clock(Waits):
         async def sleep(self, seconds: float) -> None:
             pauses.append(seconds)
             await asyncio.sleep(0 if seconds == 1 else seconds)
