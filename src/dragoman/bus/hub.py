@@ -48,9 +48,9 @@ def frames() -> LengthPrefix:
     return LengthPrefix(SERVER.but(message_size=FRAME))
 
 
-def framed(*content: object) -> bytes:
+def framed(*words: object) -> bytes:
     """One frame."""
-    body = encode(content)
+    body = encode(words)
     return len(body).to_bytes(4, "big") + body
 
 
