@@ -14,16 +14,17 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import pytest
 
-from dragoman.bus import Bus, BusLost, Store
+from dragoman.bus import Bus, BusLost, Store, open_bus
 from dragoman.bus.contract import published_in, traced
 from tests.engines.brokers import Engine
 
 Open: TypeAlias = Callable[[], Awaitable[Bus]]
 Case: TypeAlias = Callable[[Open], Awaitable[None]]
+B = TypeVar("B")
 
 PATIENCE = 20.0
 LONG = 100.0
@@ -51,6 +52,14 @@ async def ends(open: Open, count: int) -> AsyncIterator[list[Bus]]:
     finally:
         for bus in opened:
             await bus.close()
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str, kind: type[B]) -> AsyncIterator[B]:
+    """The bus at a URL, which is of this kind, for the length of the block."""
+    async with ends(lambda: open_bus(url), 1) as (bus,):
+        assert isinstance(bus, kind)
+        yield bus
 
 
 @contextlib.asynccontextmanager

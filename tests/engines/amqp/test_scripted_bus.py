@@ -16,6 +16,7 @@ from dragoman.bus import BusLost, open_bus
 from dragoman.engines.amqp import connection
 from dragoman.engines.amqp.bus import AmqpBus
 from dragoman.jsonrpc.errors import LocalError
+from tests.bus import table
 
 from .scripted import Link, Scripted, scripted
 
@@ -59,12 +60,8 @@ async def ends() -> AsyncIterator[Ends]:
             "Exchange.Declare": lambda link, channel, one: link.send(channel, Exchange.DeclareOk()),
             "Queue.Unbind": lambda link, channel, one: link.send(channel, Queue.UnbindOk()),
         }
-        bus = await open_bus(f"{server.url}/v")
-        assert isinstance(bus, AmqpBus)
-        try:
+        async with table.opened(f"{server.url}/v", AmqpBus) as bus:
             yield Ends(server, bus)
-        finally:
-            await bus.close()
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from dragoman.engines.nats import bus as bus_module
 from dragoman.engines.nats import connection, store
 from dragoman.engines.nats.bus import NatsBus, NatsStore
 from dragoman.jsonrpc.errors import LocalError
+from tests.bus import table
 from tests.engines.waits import Waits
 
 from .scripted import Scripted, Sent, scripted
@@ -65,12 +66,8 @@ async def ends(query: str = "?prefix=p", /, **apis: Any) -> AsyncIterator[Ends]:
     """`apis`: by their names with _ for a dot."""
     async with scripted() as server:
         server.apis = {"STREAM.INFO": {}} | {name.replace("_", "."): answer for name, answer in apis.items()}
-        bus = await open_bus(server.url + query)
-        assert isinstance(bus, NatsBus)
-        try:
+        async with table.opened(server.url + query, NatsBus) as bus:
             yield Ends(server, bus)
-        finally:
-            await bus.close()
 
 
 @pytest.fixture(autouse=True)

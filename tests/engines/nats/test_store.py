@@ -72,12 +72,10 @@ async def ends(nats: Engine) -> AsyncIterator[Ends]:
     raw = await library.connect(nats.url)
     heard = await raw.subscribe(">")
     prefix = table.fresh("p").replace(".", "-")
-    bus = await open_bus(f"{nats.url}?prefix={prefix}")
-    assert isinstance(bus, NatsBus)
     try:
-        yield Ends(bus, prefix, raw, heard)
+        async with table.opened(f"{nats.url}?prefix={prefix}", NatsBus) as bus:
+            yield Ends(bus, prefix, raw, heard)
     finally:
-        await bus.close()
         await raw.close()
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from dragoman.bus import BusLost, Store, open_bus
 from dragoman.engines.redis.bus import _APPEND, RedisBus
+from tests.bus import table
 
 from .scripted import OK, Scripted, bulk, scripted
 
@@ -25,12 +26,8 @@ OTHER_TYPE = b"-WRONGTYPE Operation against a key holding the wrong kind of valu
 async def ends(query: str = "?prefix=p:", /, **replies: Any) -> AsyncIterator[tuple[Scripted, RedisBus]]:
     async with scripted() as server:
         server.replies |= replies
-        bus = await open_bus(server.url + query)
-        assert isinstance(bus, RedisBus)
-        try:
+        async with table.opened(server.url + query, RedisBus) as bus:
             yield server, bus
-        finally:
-            await bus.close()
 
 
 @pytest.fixture(autouse=True)
