@@ -67,6 +67,17 @@ def test_decode_never_raises(raw: bytes) -> None:
                 encode(element)
 
 
+@given(nearly | messages.map(encode))
+@example(b'{"jsonrpc":"2.0","method":"a","id":-0}')
+@example(b'{"jsonrpc":"2.0","method":"a","params":"%s","id":1}' % (b"x" * 100_000))
+def test_what_was_decoded_already_is_the_same_message(raw: bytes) -> None:
+    try:
+        wire = codec.plain(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    assert read(raw, SERVER, STRICT, wire) == read(raw, SERVER, STRICT)
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

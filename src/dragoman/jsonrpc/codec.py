@@ -108,14 +108,15 @@ def decode(raw: bytes, *, limits: Limits = SERVER, lenient: Leniency = STRICT) -
     return replace(message, condensed=None) if type(message) is Request and message.condensed is not None else message
 
 
-def read(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
+def read(raw: bytes, limits: Limits, lenient: Leniency, wire: Wire | None = None) -> Message:
     """As `decode`, but numbers with exponents are not checked, because the decoder of a method's params refuses
-    them, and a `Request` may have its long params `condensed`."""
+    them, and a `Request` may have its long params `condensed`. `wire`: what `plain` made of `raw`, if that was asked
+    already."""
     size = len(raw)
     if size > LONG and (message := _long(raw, limits)) is not None:
         return message
     try:
-        wire = plain(raw)
+        wire = wire or plain(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _slow(raw, limits, lenient)
     if ((size > HOLDABLE or size > 2 * limits.depth or not raw.isascii()) and odd(raw, limits.depth)) or (

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..channel import Caller, CallLimit, Exchange
-from ..jsonrpc.codec import failure, read
+from ..jsonrpc.codec import Wire, failure, read
 from ..jsonrpc.errors import Dialect, Refusal
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Message, Notification, Request, Result
@@ -56,8 +56,9 @@ class Table(MethodTable, Protocol):
 
     name: str
 
-    def answer_inline(self, raw: bytes) -> bytes | None:
-        """The answer to a message that is answered in place; None for all others, of which nothing has run."""
+    def answer_inline(self, raw: bytes) -> bytes | Wire | None:
+        """The answer to a message that is answered in place; of all others nothing has run, and `read` takes what was
+        decoded of them."""
 
     def oversized(self, raw: bytes, place: Place) -> bytes:
         """The answer to a message that is too large to be read."""
@@ -112,13 +113,15 @@ class Runner:
         """Answer one exchange: in place where the method is quick, else from a task. Raises nothing: a fault of ours is
         the answer."""
         service = self.service
+        wire = None
         try:
             if service.quick and not self.call_limit.draining:
-                answer = service.answer_inline(x.request)
-                if answer is not None:
-                    x.respond(answer)
+                found = service.answer_inline(x.request)
+                if isinstance(found, bytes):
+                    x.respond(found)
                     return
-            self.take(x, read(x.request, service.limits, service.lenient))
+                wire = found
+            self.take(x, read(x.request, service.limits, service.lenient, wire))
         except Exception as error:
             self._faulty(x, error)
 

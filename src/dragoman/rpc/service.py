@@ -214,7 +214,10 @@ class Service:
         core = self._core
         if len(raw) > core.limits.message_size:
             return core.oversized(raw, LooplessAcceptor(core.dispatcher))
-        return core.answer_inline(raw) or core.answer_read(read(raw, core.limits, core.lenient), raw, caller)
+        found = core.answer_inline(raw)
+        if isinstance(found, bytes):
+            return found
+        return core.answer_read(read(raw, core.limits, core.lenient, found), raw, caller)
 
     async def answer_async(self, raw: bytes, *, caller: Caller = HERE.caller) -> bytes | None:
         """`answer` on the running loop: plain functions in worker threads, elements of a batch concurrently."""

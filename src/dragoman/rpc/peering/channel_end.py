@@ -127,18 +127,20 @@ class ChannelEnd:
     def received(self, raw: bytes) -> None:
         """A complete message has come. Raises nothing: a fault of ours becomes the answer."""
         service = self.runner.service
+        wire = None
         try:
             if service.quick:
                 owed, channel = self.conversation, self.channel
                 draining = owed.draining or self.runner.call_limit.draining
                 calm = channel is not None and channel.writable and not draining
                 if calm and not (owed.inbound or owed.waiting):
-                    answer = service.answer_inline(raw)
-                    if answer is not None:
+                    found = service.answer_inline(raw)
+                    if isinstance(found, bytes):
                         self._malformed_in_a_row = 0
-                        self.answer(answer)
+                        self.answer(found)
                         return
-            message = read(raw, self.limits, self.lenient)
+                    wire = found
+            message = read(raw, self.limits, self.lenient, wire)
             if type(message) is Malformed:
                 self._unreadable(message, raw)
             else:

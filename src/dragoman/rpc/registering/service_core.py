@@ -168,10 +168,10 @@ class ServiceCore(Registered):
             self.watch.refused(Malformed("too_large", refusal.reason), place, Caller(), answer, refusal, raw)
         return answer
 
-    def answer_inline(self, raw: bytes) -> bytes | None:
+    def answer_inline(self, raw: bytes) -> bytes | Wire | None:
         """The hot path: the answer to a request in its usual shape, or a batch of them, for quick methods.
 
-        None for everything else, of which nothing has run: the slow path handles it and describes faults.
+        Of everything else nothing has run: `read` takes it, with the `Wire` where the text was decoded to one.
         """
         try:
             if raw[0] == 91:  # "["
@@ -188,14 +188,14 @@ class ServiceCore(Registered):
             or id is UNSET
             or ((len(raw) > self._short or not raw.isascii()) and odd(raw, self.limits.depth))
         ):
-            return None
+            return wire
         take, function, encode = binding.arguments, binding.function, binding.encode  # to call a slot costs more
         try:
             arguments = take(wire.params)
         except (Exception, SystemExit) as error:
-            return None if self._wordy(wire, raw) else self.answers.failed(_request(wire), error)
+            return wire if self._wordy(wire, raw) else self.answers.failed(_request(wire), error)
         if (id == 0 and b"-0" in raw) or (type(id) is str and len(id) > self.limits.id_length):
-            return None
+            return wire
         try:
             value = function(*arguments)
             answer = encode(Answer(None if value is UNSET else value, id))
