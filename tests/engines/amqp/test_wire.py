@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from contextlib import AsyncExitStack
 from typing import Any
 
+import aiormq
 import pytest
+from aiormq.abc import ChannelFrame
 
 from dragoman import connect, serve
 from dragoman.channel import Broken
@@ -119,6 +122,55 @@ async def test_a_deleted_queue_comes_back(rabbitmq: Engine) -> None:
         await line.delete(queue)
         await line.close()
         await until_answered(peer)
+
+
+def _short(text: bytes) -> bytes:
+    return bytes([len(text)]) + text
+
+
+def _unreadable() -> dict[str, tuple[int, bytes]]:
+    """Properties that no client can decode: their flag, and their bytes."""
+    text, table = _short(b"\xff\xfe"), struct.Struct("!I").pack
+    deep = b"\x01kV"
+    for _ in range(3_000):
+        deep = b"\x01kF" + table(len(deep)) + deep
+    of_headers = {
+        "a header's name": text + b"S\x00\x00\x00\x01x",
+        "a header's time": b"\x01tT" + b"\x80" + bytes(7),
+        "headers in headers": deep,
+    }
+    texts = {
+        name: 1 << at for name, at in {"reply to": 9, "correlation": 10, "message id": 7, "content type": 15}.items()
+    }
+    return (
+        {name: (flag, text) for name, flag in texts.items()}
+        | {name: (1 << 13, table(len(found)) + found) for name, found in of_headers.items()}
+        | {"time": (1 << 6, b"\x80" + bytes(7)), "routing key": (0, b"")}
+    )
+
+
+@pytest.mark.parametrize("what", _unreadable())
+async def test_what_cannot_be_decoded_counts_as_missing(
+    rabbitmq: Engine, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    """The broker hands out every byte that a publisher wrote, and again to the next worker if one loses its link."""
+    queue, (flags, properties) = name(), _unreadable()[what]
+    url = f"{rabbitmq.url}/{queue}"
+    exchange, key = (f"{queue}.control", b"\xff\xfe") if what == "routing key" else ("", queue.encode())
+    async with serve(calculator(), urls=[f"{url}?prefetch=1"]), connect(url, timeout=PATIENCE) as peer:
+        connection = await aiormq.connect(f"{rabbitmq.url}/")
+        channel: Any = await connection.channel(publisher_confirms=False)
+        method = struct.pack("!HHH", 60, 40, 0) + _short(exchange.encode()) + _short(key) + b"\x00"
+        head = struct.pack("!HHQH", 60, 0, len(SUBTRACT), flags) + properties
+        frames = [
+            struct.pack("!BHI", kind, channel.number, len(content)) + content + b"\xce"
+            for kind, content in enumerate((method, head, SUBTRACT), 1)
+        ]
+        await channel.write_queue.put(ChannelFrame(payload=b"".join(frames), should_close=False))
+        await channel.basic_qos(prefetch_count=1)  # the broker has it
+        assert await peer.call("subtract", [42, 23]) == 19
+        await connection.close()
+    assert not [record for record in caplog.records if "is lost" in record.message]
 
 
 async def test_a_queue_that_gives_no_answer_is_named(rabbitmq: Engine) -> None:

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode
 import aiormq
 from aiormq import spec
 from msgspec import Struct
+from pamqp import decode
 
 from ...net.reconnect import BackgroundTasks, reconnect
 from ...net.sharing import OnState, Sharing
@@ -40,6 +41,36 @@ HEARTBEAT = 10
 logging.getLogger("aiormq.connection").addFilter(
     lambda record: not str(record.msg).startswith("error when creating transport")
 )
+
+
+def _short_text(raw: bytes) -> tuple[int, str | None]:
+    """A short string of AMQP, and how many bytes it took; None for one that is not UTF-8."""
+    end = 1 + raw[0]
+    try:
+        return end, raw[1:end].decode()
+    except UnicodeDecodeError:
+        return end, None
+
+
+def _or_missing(read: Callable[[bytes], Any], size: Callable[[bytes], int]) -> Callable[[bytes], Any]:
+    """Reads a value of that size; what cannot be read counts as missing."""
+
+    def found(raw: bytes) -> Any:
+        try:
+            return read(raw)
+        except (ValueError, OverflowError, OSError, RecursionError):
+            return size(raw), None
+
+    return found
+
+
+# The broker passes on what a publisher wrote, whatever it is. For a property that it cannot decode the library ends the
+# connection, and the broker delivers the message again, to the next connection of a worker: for ever.
+decode.METHODS |= {
+    "shortstr": _short_text,
+    "table": _or_missing(decode.field_table, lambda raw: 4 + int.from_bytes(raw[:4], "big")),
+    "timestamp": _or_missing(decode.timestamp, lambda raw: 8),
+}
 
 
 class Returned(ConnectionError):

@@ -16,6 +16,7 @@ Delivery guarantee: at least once. Rules:
 - `?length=` bounds the queue; above it requests are `Refused`. `?limit=` is the longest message in bytes (16 MiB, which
   is what RabbitMQ 4 takes unless it is told otherwise). `?heartbeat=` (10 s): how long a silent connection is believed.
   `?declare=no` takes the queue as it is.
+- A property that is not UTF-8, or that cannot be decoded otherwise, counts as missing.
 """
 
 from __future__ import annotations
