@@ -193,6 +193,17 @@ async def test_what_is_set_aside(queue: Queue) -> None:
     assert await queue.held() == {}
 
 
+async def test_what_has_many_fields_is_set_aside_with_the_first_of_them(queue: Queue) -> None:
+    dead = f"{queue.key}:dead"
+    await queue.add("1-1", **{f"f{number}": "x" for number in range(9_000)})
+    await queue.take("me")
+    assert await queue.run(scripts.REJECT, "g", "1-1", 10, keys=(dead,)) == 1
+    assert await queue.held() == {}
+    assert await queue.there() == []
+    (left,) = [fields for _, fields in await queue.there(dead)]
+    assert (len(left), left[b"f0"], left[b"f499"]) == (500, b"x", b"x")
+
+
 async def test_who_leaves_the_group(queue: Queue) -> None:
     """The one that says so, unless something is pending for it."""
 

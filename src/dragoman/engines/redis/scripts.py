@@ -100,12 +100,13 @@ return 1
 REJECT = Script(
     """
 local entry = redis.call('XRANGE', KEYS[1], ARGV[2], ARGV[2])[1]
-if entry then redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', unpack(entry[2])) end
+if entry then redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', unpack(entry[2], 1, math.min(#entry[2], 1000))) end
 redis.call('XACK', KEYS[1], ARGV[1], ARGV[2])
 return redis.call('XDEL', KEYS[1], ARGV[2])
 """
 )
-"""KEYS[2] is the stream of dead letters; group, id, about how many to keep."""
+"""KEYS[2] is the stream of dead letters; group, id, about how many to keep. Of an entry with more than 500 fields the
+rest is left out: Lua passes some 8,000 words to a command, and what cannot be set aside would come again for ever."""
 
 LEAVE = Script(
     """
