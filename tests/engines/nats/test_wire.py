@@ -98,6 +98,30 @@ async def test_a_reply_subject_of_jetstreams_api_empties_no_stream(wire: Wire, u
     assert (await stream.stream_info(orders)).state.messages == 1
 
 
+async def test_nor_does_a_refusal(nats: Engine, raw: Bare) -> None:
+    """The answer to what is above `?prefetch=` and what may wait goes to mailboxes alone, too."""
+    url, orders, gate = place(nats, False, "prefetch=1"), name("orders"), asyncio.Event()
+    stream = raw.jetstream()
+    await stream.add_stream(name=orders, subjects=[orders])
+    await stream.publish(orders, b"a lamp")
+    service = Service("slow")
+
+    @service.method
+    async def work() -> int:
+        await gate.wait()
+        return 1
+
+    box = raw.new_inbox()
+    answers = await raw.subscribe(f"{box}.*")
+    async with serve(service, urls=url, limits=Limits(calls=1)):
+        for reply in (f"{box}.1", f"{box}.2", f"$JS.API.STREAM.PURGE.{orders}", f"{box}.3"):
+            await raw.publish(address(url), b'{"jsonrpc":"2.0","method":"work","id":1}', reply=reply)
+        answer = await answers.next_msg(PATIENCE)
+        assert (answer.subject, b"Busy" in answer.data) == (f"{box}.3", True)
+        gate.set()
+    assert (await stream.stream_info(orders)).state.messages == 1
+
+
 @over(NATS, STREAM)
 async def test_too_large_is_refused(url: str) -> None:
     """Above the server's `max_payload`, less what is kept for headers."""

@@ -189,7 +189,7 @@ class NatsAdapter:
             self._full = True
             log.warning("%s: %d requests run and %d wait; more are refused", self.subject, self._held, self._room)
         asked = decode(message.data)
-        if message.reply and not isinstance(asked, Notification):
+        if self._mailboxes.may_hold(message.reply) and not isinstance(asked, Notification):
             id = asked.id if isinstance(asked, Request) else NULL
             answer = failure(id, PLAIN.error(busy("prefetch", self._prefetch)))
             self._asides.begin(self._say(message.reply, answer))
