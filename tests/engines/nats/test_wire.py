@@ -178,6 +178,21 @@ async def test_above_prefetch_requests_wait_and_above_that_they_are_refused(
 # -- at least once --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "headers", ["Nats-Expected-Stream: {stream}", "Nats-Expected-Last-Sequence: 0", "Nats-Msg-Id: x", "a\0: b"]
+)
+async def test_poison_is_set_aside_whatever_its_headers_say(nats: Engine, raw: Bare, headers: str) -> None:
+    """They hold for the stream that the message is in, not for that of dead letters."""
+    url = place(nats, True)
+    block = f"NATS/1.0\r\n{headers.format(stream=url.partition('stream=')[2])}\r\nb: c\r\n\r\n".encode()
+    async with serve(calculator(), urls=url):
+        await raw._send_command(
+            b"HPUB %b %d %d\r\n%b?\r\n" % (address(url).encode(), len(block), len(block) + 1, block)
+        )
+        await until_held(raw, url, 1, dead=True)
+        await until_held(raw, url, 0)
+
+
 async def test_poison_is_set_aside(nats: Engine, raw: Bare) -> None:
     """What is not JSON-RPC and names no address to answer, and what killed its workers."""
     url, seen = place(nats, True, "deliveries=2&wait=1"), list[int]()

@@ -13,7 +13,7 @@ import msgspec
 from ...bus.contract import BusLost
 from ...jsonrpc.call_limit import busy
 from ...jsonrpc.codec import decode, failure
-from ...jsonrpc.errors import PLAIN
+from ...jsonrpc.errors import PLAIN, LocalError
 from ...jsonrpc.messages import NULL, Notification, Request
 from ...net.reconnect import BackgroundTasks
 from ...net.sharing import Part
@@ -181,7 +181,7 @@ class NatsAdapter:
         """Give a request to another worker of the group; if there is none, the server tells the caller."""
         try:
             await self.line.publish(self.subject, message.data, reply=message.reply, headers=message.headers)
-        except ConnectionError as why:
+        except (ConnectionError, LocalError) as why:  # or headers that the library reads, and does not send
             log.warning("%s: a request could not be given back and is lost: %s", self.subject, why)
 
     def _refuse(self, message: Message) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -93,6 +93,12 @@ def stream_of(where: Url) -> Stream:
         raise LocalError(f"{where.shown}: ?stream= is made of letters, digits, - and _")
     wait, replicas = number(where, "wait", WAIT), number(where, "replicas", 1)
     return Stream(name, wait, replicas, number(where, "max", 0, least=0))
+
+
+def _plain(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers without those that speak to the server: it would hold the copy of a message to conditions that were the
+    original's, such as the name of its stream."""
+    return {name: text for name, text in headers.items() if name[:5].lower() != "nats-"}
 
 
 class StreamAdapter:
@@ -214,9 +220,11 @@ class StreamAdapter:
 
     async def set_aside(self, message: Message) -> None:
         """Dead-letter. Raises ConnectionError."""
-        answer = await self._line.ask(
-            f"{self._subject}.dead", message.data, headers=dict(message.headers or {}) or None
-        )
+        subject, headers = f"{self._subject}.dead", _plain(message.headers or {})
+        try:
+            answer = await self._line.ask(subject, message.data, headers=headers or None)
+        except LocalError:  # headers that the library reads, and does not send
+            answer = await self._line.ask(subject, message.data)
         self._check(reply(answer.data))
 
     # -- the caller -------------------------------------------------------------------------------
@@ -232,8 +240,7 @@ class StreamAdapter:
     async def give_back(self, message: BrokerMessage) -> None:
         """Add a copy of a request to the stream. Without a message id: under the request's the server would drop it.
         Raises ConnectionError."""
-        headers = {name: text for name, text in message.headers.items() if name[:5].lower() != "nats-"}
-        await self._request(given_back(replace(message, headers=headers)), "")
+        await self._request(given_back(replace(message, headers=_plain(message.headers))), "")
 
     async def _request(self, message: BrokerMessage, id: str) -> None:
         more = {REPLY_TO: message.reply_to, CORRELATION: message.correlation, _MESSAGE_ID: id}
