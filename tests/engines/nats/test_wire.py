@@ -123,6 +123,30 @@ async def test_nor_does_a_refusal(nats: Engine, raw: Bare) -> None:
 
 
 @over(NATS, STREAM)
+@pytest.mark.parametrize("block", [b"\r\n\r\n", b"NATS/1.0 \xff\r\n\r\n", b"NATS/1.0\r\na: \xff\r\n\r\n"])
+async def test_headers_that_cannot_be_read_count_as_none(wire: Wire, url: str, raw: Bare, block: bytes) -> None:
+    """The server passes on what a publisher wrote, and JetStream would deliver it again and again."""
+    for subject in (address(url), f"{address(url)}.control"):
+        async with serve(calculator(), urls=plus(url, "prefetch=1")), connect(url, timeout=PATIENCE) as peer:
+            assert await peer.call("subtract", [42, 23]) == 19
+            sizes = len(block), len(block) + len(SUBTRACT)
+            await raw._send_command(b"HPUB %b %d %d\r\n%b%b\r\n" % (subject.encode(), *sizes, block, SUBTRACT))
+            await raw.flush()
+            async with asyncio.timeout(3):  # a worker that reads no more notices that after 6
+                assert await peer.call("subtract", [42, 23]) == 19
+
+
+async def test_an_address_that_cannot_be_read_is_dropped(nats: Engine, raw: Bare) -> None:
+    url = place(nats, False)
+    async with serve(calculator(), urls=url), connect(url, timeout=PATIENCE) as peer:
+        publish = b"PUB %b _INBOX.\xff %d\r\n%b\r\n" % (address(url).encode(), len(SUBTRACT), SUBTRACT)
+        await raw._send_command(publish)
+        await raw.flush()
+        async with asyncio.timeout(3):
+            assert await peer.call("subtract", [42, 23]) == 19
+
+
+@over(NATS, STREAM)
 async def test_too_large_is_refused(url: str) -> None:
     """Above the server's `max_payload`, less what is kept for headers."""
     await too_large_is_refused(url, 1_100_000, "NATS")

@@ -57,6 +57,20 @@ class TooLong(ConnectionError):
     """The message is longer than the server accepts."""
 
 
+class _Client(Client):
+    """The library's, which gives up reading at headers or an address that it cannot decode. Whoever may publish to a
+    subject would stop its subscribers by that, and JetStream would deliver the message again: for ever."""
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        try:
+            await super()._process_msg(sid, subject, reply, data, headers)
+        except (IndexError, UnicodeDecodeError):
+            if headers:
+                await self._process_msg(sid, subject, reply, data, b"")
+            else:
+                log.debug("NATS: a message with an address that is not UTF-8 is dropped")
+
+
 class Message(Protocol):
     """The members of the library's messages that are used."""
 
@@ -115,7 +129,7 @@ class BrokerConnection:
         self.inbox: str = ""
         """The prefix of the subjects for answers to `ask`, with a dot at the end."""
         self._identity = _Identity(where, name, tls)
-        self._client = Client()
+        self._client = _Client()
         self._up = self._closed = False
         self._lost = asyncio.Event()
         self._servers = [f"nats://{where.address}"]
@@ -294,7 +308,7 @@ class BrokerConnection:
 
     async def _connect(self) -> None:
         """One try, with any server first after a loss."""
-        client, lost = Client(), asyncio.Event()
+        client, lost = _Client(), asyncio.Event()
         if self._task is not None:
             random.shuffle(self._servers)
         first: list[Exception] = []
@@ -384,14 +398,14 @@ class BrokerConnection:
     async def _speaks(self) -> bool:
         """Whether the server answers within `PATIENCE` seconds."""
         echo, over = asyncio.ensure_future(self.sync()), asyncio.ensure_future(self._lost.wait())
-        for _ in range(2):  # twice, or a loop that something held up takes its own silence for the server's
-            if not echo.done() and not over.done():
-                await asyncio.wait([echo, over], timeout=PATIENCE / 2, return_when=asyncio.FIRST_COMPLETED)
-        over.cancel()
-        if echo.done():
-            return echo.exception() is None
-        echo.cancel()
-        return False
+        try:
+            for _ in range(2):  # twice, or a loop that something held up takes its own silence for the server's
+                if not echo.done() and not over.done():
+                    await asyncio.wait([echo, over], timeout=PATIENCE / 2, return_when=asyncio.FIRST_COMPLETED)
+            return echo.done() and echo.exception() is None
+        finally:  # cancelled, too: the connection is closed
+            echo.cancel()
+            over.cancel()
 
     def _tell(self, up: bool) -> None:
         for on_state in tuple(self.states):
