@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
+import aiormq
 import pytest
 from aiormq.abc import DeliveredMessage
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
 from dragoman.channel import Options
+from dragoman.engines.amqp.connection import _faults
 from dragoman.engines.amqp.wire import AmqpAdapter, _read
 from dragoman.net.urls import parse
 
@@ -56,3 +59,16 @@ def test_how_often_a_request_was_delivered(headers: Any, redelivered: bool, coun
     found = _read(message)
     assert (found.count, found.reply_to, found.correlation, found.body) == (count, "dragoman.answers.x", "c", b"{}")
     assert all(type(value) is str for value in found.headers.values())
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (aiormq.exceptions.ConnectionClosed(320, "CONNECTION_FORCED - it ends"), "CONNECTION_FORCED - it ends"),
+        (aiormq.exceptions.ConnectionInternalError("INTERNAL_ERROR"), "INTERNAL_ERROR"),
+        (aiormq.exceptions.AMQPError(), "AMQPError"),
+        (OSError(errno.ECONNREFUSED, "Connect call failed"), "connection refused"),
+    ],
+)
+def test_what_a_fault_says(fault: Exception, words: str) -> None:
+    assert _faults(fault) == words

@@ -13,6 +13,7 @@ from typing import Any
 from ...bus.contract import BusCounts, BusLost, Store, Subscription
 from ...bus.topics import Topics
 from ...net.reconnect import OutageLog
+from ...net.sockets import in_words
 from ...net.urls import Url, asked, parse
 from .connection import BrokerConnection
 
@@ -46,8 +47,8 @@ class AmqpBus:
         self._line.on_state = self._state
         try:
             await self._line.begin()
-        except ConnectionError as why:
-            raise BusLost(f"{self.url}: {why}") from None
+        except OSError as why:
+            raise BusLost(f"{self.url}: {in_words(why)}") from None
 
     async def publish(self, topic: str, message: bytes) -> None:
         self._there()

@@ -96,15 +96,14 @@ class Silent(ConnectionError):
 
 def _faults(fault: BaseException) -> str:
     """The reason of a failure as text."""
-    if isinstance(fault, aiormq.exceptions.ConnectionNotAllowed | aiormq.exceptions.AuthenticationError):
-        return printable(str(fault))
     if isinstance(fault, aiormq.exceptions.AMQPError):
-        return printable(str(fault) or type(fault).__name__)
+        said = getattr(fault, "strerror", None)  # of a code and a text, which look like the system's
+        return printable(said or str(fault) or type(fault).__name__)
     return in_words(fault)
 
 
 async def client(where: Url, *, vhost: str, tls: Any = None, heartbeat: int = HEARTBEAT) -> Any:
-    """A connection of the library. Raises ConnectionError with a readable text."""
+    """A connection of the library. Raises OSError: the system's, or ConnectionError with a readable text."""
     user, password = credentials(where) or ("guest", "guest")
     host = f"[{where.host}]" if ":" in where.host else where.host or "localhost"
     query = urlencode({"heartbeat": heartbeat, "name": "dragoman"})
@@ -115,7 +114,9 @@ async def client(where: Url, *, vhost: str, tls: Any = None, heartbeat: int = HE
     try:
         async with asyncio.timeout(PATIENCE):
             return await aiormq.connect(url, context=tls)
-    except (aiormq.exceptions.AMQPError, OSError, EOFError) as fault:
+    except (aiormq.exceptions.AMQPError, EOFError) as fault:
+        if isinstance(fault.__cause__, OSError):  # the library keeps no more of it than its text
+            raise fault.__cause__ from None
         raise ConnectionError(_faults(fault)) from None
 
 
@@ -132,14 +133,14 @@ class Dialled:
         self._there: Any = None
 
     async def open(self) -> None:
-        """Connect. Raises ConnectionError."""
+        """Connect. Raises OSError."""
         await self.get()
 
     def lost(self) -> ConnectionError:
         return Closed("RabbitMQ is away")
 
     async def get(self) -> Any:
-        """The library's connection. Raises ConnectionError."""
+        """The library's connection. Raises OSError."""
         async with self._dialling:
             if self._there is None or self._there.is_closed:
                 self._there = await self._dial()
@@ -201,7 +202,7 @@ class BrokerConnection:
         return self._back is not None and asyncio.get_running_loop().time() - self._back < RECONNECT_GRACE
 
     async def begin(self) -> None:
-        """Connect for the first time, and stay connected from now on. Raises ConnectionError."""
+        """Connect for the first time, and stay connected from now on. Raises OSError."""
         await self._part.open()
         await self._connect()
         self._keeper = asyncio.create_task(self._keep())
@@ -406,7 +407,7 @@ class BrokerConnection:
             self._let_go()
             self._say(False, loss.why)
             self._patience = 2.0  # a broker that starts may never answer a request
-            await reconnect(self._connect, PAUSES, failed=self._failed, faults=(ConnectionError,))
+            await reconnect(self._connect, PAUSES, failed=self._failed)
             self._patience = PATIENCE
             self._back = asyncio.get_running_loop().time()
             self._say(True, "")
@@ -414,7 +415,7 @@ class BrokerConnection:
     def _failed(self, why: Exception) -> None:
         if isinstance(why, Silent):
             self._patience = min(1.2 * self._patience, PATIENCE)
-        self._say(False, str(why))
+        self._say(False, in_words(why))
 
     async def _watch(self) -> Loss:
         """Wait until the connection is lost; return why. A far end that is silent for too long is lost too."""
