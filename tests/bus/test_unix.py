@@ -201,6 +201,23 @@ async def test_a_caller_that_does_not_speak_it_is_cut_off(held: Hub, bytes_: byt
     await bus.close()
 
 
+async def test_a_log_is_never_longer_than_one_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever bounds its writers name: it could not be read any more, and each try would cost the connection."""
+    monkeypatch.setattr(hub, "FRAME", 100_000)
+    one = await hold(str(tmp_path / "bus.sock"))
+    bus = await open_bus(one.url)
+    assert bus.store is not None
+    for message, times, left in ((bytes(10_000), 30, 5), (b"", 4_000, 3_125)):
+        log = f"log{left}"
+        await asyncio.gather(
+            *(bus.store.append(log, message, ttl=60, messages=10**9, size=10**9) for _ in range(times))
+        )
+        found = await bus.store.read(log)
+        assert [number for number, _ in found] == list(range(times - left + 1, times + 1))
+    await bus.close()
+    await one.close()
+
+
 async def test_a_message_that_is_too_large_is_refused_here(held: Hub) -> None:
     bus = await open_bus(held.url)
     with pytest.raises(LocalError, match="bytes are too many"):

@@ -39,6 +39,9 @@ HIGH_WATER = 256 * 1024
 WAITING = 4 * MIB
 """Bytes of messages that wait for one client; beyond it the oldest are dropped."""
 
+NUMBERED = 16
+"""Bytes that a message of a log has in a frame beside its own, at most."""
+
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 decode: Callable[[Any], list[Any]] = msgspec.msgpack.Decoder(list[Any]).decode
 
@@ -185,7 +188,7 @@ class Hub:
             "put_new": _taking(lambda client, *words: store.put_new(*words), str, bytes, _TTL | None),
             "delete": _taking(lambda client, *words: store.delete(*words), str),
             "touch": _taking(lambda client, *words: store.touch(*words), str, _TTL),
-            "append": _taking(lambda client, *words: store.append(*words), str, bytes, _TTL, int, int),
+            "append": _taking(self._append, str, bytes, _TTL, int, int),
             "read": _taking(lambda client, *words: store.read(*words), str, int),
         }
 
@@ -216,6 +219,10 @@ class Hub:
             self._empty.set()
         for topic in tuple(client.topics):
             self._unsubscribe(client, topic)
+
+    def _append(self, client: _Client, log: str, message: bytes, ttl: float, messages: int, size: int) -> int:
+        """A log is read as one frame: it is kept to half of one, and its numbers to the other half."""
+        return self.store.append(log, message, ttl, min(messages, FRAME // 2 // NUMBERED), min(size, FRAME // 2))
 
     def _publish(self, client: _Client, topic: str, message: bytes) -> None:
         listening = self._topics.get(topic)
