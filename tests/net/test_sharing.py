@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -91,6 +92,13 @@ async def test_a_connection_that_could_not_be_opened_is_not_shared() -> None:
     anew.connection.alive = False
     with pytest.raises(ConnectionError, match="it is away"):
         await sharing.part("url", "bus", makes()).open()
+
+
+async def test_a_part_holds_no_subscription_that_is_closed() -> None:
+    """It lives as long as its program: a server's bus, with subscriptions for each session."""
+    part = Sharing[Connection]().part("url", "bus", makes())
+    gone = weakref.ref(part.keep(Subscription()))
+    assert gone() is None
 
 
 def test_each_event_loop_has_its_own() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 OnState = Callable[[bool, str], None]
 """Called with False and why when a connection is lost and after each try to come back that failed, with True when it is
@@ -90,7 +90,7 @@ class Part(Generic[C]):
         self._shared = shared
         self._role = role
         self._on_state: OnState | None = None
-        self._subscriptions: list[Closable] = []
+        self._subscriptions: WeakSet[Closable] = WeakSet()  # the connection holds those that are not closed
         self._closed = False
 
     def watch(self, on_state: OnState | None) -> None:
@@ -103,7 +103,7 @@ class Part(Generic[C]):
 
     def keep(self, subscription: S) -> S:
         """Keep a subscription that ends with this part."""
-        self._subscriptions.append(subscription)
+        self._subscriptions.add(subscription)
         return subscription
 
     async def open(self) -> None:
@@ -131,7 +131,7 @@ class Part(Generic[C]):
         self.watch(None)
         self._shared.roles.discard(self._role)
         if self._shared.roles:
-            for one in self._subscriptions:
+            for one in tuple(self._subscriptions):
                 await one.close()
         else:
             self._forget()
