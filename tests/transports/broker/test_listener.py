@@ -400,6 +400,24 @@ async def test_what_a_guard_sees_and_says() -> None:
         assert [one.kind for one in told] == ["denied"] * 3
 
 
+async def test_no_more_broadcasts_wait_for_a_guard_than_calls_may_run() -> None:
+    gate = asyncio.Event()
+
+    async def guard(handshake: Handshake) -> Admitted | Denied:
+        await gate.wait()
+        return Admitted()
+
+    told: list[Rejection] = []
+    async with scene(SERVER.but(calls=2), guard=guard, rejected=told.append) as one:
+        for _ in range(5):
+            one.adapter.broadcast(ADD)
+        assert (len(one.listener.asides), [one.kind for one in told]) == (2, ["busy"] * 3)
+        gate.set()
+        await until(lambda: len(one.held.came) == 2)
+        one.adapter.broadcast(ADD)
+        await until(lambda: len(one.held.came) == 3)
+
+
 # -- the end --------------------------------------------------------------------------------------
 
 

@@ -93,6 +93,8 @@ class BrokerListener:
         self.refused: int = 0
         """Requests that were rejected unread because of their reply address or their correlation id."""
         self._rejecting = OutageLog(self.url)
+        self._judged = 0
+        """Broadcasts about which the guard has not decided: no broker holds them back, as it does requests."""
         self._recent = AnswerCache(options.limits, options.store)
         self._running: dict[BoundKey, Delivery] = {}
         self._waiting: deque[Delivery] = deque()  # those of them for which there was no slot
@@ -301,11 +303,17 @@ class BrokerListener:
         elif kind == BROADCAST and not self._closing and len(message.body) <= self._limits.message_size:
             if self._guard is None:
                 self._broadcast(message, None)
+            elif self._judged >= self._limits.calls:
+                self._refuse(message, "busy", "was a broadcast while the guard decides about too many others")
             else:
+                self._judged += 1
                 self.asides.begin(self._admit_broadcast(message, self._guard))
 
     async def _admit_broadcast(self, message: BrokerMessage, guard: Guard) -> None:
-        verdict = await decide(guard, self._handshake(message), self._limits.guard_timeout, self.url)
+        try:
+            verdict = await decide(guard, self._handshake(message), self._limits.guard_timeout, self.url)
+        finally:
+            self._judged -= 1
         if isinstance(verdict, Admitted):
             self._broadcast(message, verdict.identity)
         else:
