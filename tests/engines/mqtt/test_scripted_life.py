@@ -11,7 +11,7 @@ from dragoman.channel import Options
 from dragoman.engines.mqtt import wire
 from dragoman.engines.mqtt.wire import MqttAdapter
 from dragoman.net.urls import parse
-from dragoman.transports.broker.contract import BrokerMessage, NotTaken, Refused, Unroutable
+from dragoman.transports.broker.contract import NotTaken, Refused, Unroutable
 from tests.engines.wires import PATIENCE
 
 from .scripted import (
@@ -142,35 +142,20 @@ async def test_while_the_broker_is_away_nothing_is_taken() -> None:
             await one.adapter.request(MESSAGE, None)
 
 
-async def test_what_a_broker_forgot_is_asked_again_until_it_is_taken() -> None:
-    """Requests that are not answered yet, once each, with their mark; a broker without a worker has none yet. What is
-    cancelled, answered or late is not asked again."""
+async def test_whether_a_broker_has_forgotten_is_told() -> None:
     async with ends(serving=False) as one:
-        await one.adapter.mailbox(one.read)
-        for id, ttl in (("a", 60.0), ("b", 60.0), ("c", 60.0), ("e", 60.0), ("late", 0.0), ("d", None)):
-            await one.adapter.request(BrokerMessage(body=b"{}", correlation=id), ttl)
-        await one.adapter.tell(BrokerMessage(body=b"", correlation="a", headers={"kind": "cancel"}))
-        one.link.publish(own(one), b"ahead", CorrelationData=b"c", UserProperty=[("kind", "ahead")])
-        one.link.publish(own(one), b"answer", CorrelationData=b"b")
-        await one.broker.until(lambda: len(one.answers) == 2)
-        codes = [0x10, 0x10, 0, 0]
+        told: list[str] = []
 
-        def answer(link: Link, packet: Packet) -> None:
-            if packet.flags & 6:
-                link.puback(packet, codes.pop(0))
+        def state(online: bool, why: str) -> None:
+            one.state(online, why)
+            if online:
+                told.append(why)
 
-        one.broker.answers[PUBLISH] = answer
-        await one.back()
-        await one.broker.until(lambda: not codes)
-        await one.adapter.hear(one.heard.append)
-        again = [(said.about["CorrelationData"], said.about["UserProperty"]) for said in one.link.said("q")]
-        assert again == [(b"c", [("again", "1")])] * 3 + [(b"e", [("again", "1")])]
-        codes = [0x87, 0]  # what it does not take is no reason to keep the rest back
-        await one.back()
-        await one.broker.until(lambda: not codes)
-        codes = [0, 0]
-        await one.back()
-        await one.broker.until(lambda: not codes)
+        one.adapter.on_state, kept = state, iter((False, True, False))
+        one.broker.answers[CONNECT] = lambda link, packet: link.connack(present=next(kept))
+        for _ in range(3):
+            await one.back()
+        assert told == ["it has forgotten our session", "", "it has forgotten our session"]
 
 
 # -- the end ---------------------------------------------------------------------------------------

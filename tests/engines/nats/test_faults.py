@@ -6,17 +6,20 @@ import asyncio
 import json
 import logging
 import ssl
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import nats as library
 import pytest
 import trustme
 
-from dragoman import Service, connect, serve
+from dragoman import Context, Service, connect, serve
 from dragoman.channel import Broken
+from dragoman.engines.nats import connection
 from dragoman.jsonrpc.errors import CallTimeout, LocalError
+from tests.chaos.proxy import proxy
 from tests.engines.brokers import Engine, engine, name
-from tests.engines.wires import NATS, PATIENCE, STREAM, address, calculator, until, until_answered
+from tests.engines.wires import NATS, PATIENCE, STREAM, address, calculator, plus, until, until_answered
 from tests.engines.worker import service
 
 
@@ -44,6 +47,44 @@ async def test_a_call_in_flight_at_most_once_fails_when_the_server_is_lost(nats:
         gate.set()
         await nats.start()
         assert await asyncio.gather(*later) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_an_answer_that_went_into_a_dead_connection_comes_again(
+    nats: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, others: int
+) -> None:
+    """The server believes in the caller's connection, so it says that the answer was taken. The caller notices the
+    silence and asks again: the worker has kept its answer, another one runs the request with a mark."""
+    url, ran, gate = STREAM.url(nats), list[int](), asyncio.Event()
+    api = Service("slow")
+
+    @api.method
+    async def work(context: Context) -> int:
+        ran.append(context.redelivered)
+        await gate.wait()
+        return 1
+
+    async with AsyncExitStack() as stack:
+        for _ in range(1 + others):
+            await stack.enter_async_context(serve(api, urls=[plus(url, "prefetch=1")]))
+        raw = await stack.enter_async_context(await library.connect(nats.url))
+        wire = await stack.enter_async_context(proxy(nats))
+        monkeypatch.setattr(connection, "PATIENCE", 0.5)
+        peer = await stack.enter_async_context(connect(url.replace(nats.url, wire.url), timeout=PATIENCE))
+        call = asyncio.create_task(peer.call("work"))
+        await until(lambda: bool(ran))
+        wire.freeze()
+        gate.set()
+        stream = url.partition("stream=")[2]
+        async with asyncio.timeout(PATIENCE):
+            while (await raw.jetstream().stream_info(stream)).state.messages:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await until(lambda: "NATS is lost" in caplog.text)
+        wire.cut()
+        wire.thaw()
+        assert await call == 1
+        assert ran == [0, 1][: len(ran)]
+        assert others or len(ran) == 1
 
 
 async def test_a_deleted_stream_comes_back(nats: Engine) -> None:

@@ -36,9 +36,6 @@ from ...net.urls import Url, asked, parse
 from ...transports.broker import channel as broker_channel
 from ...transports.broker import listener
 from ...transports.broker.contract import (
-    AGAIN,
-    AHEAD,
-    KIND,
     RECONNECT_GRACE,
     BrokerMessage,
     Mailboxes,
@@ -113,9 +110,6 @@ class MqttAdapter:
         self._drained: asyncio.Event | None = None
         self._unsettled: dict[int, tuple[Link, Published]] = {}
         self._strikes: dict[str, int] = {}
-        self._out: dict[
-            str, tuple[BrokerMessage, float]
-        ] = {}  # what the broker has and no worker answered, and until when
         self.closing: bool = False
         self._back = -math.inf
         self._anew = False
@@ -178,13 +172,11 @@ class MqttAdapter:
 
     async def _return(self) -> None:
         """Reconnect, and take over what we had subscribed to."""
-        self.link = link = await reconnect(self._resume, PAUSES, failed=self._failed, faults=(OSError, ValueError))
+        self.link = await reconnect(self._resume, PAUSES, failed=self._failed, faults=(OSError, ValueError))
         self._back = asyncio.get_running_loop().time()
+        forgot, self._anew = self._anew, False
         if self.on_state is not None:
-            self.on_state(True, "")
-        if self._anew:
-            self._anew = False
-            self.asides.begin(self._ask_again(link))
+            self.on_state(True, "it has forgotten our session" if forgot else "")
 
     async def _resume(self) -> Link:
         link = await self._connect()
@@ -202,24 +194,6 @@ class MqttAdapter:
     def _failed(self, why: Exception) -> None:
         if self.on_state is not None:
             self.on_state(False, in_words(why))
-
-    async def _ask_again(self, link: Link) -> None:
-        """The broker has come back without our session, so it may have lost messages that it had confirmed: send them
-        again."""
-        clock = asyncio.get_running_loop().time
-        for correlation, (message, until) in list(self._out.items()):
-            count = int(message.headers.get(AGAIN, "0")) + 1
-            message = replace(message, headers={**message.headers, AGAIN: str(count)})
-            while correlation in self._out and not link.why and (left := until - clock()) > 0:
-                try:
-                    await self.request(message, left)
-                except NotTaken:
-                    await asyncio.sleep(PAUSES[0])
-                except ConnectionError as why:
-                    log.debug("%s: a request cannot be sent again: %s", self.shown, why)
-                    break
-                else:
-                    break
 
     def _here(self) -> Link:
         if self.link is None or self.link.why:
@@ -294,10 +268,7 @@ class MqttAdapter:
             self._worked(link, message)
         elif topic == self._own or topic.startswith(f"{self._own}/"):
             if (take := self._takes.get("reply")) is not None:
-                came = message_of(message, self._own, answer=True, settle=lambda outcome: link.acknowledge(message))
-                if came.headers.get(KIND) != AHEAD:
-                    self._out.pop(came.correlation, None)
-                take(came)
+                take(message_of(message, self._own, answer=True, settle=lambda outcome: link.acknowledge(message)))
             else:
                 link.acknowledge(message)
                 if self._drained is not None:
@@ -388,22 +359,13 @@ class MqttAdapter:
 
     async def request(self, message: BrokerMessage, ttl: float | None) -> None:
         code = await self._send(message, self._message(self.topic, "/request", message, ttl))
-        if code == 0 and ttl is not None and "reply" in self._takes:
-            self._keep(message, asyncio.get_running_loop().time() + ttl)
         if code == NO_SUBSCRIBERS:
             self._perhaps_not_yet()
             raise Unroutable(f"no worker serves {self.topic} at {self.shown}")
         if code >= TURNED_AWAY:
             raise Refused(f"{self.shown}: the broker does not take the request ({said(code)})")
 
-    def _keep(self, message: BrokerMessage, until: float) -> None:
-        self._out[message.correlation] = message, until
-        if len(self._out) % 1_000 == 0:
-            now = asyncio.get_running_loop().time()
-            self._out = {name: one for name, one in self._out.items() if one[1] > now}
-
     async def tell(self, message: BrokerMessage) -> None:
-        self._out.pop(message.correlation, None)
         self._here().tell(self._message(self._control, "", message, None))
 
     def answerable(self, message: BrokerMessage) -> bool:

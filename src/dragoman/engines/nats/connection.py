@@ -370,17 +370,17 @@ class BrokerConnection:
     async def _live(self) -> None:
         """Stay connected."""
         while True:
-            await self._watch()
+            silent = await self._watch()
             self._up = False
             self.why = _in_words(self._client.last_error) if self._client.last_error else "the connection was lost"
             self._fail()
-            self._tell(False)
+            self._tell(False, self.why)
             self._asides.begin(self._end(self._client))
-            await reconnect(self._connect, PAUSES, failed=lambda why: self._tell(False), faults=(BusLost,))
-            self._tell(True)
+            await reconnect(self._connect, PAUSES, failed=lambda why: self._tell(False, self.why), faults=(BusLost,))
+            self._tell(True, "it was silent: what it sent meanwhile is lost" if silent else "")
 
-    async def _watch(self) -> None:
-        """Return when the server is lost."""
+    async def _watch(self) -> bool:
+        """Return when the server is lost; True if it was silent, as over a half-open connection."""
         loop = asyncio.get_running_loop()
         said, since = -1, loop.time()
         while not self._lost.is_set() and self._client.is_connected:  # the library may fail to say that it is over
@@ -392,8 +392,9 @@ class BrokerConnection:
                 said, since = now, loop.time()
             elif loop.time() - since >= PATIENCE:
                 if not await self._speaks():
-                    return
+                    return not self._lost.is_set()
                 since = loop.time()
+        return False
 
     async def _speaks(self) -> bool:
         """Whether the server answers within `PATIENCE` seconds."""
@@ -407,9 +408,9 @@ class BrokerConnection:
             echo.cancel()
             over.cancel()
 
-    def _tell(self, up: bool) -> None:
+    def _tell(self, up: bool, why: str) -> None:
         for on_state in tuple(self.states):
-            on_state(up, "" if up else self.why)
+            on_state(up, why)
 
     async def _end(self, client: Client) -> None:
         """Close one of the library's clients; it may wait for a silent far end."""

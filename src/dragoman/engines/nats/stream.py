@@ -4,7 +4,8 @@
   `workers_calculator` hands each request to one worker. The caller's inbox and correlation id are in the headers
   `reply-to` and `correlation`, and `Nats-Msg-Id` lets the server drop a request that was sent twice.
 - A worker acknowledges after its answer was published to an inbox that has a subscriber; if it has none, the worker
-  tries for the seconds of `MAILBOX`, because the caller may be reconnecting. While it works, it reports progress every
+  tries for the seconds of `MAILBOX`, because the caller may be reconnecting. A caller whose connection was silent asks
+  again for its open calls: the server may have sent their answers into it. While it works, it reports progress every
   third of `?wait=` seconds (10); the requests of a silent worker go to another, with one delivery more.
 - It asks for as many requests as it has slots for (`?prefetch=`), so none waits in a worker while another is idle;
   and anew before `?wait=` is over, so that a worker whose wire has gone dead costs a request one delivery and no more.
@@ -235,7 +236,8 @@ class StreamAdapter:
         return box
 
     async def request(self, message: BrokerMessage, ttl: float | None) -> None:
-        await self._request(message, message.correlation)
+        # what is asked again has another id: the stream knows it, and only its answer is lost
+        await self._request(message, f"{message.correlation}+{message.count}" if message.count else message.correlation)
 
     async def give_back(self, message: BrokerMessage) -> None:
         """Add a copy of a request to the stream. Without a message id: under the request's the server would drop it.

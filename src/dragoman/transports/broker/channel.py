@@ -91,6 +91,11 @@ class _Sent:
         self.way: Callable[[BrokerMessage], Awaitable[None]] | None = None
         """The function that sends it, if not that of requests."""
 
+    def mark_again(self) -> None:
+        """The broker may have it already."""
+        count = int(self.message.headers.get(AGAIN, "0")) + 1
+        self.message = replace(self.message, headers={**self.message.headers, AGAIN: str(count)})
+
     def abandon(self) -> None:
         self.channel.abandon(self)
 
@@ -232,8 +237,7 @@ class BrokerChannel:
                 raise
             except ConnectionError as why:
                 if not isinstance(why, NotTaken):
-                    count = int(sent.message.headers.get(AGAIN, "0")) + 1
-                    sent.message = replace(sent.message, headers={**sent.message.headers, AGAIN: str(count)})
+                    sent.mark_again()
                 if self._online is None:  # lost, but not yet reported
                     waits = waits or backoff(*PAUSES)
                     await asyncio.sleep(next(waits))
@@ -256,7 +260,8 @@ class BrokerChannel:
 
     def over(self, sent: _Sent, task: asyncio.Task[None]) -> None:
         """The sending of a message has ended."""
-        self._unsent.pop(sent, None)
+        if sent.task is task:  # not after it was confirmed and is asked again
+            self._unsent.pop(sent, None)
         self._bytes -= len(sent.message.body)
         if not self.writable and self._bytes <= self._limits.send_queue:
             self.writable = True
@@ -343,6 +348,8 @@ class BrokerChannel:
             waiting, self._online = self._online, None
             if waiting is not None and not waiting.done():
                 waiting.set_result(None)
+            if why:
+                self._ask_again()
             return
         if self._online is None:
             self._online = self._loop.create_future()
@@ -352,6 +359,14 @@ class BrokerChannel:
                 call = cast(Outgoing, sent.call)
                 call.abandon = None
                 call.failed(Broken(f"{self._adapter.name} at {self.caller.remote} was lost during the call: {why}"))
+
+    def _ask_again(self) -> None:
+        """The broker may have lost the requests of open calls, or their answers."""
+        for sent in [sent for sent in self._out.values() if sent.confirmed]:
+            sent.mark_again()
+            sent.message = replace(sent.message, count=sent.message.count + 1)
+            sent.confirmed, sent.ttl = False, cast(Outgoing, sent.call).left
+            self._start(sent)
 
     # -- the end ----------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ Rules:
 - A request is one broker message to the URL's address. It names the caller's mailbox and the call (correlation id), and
   has an idempotency key, equal to the correlation id unless the caller chose one. The answer is one message to the
   mailbox.
-- A message that the broker did not confirm is sent again, with the same key, once the broker is back, and marked.
+- A message that the broker did not confirm is sent again, with the same key, once the broker is back, and marked; so is
+  the request of an open call if the broker has forgotten meanwhile what it had confirmed.
 - A delivery is settled after its answer is confirmed, so that nothing is lost if the worker dies before.
 - Cancels and broadcasts go to the control address, which all workers of the URL's address read.
 - A message longer than the broker takes is refused before it is sent.
@@ -88,7 +89,7 @@ class BrokerMessage(Struct, frozen=True, kw_only=True, eq=False):
     headers: Mapping[str, str] = field(default_factory=dict)
     """The headers: `key`, `deadline`, `kind`, and those that the caller added."""
     count: int = 0
-    """How often it was delivered before; 0 the first time."""
+    """How often it was delivered before; 0 the first time. Of an outgoing request: how often it was confirmed."""
     settle: Callable[[Outcome], None] = unsettled
     """Called exactly once, on the loop, if the broker wants acknowledgements."""
 
@@ -176,7 +177,8 @@ class BrokerAdapter(Protocol):
     when it is lost."""
     on_state: Callable[[bool, str], None] | None
     """Set by the channel or listener: called with False and the reason when the broker is lost and after each failed
-    try to reconnect, and with True when it is back."""
+    try to reconnect, and with True when it is back; then with the reason why it may have lost a request that it had
+    confirmed, or an answer, so that open calls are asked again; "" if it has not."""
 
     async def open(self) -> None:
         """Connect for the first time. Raises OSError, with a readable text if the library has one."""
