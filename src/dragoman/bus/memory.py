@@ -10,9 +10,10 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from .contract import BusCounts, BusLost, Store
-from .store import MemoryStore
+from .store import AskingStore, MemoryStore
 from .topics import Subscriber, Take, Topics
 
 
@@ -28,44 +29,6 @@ class _Hub:
 _HUBS: dict[str, _Hub] = {}
 
 
-class AttachedStore:
-    """A `Store` within the process."""
-
-    def __init__(self, bus: MemoryBus, store: MemoryStore) -> None:
-        self._bus = bus
-        self._store = store
-
-    async def get(self, key: str) -> bytes | None:
-        self._bus.check()
-        return self._store.get(key)
-
-    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
-        self._bus.check()
-        self._store.put(key, value, ttl)
-
-    async def put_new(self, key: str, value: bytes, *, ttl: float | None = None) -> bool:
-        self._bus.check()
-        return self._store.put_new(key, value, ttl)
-
-    async def delete(self, key: str) -> bool:
-        self._bus.check()
-        return self._store.delete(key)
-
-    async def touch(self, key: str, ttl: float) -> bool:
-        self._bus.check()
-        return self._store.touch(key, ttl)
-
-    async def append(
-        self, log: str, message: bytes, *, ttl: float, messages: int = 1_000, size: int = 1_048_576
-    ) -> int:
-        self._bus.check()
-        return self._store.append(log, message, ttl, messages, size)
-
-    async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
-        self._bus.check()
-        return self._store.read(log, after)
-
-
 class MemoryBus:
     """A `Bus` within the process. `clock`: seconds, used if this is the first user of the name. For tests,
     `disconnect` parts this one user from the engine until `connect_again`."""
@@ -77,7 +40,7 @@ class MemoryBus:
         hub.ends += 1
         self.url: str = f"memory:{name}"
         self._name = name
-        self.store: Store | None = AttachedStore(self, hub.store)
+        self.store: Store | None = AskingStore(self._ask)
         self.alive: bool = True
         self.on_state: Callable[[bool], object] | None = None
         self._counts = BusCounts()
@@ -90,6 +53,10 @@ class MemoryBus:
         """Raise BusLost while this user is disconnected."""
         if not self.alive:
             raise BusLost(f"{self.url}: {self._lost}")
+
+    async def _ask(self, verb: str, *words: object) -> Any:
+        self.check()
+        return getattr(self._hub.store, verb)(*words)
 
     async def publish(self, topic: str, message: bytes) -> None:
         self.check()

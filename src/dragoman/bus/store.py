@@ -10,8 +10,9 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from heapq import heappop, heappush
+from typing import Any, cast
 
 _FOREVER = float("inf")
 _AT_ONCE = 8
@@ -127,3 +128,33 @@ class MemoryStore:
             kept.due = kept.deadline
             if kept.due != _FOREVER:
                 heappush(heap, (kept.due, key))
+
+
+class AskingStore:
+    """A `contract.Store`: each call is asked of another one. `ask`: takes the name of a method and its arguments."""
+
+    def __init__(self, ask: Callable[..., Awaitable[Any]]) -> None:
+        self._ask = ask
+
+    async def get(self, key: str) -> bytes | None:
+        return cast("bytes | None", await self._ask("get", key))
+
+    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
+        await self._ask("put", key, value, ttl)
+
+    async def put_new(self, key: str, value: bytes, *, ttl: float | None = None) -> bool:
+        return bool(await self._ask("put_new", key, value, ttl))
+
+    async def delete(self, key: str) -> bool:
+        return bool(await self._ask("delete", key))
+
+    async def touch(self, key: str, ttl: float) -> bool:
+        return bool(await self._ask("touch", key, ttl))
+
+    async def append(
+        self, log: str, message: bytes, *, ttl: float, messages: int = 1_000, size: int = 1_048_576
+    ) -> int:
+        return int(await self._ask("append", log, message, ttl, messages, size))
+
+    async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
+        return [(number, message) for number, message in await self._ask("read", log, after)]

@@ -16,6 +16,7 @@ from ..jsonrpc.errors import LocalError
 from ..net.reconnect import OutageLog, reconnect
 from .contract import BusCounts, BusLost, Store, log
 from .hub import FRAME, content, framed, frames
+from .store import AskingStore
 from .topics import Subscriber, Take, Topics
 
 PAUSES = (0.05, 2.0)
@@ -88,43 +89,13 @@ class _Wire(asyncio.Protocol):
             self._wire.abort()
 
 
-class LocalStore:
-    """The `Store` of the hub."""
-
-    def __init__(self, bus: LocalBus) -> None:
-        self._ask = bus.ask
-
-    async def get(self, key: str) -> bytes | None:
-        return cast("bytes | None", await self._ask("get", key))
-
-    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
-        await self._ask("put", key, _fits(value), ttl)
-
-    async def put_new(self, key: str, value: bytes, *, ttl: float | None = None) -> bool:
-        return bool(await self._ask("put_new", key, _fits(value), ttl))
-
-    async def delete(self, key: str) -> bool:
-        return bool(await self._ask("delete", key))
-
-    async def touch(self, key: str, ttl: float) -> bool:
-        return bool(await self._ask("touch", key, ttl))
-
-    async def append(
-        self, log: str, message: bytes, *, ttl: float, messages: int = 1_000, size: int = 1_048_576
-    ) -> int:
-        return int(await self._ask("append", log, _fits(message), ttl, messages, size))
-
-    async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
-        return [(number, message) for number, message in await self._ask("read", log, after)]
-
-
 class LocalBus:
     """The `Bus` of the hub. `missed`: messages that the hub dropped because this process read too slowly."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.url: str = f"unix:{path}"
-        self.store: Store | None = LocalStore(self)
+        self.store: Store | None = AskingStore(self.ask)
         self.alive: bool = False
         self.on_state: Callable[[bool], object] | None = None
         self.missed: int = 0
@@ -152,12 +123,15 @@ class LocalBus:
 
     async def ask(self, verb: str, *words: object) -> Any:
         """Send a request to the hub and wait for its answer. Raises BusLost."""
+        for word in words:
+            if isinstance(word, bytes) and len(word) > FRAME - _ROOM:
+                raise LocalError(f"{len(word)} bytes are too many for this bus; {FRAME - _ROOM} may go at once")
         if self._wire is None:
             raise BusLost(f"{self.url}: {'this end is closed' if self._closed else 'the socket was lost'}")
         return await self._wire.ask(verb, *words)
 
     async def publish(self, topic: str, message: bytes) -> None:
-        await self.ask("publish", topic, _fits(message))
+        await self.ask("publish", topic, message)
         self._counts.published += 1
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:
@@ -227,12 +201,6 @@ def _read(frame: Any) -> tuple[int, Any, list[Any]]:
     if number == 0 and (len(rest) != 1 or (type(value), type(rest[0])) not in _TOLD):
         raise TypeError("a message that is none")
     return number, value, rest
-
-
-def _fits(value: bytes) -> bytes:
-    if len(value) > FRAME - _ROOM:
-        raise LocalError(f"{len(value)} bytes are too many for this bus; {FRAME - _ROOM} may go at once")
-    return value
 
 
 async def open(url: str, tls: ssl.SSLContext | None = None) -> LocalBus:

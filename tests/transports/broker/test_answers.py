@@ -29,12 +29,13 @@ MESSAGES = {
 async def test_what_is_no_answer_in_the_store_is_as_if_there_was_none(
     value: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store: Any = MemoryBus().store
+    bus = MemoryBus()
+    store: Any = bus.store
     key = bound_key(MESSAGES["the caller's own key"])
     cache = AnswerCache(SERVER, store)
     await cache.share(key, "c-1", b"1")
     assert (await cache.shared(key)) is not None
-    (name,) = store._store._kept
+    (name,) = bus._hub.store._kept
     await store.put(name, value)
     assert await cache.shared(key) is None
     assert "the store of recent answers is of no use now" in caplog.text
