@@ -20,6 +20,10 @@ OnState = Callable[[bool, str], None]
 back."""
 
 
+def unwatched(alive: bool, why: str) -> None:
+    """An `OnState` where no one watches yet."""
+
+
 class Shareable(Protocol):
     """A connection that can be shared: once open, it reconnects by itself."""
 

@@ -441,9 +441,8 @@ async def test_what_a_broker_forgot_is_asked_again(url: str) -> None:
         calls[bodies[1]["params"][1]].cancel()
         await asyncio.wait([calls[bodies[1]["params"][1]]])
         for one in tuple(broker().adapters):
-            if one.on_state is not None:
-                one.on_state(False, "it was stopped")
-                one.on_state(True, "it has forgotten all")
+            one.on_state(False, "it was stopped")
+            one.on_state(True, "it has forgotten all")
         await until(lambda: len(came) == 4)
         again = came[3]
         assert (again.body, again.correlation, again.reply_to) == (came[2].body, came[2].correlation, came[2].reply_to)

@@ -23,7 +23,7 @@ from msgspec import Struct
 from pamqp import decode
 
 from ...net.reconnect import BackgroundTasks, reconnect
-from ...net.sharing import OnState, Sharing
+from ...net.sharing import OnState, Sharing, unwatched
 from ...net.sockets import in_words
 from ...net.urls import Url, credentials, number, printable
 from ...transports.broker.contract import RECONNECT_GRACE
@@ -177,7 +177,7 @@ class BrokerConnection:
         self.alive: bool = False
         self.channel: Any = None
         self.renew: Callable[[], Awaitable[None]] | None = None
-        self.on_state: Callable[[bool, str], None] | None = None
+        self.on_state: OnState = unwatched
         self.heartbeat: int = number(where, "heartbeat", HEARTBEAT)
         key = (where.scheme, where.address, credentials(where), vhost, tls, self.heartbeat)
         self._part = _SHARED.part(key, role, lambda: Dialled(where, vhost, tls, self.heartbeat))
@@ -405,17 +405,17 @@ class BrokerConnection:
             channel, self.channel = self.channel, None
             self._leave(connection, channel if loss.usable else None)
             self._let_go()
-            self._say(False, loss.why)
+            self.on_state(False, loss.why)
             self._patience = 2.0  # a broker that starts may never answer a request
             await reconnect(self._connect, PAUSES, failed=self._failed)
             self._patience = PATIENCE
             self._back = asyncio.get_running_loop().time()
-            self._say(True, "")
+            self.on_state(True, "")
 
     def _failed(self, why: Exception) -> None:
         if isinstance(why, Silent):
             self._patience = min(1.2 * self._patience, PATIENCE)
-        self._say(False, in_words(why))
+        self.on_state(False, in_words(why))
 
     async def _watch(self) -> Loss:
         """Wait until the connection is lost; return why. A far end that is silent for too long is lost too."""
@@ -450,10 +450,6 @@ class BrokerConnection:
         if self._acker is not None:
             self._acker.cancel()
             self._acker = None
-
-    def _say(self, alive: bool, why: str) -> None:
-        if self.on_state is not None:
-            self.on_state(alive, why)
 
     def _leave(self, connection: Any, channel: Any) -> None:
         self._leaving.begin(self._left(connection, channel))

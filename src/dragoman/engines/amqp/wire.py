@@ -31,6 +31,7 @@ from typing import Any
 from ...channel import Channel, Listener, Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...net.reconnect import BackgroundTasks, backoff
+from ...net.sharing import OnState, unwatched
 from ...net.sockets import sole
 from ...net.urls import Url, address, asked, choice, number, parse, printable
 from ...transports.broker.channel import reach
@@ -84,7 +85,7 @@ class AmqpAdapter:
         self.limit: int = number(where, "limit", LIMIT)
         self.direct: bool = choice(where, "reply", "queue", "direct") == "direct"
         self.durable: bool = not self.direct
-        self.on_state: Callable[[bool, str], None] | None = None
+        self.on_state: OnState = unwatched
         self._declare = choice(where, "declare", "yes", "no") == "yes"
         self._length = number(where, "length", 0)
         for name in ("prefetch", "deliveries"):  # which the listener uses
@@ -243,12 +244,7 @@ class AmqpAdapter:
             await line.queue(dead, {"x-queue-type": "quorum"})
             await line.queue(self.queue, arguments)
         await line.limit(prefetch)
-        channel = line.channel
-
-        def taken(message: Any) -> None:
-            take(_read(message, partial(self._settle, channel, message)))
-
-        self._worker = await line.consume(self.queue, taken)
+        self._worker = await line.consume(self.queue, self._settling(take))
 
     async def _begin_hear(self, take: Take) -> None:
         line = self._line
@@ -266,12 +262,11 @@ class AmqpAdapter:
             await line.consume(DIRECT, lambda message: take(_read(message)), free=True)
             return
         await line.queue(self._mailbox, {"x-expires": EXPIRES})
-        channel = line.channel
+        self._reader = await line.consume(self._mailbox, self._settling(take))
 
-        def taken(message: Any) -> None:
-            take(_read(message, partial(self._settle, channel, message)))
-
-        self._reader = await line.consume(self._mailbox, taken)
+    def _settling(self, take: Take) -> Callable[[Any], None]:
+        channel = self._line.channel
+        return lambda message: take(_read(message, partial(self._settle, channel, message)))
 
     def _settle(self, channel: Any, message: Any, outcome: Outcome) -> None:
         if outcome == "retry":
@@ -292,8 +287,7 @@ class AmqpAdapter:
         self._line.settle(channel, message.delivery.delivery_tag, how)
 
     def _state(self, alive: bool, why: str) -> None:
-        if self.on_state is not None:
-            self.on_state(alive, why)
+        self.on_state(alive, why)
 
 
 def _read(message: Any, settle: Callable[[Outcome], None] = unsettled) -> BrokerMessage:

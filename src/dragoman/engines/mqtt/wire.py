@@ -24,13 +24,14 @@ import asyncio
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from ...channel import Channel, Listener, Options, Servable
 from ...net.reconnect import BackgroundTasks, reconnect
+from ...net.sharing import OnState, unwatched
 from ...net.sockets import in_words, sole
 from ...net.urls import Url, asked, parse
 from ...transports.broker import channel as broker_channel
@@ -84,7 +85,7 @@ class MqttAdapter:
         query = asked(where, *OPTIONS)
         self.topic: str = topic_of(where)
         self.limit: int = 0
-        self.on_state: Callable[[bool, str], None] | None = None
+        self.on_state: OnState = unwatched
         self.shown: str = where.address
         self._group = query.get("group", GROUP)
         self._named = bool(query.get("client"))
@@ -166,8 +167,7 @@ class MqttAdapter:
             self._drained.set()
         if self.closing:
             return
-        if self.on_state is not None:
-            self.on_state(False, why)
+        self.on_state(False, why)
         self._returning = self.asides.begin(self._return())
 
     async def _return(self) -> None:
@@ -175,8 +175,7 @@ class MqttAdapter:
         self.link = await reconnect(self._resume, PAUSES, failed=self._failed, faults=(OSError, ValueError))
         self._back = asyncio.get_running_loop().time()
         forgot, self._anew = self._anew, False
-        if self.on_state is not None:
-            self.on_state(True, "it has forgotten our session" if forgot else "")
+        self.on_state(True, "it has forgotten our session" if forgot else "")
 
     async def _resume(self) -> Link:
         link = await self._connect()
@@ -192,8 +191,7 @@ class MqttAdapter:
         return link
 
     def _failed(self, why: Exception) -> None:
-        if self.on_state is not None:
-            self.on_state(False, in_words(why))
+        self.on_state(False, in_words(why))
 
     def _here(self) -> Link:
         if self.link is None or self.link.why:

@@ -16,7 +16,7 @@ from ...jsonrpc.codec import decode, failure
 from ...jsonrpc.errors import PLAIN, LocalError
 from ...jsonrpc.messages import NULL, Notification, Request
 from ...net.reconnect import BackgroundTasks
-from ...net.sharing import Part
+from ...net.sharing import OnState, Part, unwatched
 from ...net.urls import printable
 from ...transports.broker.contract import (
     AGAIN,
@@ -92,7 +92,7 @@ class NatsAdapter:
         self.group = group
         self.limit: int = MESSAGE - HEADROOM
         self.durable = False
-        self.on_state: Callable[[bool, str], None] | None = None
+        self.on_state: OnState = unwatched
         part.watch(self.state)
         self._room = room
         self._mailboxes = mailboxes
@@ -112,6 +112,7 @@ class NatsAdapter:
             await self.part.open()
         except BusLost:
             raise ConnectionError(self.line.why) from None
+        self.limit = self.line.limit - HEADROOM
 
     def state(self, up: bool, why: str) -> None:
         """The state that the connection reports."""
@@ -122,8 +123,7 @@ class NatsAdapter:
             self.limit = self.line.limit - HEADROOM
             self._young = {}
             self._grown = self._loop.call_later(RECONNECT_GRACE, self._grow)
-        if self.on_state is not None:
-            self.on_state(up, why)
+        self.on_state(up, why)
 
     def _grow(self) -> None:
         self._young = None
@@ -142,8 +142,6 @@ class NatsAdapter:
             self._asides.begin(self._give_back(self._waiting.popleft()))
 
     async def hear(self, take: Take) -> None:
-        self.limit = self.line.limit - HEADROOM
-
         def came(message: Message) -> None:
             headers = message.headers or {}
             to, correlation = headers.get(REPLY_TO, ""), headers.get(CORRELATION, "")
@@ -203,7 +201,6 @@ class NatsAdapter:
     # -- the caller -------------------------------------------------------------------------------
 
     async def mailbox(self, take: Take) -> str:
-        self.limit = self.line.limit - HEADROOM
         box = self.line.box()
         start = len(box) + 1
 

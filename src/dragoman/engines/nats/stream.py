@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from msgspec.structs import replace
 from ...bus.contract import BusLost
 from ...jsonrpc.errors import LocalError
 from ...net.reconnect import BackgroundTasks, OutageLog
+from ...net.sharing import OnState, unwatched
 from ...net.urls import Url, number, printable
 from ...transports.broker.contract import (
     DELIVERED,
@@ -111,7 +112,7 @@ class StreamAdapter:
         self._plain, self._line, self._subject = plain, plain.line, plain.subject
         self.limit: int = plain.limit
         self.durable = True
-        self.on_state: Callable[[bool, str], None] | None = None
+        self.on_state: OnState = unwatched
         self._stream, self._wait = stream.name, stream.wait
         self._replicas, self._most = stream.replicas, stream.most
         self._consumer = re.sub(r"[^A-Za-z0-9_-]", "_", f"{plain.group}_{plain.subject}")
@@ -123,6 +124,7 @@ class StreamAdapter:
 
     async def open(self) -> None:
         await self._plain.open()
+        self.limit = self._plain.limit
 
     def _state(self, up: bool, why: str) -> None:
         if up:
@@ -130,8 +132,7 @@ class StreamAdapter:
             self._young = self._loop.time() + RECONNECT_GRACE
             if self._puller is not None:
                 self._puller.anew()
-        if self.on_state is not None:
-            self.on_state(up, why)
+        self.on_state(up, why)
 
     # -- who serves -------------------------------------------------------------------------------
 
@@ -217,7 +218,6 @@ class StreamAdapter:
 
     async def hear(self, take: Take) -> None:
         await self._plain.hear(take)
-        self.limit = self._plain.limit
 
     async def set_aside(self, message: Message) -> None:
         """Dead-letter. Raises ConnectionError."""
@@ -231,9 +231,7 @@ class StreamAdapter:
     # -- the caller -------------------------------------------------------------------------------
 
     async def mailbox(self, take: Take) -> str:
-        box = await self._plain.mailbox(take)
-        self.limit = self._plain.limit
-        return box
+        return await self._plain.mailbox(take)
 
     async def request(self, message: BrokerMessage, ttl: float | None) -> None:
         # what is asked again has another id: the stream knows it, and only its answer is lost

@@ -26,13 +26,13 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...bus.contract import BusLost
 from ...channel import Channel, Listener, Options, Servable
 from ...net.reconnect import OutageLog
-from ...net.sharing import Part
+from ...net.sharing import OnState, Part, unwatched
 from ...net.sockets import sole
 from ...net.urls import Url, address, asked, number, parse
 from ...transports.broker import channel as broker_channel
@@ -96,7 +96,7 @@ class RedisAdapter:
     def __init__(self, place: Place, stream: str, group: str, *, idle: float, most: int, mailboxes: Mailboxes) -> None:
         self.limit: int = BULK
         self.durable: bool = True
-        self.on_state: Callable[[bool, str], None] | None = None
+        self.on_state: OnState = unwatched
         self.stream = stream
         self._commands = commands(place, "wire")
         self._commands.watch(self._state)
@@ -139,7 +139,7 @@ class RedisAdapter:
         self._alive = now
         if now and self._emptied:
             self._came_back_empty()
-        elif self.on_state is not None:
+        else:
             self.on_state(now, why)
 
     # -- who serves -------------------------------------------------------------------------------
@@ -235,11 +235,10 @@ class RedisAdapter:
         """Redis has lost its data, so the calls in flight will not be answered: fail them."""
         self._emptied = False
         log.warning("%s has lost what it held", self._place.shown)
-        if self.on_state is not None:
-            self.durable = False
-            self.on_state(False, "it has lost what it held")
-            self.durable = True
-            self.on_state(True, "")
+        self.durable = False
+        self.on_state(False, "it has lost what it held")
+        self.durable = True
+        self.on_state(True, "")
 
     async def _collecting(self, line: BrokerConnection, take: Take) -> None:
         loop = asyncio.get_running_loop()

@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from ...channel import Broken
 from ...jsonrpc.errors import LocalError
+from ...net.sharing import OnState
 from ...net.urls import Url
 
 REPLY_TO_LENGTH = 2_000
@@ -175,7 +176,7 @@ class BrokerAdapter(Protocol):
     durable: bool
     """Whether the broker keeps requests and answers while we are disconnected. If not, the calls in flight fail at once
     when it is lost."""
-    on_state: Callable[[bool, str], None] | None
+    on_state: OnState
     """Set by the channel or listener: called with False and the reason when the broker is lost and after each failed
     try to reconnect, and with True when it is back; then with the reason why it may have lost a request that it had
     confirmed, or an answer, so that open calls are asked again; "" if it has not."""

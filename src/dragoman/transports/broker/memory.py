@@ -33,6 +33,7 @@ from msgspec.structs import replace
 
 from ...channel import Channel, Listener, Options, Servable
 from ...doors import listed
+from ...net.sharing import OnState, unwatched
 from ...net.sockets import sole
 from ...net.urls import Url, address, asked, number, parse, printable
 from . import channel as broker_channel
@@ -202,8 +203,7 @@ class MemoryBroker:
 
     def _say(self, why: str) -> None:
         for adapter in tuple(self.adapters):
-            if adapter.on_state is not None:
-                adapter.on_state(self.online, why)
+            adapter.on_state(self.online, why)
 
 
 _LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, MemoryBroker] = WeakKeyDictionary()
@@ -226,7 +226,7 @@ class MemoryAdapter:
         self.queue: str = f"{before}/{last}" if before else last
         self.limit: int = number(where, "limit", LIMIT)
         self._mailboxes = Mailboxes(where, f"{self.queue}:to:*")
-        self.on_state: Callable[[bool, str], None] | None = None
+        self.on_state: OnState = unwatched
         self._most = number(where, "max", MAX), number(where, "bytes", BYTES)
         self._broker = broker()
         self._loop = asyncio.get_running_loop()
