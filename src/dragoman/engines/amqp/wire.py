@@ -28,13 +28,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ...channel import Channel, Listener, Options, Servable
+from ...channel import Options
 from ...jsonrpc.errors import LocalError
 from ...net.reconnect import BackgroundTasks, backoff
 from ...net.sharing import OnState, unwatched
-from ...net.sockets import sole
-from ...net.urls import Url, address, asked, choice, number, parse, printable
-from ...transports.broker.channel import reach
+from ...net.urls import Url, address, asked, choice, number, printable
 from ...transports.broker.contract import (
     DELIVERED,
     RECONNECT_GRACE,
@@ -49,7 +47,7 @@ from ...transports.broker.contract import (
     number_in,
     unsettled,
 )
-from ...transports.broker.listener import begin
+from ...transports.broker.ends import ends
 from .connection import BrokerConnection, InternalError, Returned, Turned
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
@@ -310,14 +308,4 @@ def _read(message: Any, settle: Callable[[Outcome], None] = unsettled) -> Broker
     )
 
 
-async def dial(url: str, options: Options) -> Channel:
-    """As `channel.Dial`: `amqp://` and `amqps://`."""
-    where = parse(url)
-    return await reach(AmqpAdapter(where, options), where, options)
-
-
-async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
-    """As `channel.Listen`: `amqp://` and `amqps://`."""
-    where = parse(url)
-    adapter = AmqpAdapter(where, options)
-    return await begin(adapter, where, sole(where, served), options, name=adapter.queue)
+dial, listen = ends(lambda where, options, serving: AmqpAdapter(where, options), lambda adapter: adapter.queue)

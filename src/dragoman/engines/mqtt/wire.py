@@ -29,13 +29,11 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from ...channel import Channel, Listener, Options, Servable
+from ...channel import Options
 from ...net.reconnect import BackgroundTasks, reconnect
 from ...net.sharing import OnState, unwatched
-from ...net.sockets import in_words, sole
-from ...net.urls import Url, asked, parse
-from ...transports.broker import channel as broker_channel
-from ...transports.broker import listener
+from ...net.sockets import in_words
+from ...net.urls import Url, asked
 from ...transports.broker.contract import (
     RECONNECT_GRACE,
     BrokerMessage,
@@ -46,6 +44,7 @@ from ...transports.broker.contract import (
     Take,
     Unroutable,
 )
+from ...transports.broker.ends import ends
 from .connection import NO_RETAINING, NO_SUBSCRIBERS, TURNED_AWAY, UNSUPPORTED, Blamed, Link, Place, TurnedAway
 from .messages import Published, sendable
 from .takeover import Takeovers
@@ -60,19 +59,6 @@ ROUND_THE_BODY = 4_096
 SECONDS_TO_LEAVE = 5.0
 STRIKES = 3
 """How often the link may be lost because of one message before the message is refused."""
-
-
-async def dial(url: str, options: Options) -> Channel:
-    """A channel to the workers that serve the URL's topic. Raises Broken when the broker does not answer."""
-    where = parse(url)
-    return await broker_channel.reach(MqttAdapter(where, options, serving=False), where, options)
-
-
-async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
-    """A worker at the URL's topic. Raises LocalError when that is not possible."""
-    where = parse(url)
-    one, adapter = sole(where, served), MqttAdapter(where, options, serving=True)
-    return await listener.begin(adapter, where, one, options, name=adapter.topic)
 
 
 class MqttAdapter:
@@ -442,3 +428,8 @@ class MqttAdapter:
         await self.asides.end(SECONDS_TO_LEAVE)
         if link is not None:
             await link.close(forget=not self._named and not link.owes)
+
+
+dial, listen = ends(
+    lambda where, options, serving: MqttAdapter(where, options, serving=serving), lambda adapter: adapter.topic
+)

@@ -58,8 +58,8 @@ class TooLong(ConnectionError):
 
 
 class _Client(Client):
-    """The library's, which gives up reading at headers or an address that it cannot decode. Whoever may publish to a
-    subject would stop its subscribers by that, and JetStream would deliver the message again: for ever."""
+    """The library's client, which stops reading at headers or an address that it cannot decode. One message would stop
+    every subscriber of its subject by that, and JetStream would deliver it again: for ever."""
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         try:

@@ -109,7 +109,7 @@ class StreamAdapter:
     name = "NATS"
 
     def __init__(self, plain: NatsAdapter, stream: Stream) -> None:
-        self._plain, self._line, self._subject = plain, plain.line, plain.subject
+        self._plain, self._line, self.subject = plain, plain.line, plain.subject
         self.limit: int = plain.limit
         self.durable = True
         self.on_state: OnState = unwatched
@@ -144,7 +144,7 @@ class StreamAdapter:
     async def _furnish(self) -> None:
         """Create the streams and the consumer if they do not exist."""
         await self._stream_for(
-            self._subject,
+            self.subject,
             name=self._stream,
             retention="workqueue",
             discard="new",
@@ -152,13 +152,13 @@ class StreamAdapter:
             duplicate_window=WINDOW * _NANO,
         )
         dead = f"{self._stream}-dead"
-        await self._stream_for(f"{self._subject}.dead", name=dead, retention="limits", discard="old", max_msgs=DEAD)
+        await self._stream_for(f"{self.subject}.dead", name=dead, retention="limits", discard="old", max_msgs=DEAD)
         made = await self.api(
             f"CONSUMER.DURABLE.CREATE.{self._stream}.{self._consumer}",
             stream_name=self._stream,
             config={
                 "durable_name": self._consumer,
-                "filter_subject": self._subject,
+                "filter_subject": self.subject,
                 "deliver_policy": "all",
                 "ack_policy": "explicit",
                 "ack_wait": self._wait * _NANO,
@@ -221,7 +221,7 @@ class StreamAdapter:
 
     async def set_aside(self, message: Message) -> None:
         """Dead-letter. Raises ConnectionError."""
-        subject, headers = f"{self._subject}.dead", _plain(message.headers or {})
+        subject, headers = f"{self.subject}.dead", _plain(message.headers or {})
         try:
             answer = await self._line.ask(subject, message.data, headers=headers or None)
         except LocalError:  # headers that the library reads, and does not send
@@ -246,14 +246,14 @@ class StreamAdapter:
         more = {REPLY_TO: message.reply_to, CORRELATION: message.correlation, _MESSAGE_ID: id}
         headers = headers_of(message, **{name: text for name, text in more.items() if text})
         try:
-            answer = await self._line.ask(self._subject, message.body, headers=headers, patience=self._patience())
+            answer = await self._line.ask(self.subject, message.body, headers=headers, patience=self._patience())
         except TooLong as why:
             raise Refused(str(why)) from None
         except NoResponders:
             if self._loop.time() < max(self._young, self._taken + RECONNECT_GRACE):  # it goes, or is not up yet
                 raise NotTaken(f"{self._line.where.shown}: JetStream is not up yet") from None
             raise Unroutable(
-                f"no worker serves {self._subject} on {self._line.where.shown}: there is no stream for it"
+                f"no worker serves {self.subject} on {self._line.where.shown}: there is no stream for it"
             ) from None
         error = reply(answer.data).error
         if error is None:
@@ -277,13 +277,13 @@ class StreamAdapter:
                 if await self._line.deliver(subject, message.body, headers=headers):
                     return
             except LocalError as why:  # what a caller gave as its inbox is not a subject
-                log.warning("%s: an answer has nowhere to go: %s", self._subject, why)
+                log.warning("%s: an answer has nowhere to go: %s", self.subject, why)
                 return
             except TooLong as why:
                 raise Refused(str(why)) from None
             if pause is not None:
                 await asyncio.sleep(pause)
-        log.info("%s: the caller that waited for an answer is gone", self._subject)
+        log.info("%s: the caller that waited for an answer is gone", self.subject)
 
     async def close(self) -> None:
         if self._puller is not None:
@@ -315,7 +315,7 @@ class Puller:
         self._hold = 0.0
         self._hearing: Subscriber | None = None
         self._task: asyncio.Task[None] | None = None
-        where = f"{self._line.where.shown} {adapter._subject}"
+        where = f"{self._line.where.shown} {adapter.subject}"
         self._asides = BackgroundTasks(where)
         self._stuck = OutageLog(where)
 
@@ -398,7 +398,7 @@ class Puller:
         left = headers.get("Nats-Pending-Messages", "")
         self._asked = max(0, self._asked - int(left)) if left.isdigit() else 0
         if status not in ("404", "408"):
-            log.debug("%s: %s %s", self._adapter._subject, status, headers.get("Description", ""))
+            log.debug("%s: %s %s", self._adapter.subject, status, headers.get("Description", ""))
             self._missing = self._missing or status == "503" or "Deleted" in headers.get("Description", "")
             self._hold = self._heard + 0.25
         self._due.set()
@@ -426,7 +426,7 @@ class Puller:
         try:
             await self._adapter.give_back(self._read(message))
         except (ConnectionError, LocalError) as why:
-            log.debug("%s: a request is given back, and counted: %s", self._adapter._subject, why)
+            log.debug("%s: a request is given back, and counted: %s", self._adapter.subject, why)
             self._acknowledge(to, b"-NAK")
         else:
             self._acknowledge(to, b"+ACK")
@@ -435,7 +435,7 @@ class Puller:
         try:
             await self._adapter.set_aside(message)
         except ConnectionError as why:
-            log.error("%s: a message could not be set aside and will come again: %s", self._adapter._subject, why)
+            log.error("%s: a message could not be set aside and will come again: %s", self._adapter.subject, why)
             self._held.pop(to, None)
             return
         self._acknowledge(to, b"+TERM")

@@ -24,15 +24,12 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from ...channel import Channel, Listener, Options, Servable
+from ...channel import Options
 from ...jsonrpc.errors import LocalError
-from ...net.sockets import sole
-from ...net.urls import Url, address, asked, parse
-from ...transports.broker import channel as broker_channel
-from ...transports.broker import listener
-from ...transports.broker.contract import BrokerAdapter, Mailboxes
+from ...net.urls import Url, address, asked
+from ...transports.broker.contract import Mailboxes
+from ...transports.broker.ends import ends
 from .adapter import NatsAdapter
 from .connection import part_of
 from .stream import StreamAdapter, stream_of
@@ -56,24 +53,6 @@ _KNOWN = (
 _SUBJECT = r"(?!\$|_INBOX)[^\s\x00-\x1f.*>]+(\.[^\s\x00-\x1f.*>]+)*"
 
 
-# -- the two ends ---------------------------------------------------------------------------------
-
-
-async def dial(url: str, options: Options) -> Channel:
-    """A channel whose requests go to a subject. Raises Broken when the server does not answer, LocalError for a wrong
-    URL."""
-    where = parse(url)
-    return await broker_channel.reach(adapter_at(where, options), where, options)
-
-
-async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
-    """A listener that is one more member of a subject's queue group. Raises LocalError when the server does not answer
-    or the URL is wrong."""
-    where = parse(url)
-    one, adapter = sole(where, served), adapter_at(where, options)
-    return await listener.begin(adapter, where, one, options, name=subject_of(where))
-
-
 def subject_of(where: Url) -> str:
     """The subject that a URL names. Raises LocalError if there is none."""
     last, before = address(where, "subject", legal=_SUBJECT)
@@ -87,7 +66,7 @@ def _is_subject(address: str) -> bool:
     return bool(address) and " " not in address and "*" not in address and ">" not in address
 
 
-def adapter_at(where: Url, options: Options) -> BrokerAdapter:
+def adapter_at(where: Url, options: Options) -> NatsAdapter | StreamAdapter:
     """The adapter for a URL, not open yet."""
     query = asked(where, *_KNOWN)
     group = query.get("group", GROUP)
@@ -98,3 +77,6 @@ def adapter_at(where: Url, options: Options) -> BrokerAdapter:
     part = part_of(where, "wire", options.client_tls)  # last: what raises above would leave it without an owner
     plain = NatsAdapter(part, subject, group, options.limits.calls, mailboxes)
     return plain if stream is None else StreamAdapter(plain, stream)
+
+
+dial, listen = ends(lambda where, options, serving: adapter_at(where, options), lambda adapter: adapter.subject)

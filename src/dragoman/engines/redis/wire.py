@@ -26,18 +26,15 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Mapping
 from typing import Any
 
 from ...bus.contract import BusLost
-from ...channel import Channel, Listener, Options, Servable
+from ...channel import Options
 from ...net.reconnect import OutageLog
 from ...net.sharing import OnState, Part, unwatched
-from ...net.sockets import sole
-from ...net.urls import Url, address, asked, number, parse
-from ...transports.broker import channel as broker_channel
-from ...transports.broker import listener
+from ...net.urls import Url, address, asked, number
 from ...transports.broker.contract import RECONNECT_GRACE, BrokerMessage, Mailboxes, NotTaken, Refused, Take, Unroutable
+from ...transports.broker.ends import ends
 from . import scripts
 from .connection import BrokerConnection, Denied, Place, PubSubConnection, commands, place, published
 from .messages import after, head_of, message_of
@@ -56,23 +53,6 @@ TRIM = 32
 """Answers that were read and stay until they are trimmed together; a pause of `BLOCK` trims them too."""
 BULK = 512 * 1024 * 1024
 """`proto-max-bulk-len` if the server does not report it."""
-
-
-# -- the two ends ---------------------------------------------------------------------------------
-
-
-async def dial(url: str, options: Options) -> Channel:
-    """A channel whose requests go to a stream. Raises Broken when Redis does not answer, LocalError for a wrong URL."""
-    where = parse(url)
-    return await broker_channel.reach(adapter_at(where, options), where, options)
-
-
-async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
-    """A listener that takes requests from a stream. Raises LocalError when Redis does not answer or the URL is
-    wrong."""
-    where = parse(url)
-    one, adapter = sole(where, served), adapter_at(where, options)
-    return await listener.begin(adapter, where, one, options, name=adapter.stream)
 
 
 def adapter_at(where: Url, options: Options) -> RedisAdapter:
@@ -300,3 +280,6 @@ class RedisAdapter:
         if self._box is not None:
             await self._box.close(flush=False)
         await self._commands.close()
+
+
+dial, listen = ends(lambda where, options, serving: adapter_at(where, options), lambda adapter: adapter.stream)

@@ -24,21 +24,18 @@ import asyncio
 import math
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...channel import Channel, Listener, Options, Servable
 from ...doors import listed
 from ...net.sharing import OnState, unwatched
-from ...net.sockets import sole
-from ...net.urls import Url, address, asked, number, parse, printable
-from . import channel as broker_channel
-from . import listener
+from ...net.urls import Url, address, asked, number, printable
 from .contract import BrokerMessage, Mailboxes, NotTaken, Outcome, Refused, Take, Unroutable
+from .ends import ends
 
 __all__ = ["MemoryBroker", "Queue", "broker", "dial", "listen"]
 __dir__: Callable[[], list[str]] = listed(__name__)
@@ -52,22 +49,6 @@ BYTES = 64 * 1024 * 1024
 DEAD = 1_000
 """Dead letters kept for one queue; beyond that the oldest is dropped."""
 _QUERY = ("queue", "prefetch", "deliveries", "reply_to", "max", "bytes", "limit")
-
-
-# -- the two ends ---------------------------------------------------------------------------------
-
-
-async def dial(url: str, options: Options) -> Channel:
-    """A channel whose requests go to a queue of this event loop's broker. LocalError for a wrong URL."""
-    where = parse(url)
-    return await broker_channel.reach(MemoryAdapter(where), where, options)
-
-
-async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
-    """A listener that is one more worker of a queue. LocalError for a wrong URL."""
-    where = parse(url)
-    adapter = MemoryAdapter(where)
-    return await listener.begin(adapter, where, sole(where, served), options, name=adapter.queue)
 
 
 # -- the broker -----------------------------------------------------------------------------------
@@ -292,3 +273,6 @@ class MemoryAdapter:
             queue.workers.remove(self._worker)
             queue.give_back(self._worker)
             self._worker = None
+
+
+dial, listen = ends(lambda where, options, serving: MemoryAdapter(where), lambda adapter: adapter.queue)
