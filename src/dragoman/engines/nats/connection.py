@@ -249,7 +249,7 @@ class BrokerConnection:
             await self.publish(self.inbox + token)
             await asyncio.wait([echo], timeout=2 * PATIENCE)
             if not echo.done():
-                echo.set_exception(self._silent())
+                echo.set_exception(BusLost(f"{self.where.shown} is away: it says nothing"))
         except ConnectionError as fault:
             if not echo.done():
                 echo.set_exception(fault)
@@ -311,12 +311,12 @@ class BrokerConnection:
         client, lost = _Client(), asyncio.Event()
         if self._task is not None:
             random.shuffle(self._servers)
-        first: list[Exception] = []
 
         async def fault(error: Exception) -> None:
             if client.is_connected or client.is_closed:
-                log.log(_level(error), "%s: %s", self.where.shown, _in_words(error))
-                if isinstance(error, errors.UnexpectedEOF | OSError):
+                ended = isinstance(error, errors.UnexpectedEOF | OSError)  # which is reported by its state
+                log.log(logging.DEBUG if ended else logging.WARNING, "%s: %s", self.where.shown, _in_words(error))
+                if ended:
                     lost.set()
             else:
                 raise error  # the library would try on; that is done here
@@ -339,22 +339,16 @@ class BrokerConnection:
                 )
                 self._identity.check(client)
                 await self._subscribe_all(client)
-        except (OSError, errors.Error, TimeoutError, ValueError) as error:
-            first.append(error)
+        except (OSError, errors.Error, ValueError) as error:
+            self._asides.begin(self._end(client))
+            self.why = _in_words(error)
+            raise self.lost() from None
         except BaseException:
             await self._end(client)
             raise
-        if first:
-            self._asides.begin(self._end(client))
-            self.why = _in_words(first[0])
-            raise self.lost() from None
-        self._learn(client)
-        self._client, self._lost, self._up = client, lost, True
-
-    def _learn(self, client: Client) -> None:
-        """Know every server of the cluster that this one names."""
-        named = (f"nats://{one.hostname}:{one.port}" for one in client.servers)
+        named = (f"nats://{one.hostname}:{one.port}" for one in client.servers)  # every one of its cluster
         self._servers = list(dict.fromkeys([*self._servers, *named]))
+        self._client, self._lost, self._up = client, lost, True
 
     async def _subscribe_all(self, client: Client) -> None:
         """On a new connection; returns when the server knows what we subscribe to."""
@@ -432,9 +426,6 @@ class BrokerConnection:
         if not answer.done():
             answer.set_exception(BusLost(f"{self.where.shown}: no answer from {subject} in time"))
 
-    def _silent(self) -> BusLost:
-        return BusLost(f"{self.where.shown} is away: it says nothing")
-
     def _fail(self) -> None:
         for answer in self._asked.values():
             if not answer.done():
@@ -506,8 +497,3 @@ class _Identity:
 
 def _in_words(fault: BaseException) -> str:
     return sockets.in_words(fault).removeprefix("nats: ").strip()
-
-
-def _level(fault: BaseException) -> int:
-    """Log the server's objections; the end of a connection is reported by its state."""
-    return logging.DEBUG if isinstance(fault, errors.UnexpectedEOF | OSError) else logging.WARNING
