@@ -16,6 +16,9 @@ import sys
 
 from .. import __version__
 
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, which may come while the command is still imported."""
+
 
 def main() -> None:
     """The entry point of the script `dragoman`: runs `sys.argv` and exits."""
@@ -25,6 +28,10 @@ def main() -> None:
         return
     try:
         from .app import run  # noqa: PLC0415 - needs the extra "cli"
+
+        status = run(arguments)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except ModuleNotFoundError as missing:
         if missing.name not in ("cyclopts", "rich"):
             raise
@@ -32,4 +39,4 @@ def main() -> None:
 
         print(f"dragoman: {needs('the command', missing.name, 'cli')}", file=sys.stderr)
         sys.exit(2)
-    sys.exit(run(arguments))
+    sys.exit(status)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shlex
@@ -118,7 +117,7 @@ def build() -> App:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return the exit status. Raises SystemExit only."""
+    """Run one command line and return the exit status. Raises SystemExit and KeyboardInterrupt only."""
     prepare()
     colour(_colour(arguments))
     app = build()
@@ -130,8 +129,8 @@ def run(arguments: Sequence[str]) -> int:
         command, bound, _ = app.parse_args(arguments, print_error=False, exit_on_error=False)
     except CycloptsError as fault:
         return _misread(fault, arguments)
-    except ends.Usage as fault:  # options that exclude each other
-        return _failed(fault, Output())
+    except ends.Usage as fault:  # options that exclude each other, a file of options
+        return _failed(fault, Output(json=_wants_json(arguments)))
     output = _output(bound)
     if output.output == "table":
         for_people()
@@ -145,10 +144,8 @@ def run(arguments: Sequence[str]) -> int:
         finally:
             lines.flush()  # the following output is written at once
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        return ends.INTERRUPTED
     except BrokenPipeError:
-        _forget_stdout()
+        _forget_output()
         return ends.PIPE_CLOSED
     except SystemExit as end:  # rich raises it when the pipe is closed
         if not isinstance(end.__context__, BrokenPipeError):
@@ -190,9 +187,12 @@ def _misread(fault: CycloptsError, arguments: Sequence[str]) -> int:
     name = arguments[0] if arguments and arguments[0] in COMMANDS else ""
     where = f"dragoman {name} --help" if name else "dragoman --help"
     text = f"{_unknown(arguments[0]) if _is_unknown(arguments) else _sentence(fault, name)} ({where} shows how)"
-    json = "--json" in arguments or any(one.endswith("json") for one in _values("--output", arguments))
-    show_ending(ends.Ending(ends.WRONG_USAGE, "usage", text), json)
-    return ends.WRONG_USAGE
+    return _reported(ends.Ending(ends.WRONG_USAGE, "usage", text), _wants_json(arguments))
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether output is JSON, where the command line is not read."""
+    return "--json" in arguments or any(one.endswith("json") for one in _values("--output", arguments))
 
 
 def _sentence(fault: CycloptsError, name: str) -> str:
@@ -220,8 +220,18 @@ def _failed(fault: Exception, output: Output) -> int:
         ending = ends.Ending(
             ending.status, ending.kind, f"a fault of dragoman itself: {ending.text} (--verbose shows where)"
         )
-    with contextlib.suppress(BrokenPipeError):
-        show_ending(ending, output.json)
+    return _reported(ending, output.json)
+
+
+def _reported(ending: ends.Ending, json: bool) -> int:
+    """Tell how the command ends, if that can be written; its exit status."""
+    unwritten = ending.status == ends.NOT_WRITTEN
+    try:
+        show_ending(ending, json and not unwritten)
+    except (OSError, SystemExit):  # no one reads it any more, or the disk is full; rich makes it a SystemExit
+        unwritten = True
+    if unwritten:
+        _forget_output()
     return ending.status
 
 
@@ -229,9 +239,11 @@ def _output(bound: BoundArguments) -> Output:
     return next((value for value in bound.arguments.values() if isinstance(value, Output)), Output())
 
 
-def _forget_stdout() -> None:
-    """The output is not read any more: keep Python's flush at exit from raising the same error."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _forget_output() -> None:
+    """The output cannot be written any more: keep Python's flush at exit from raising the same error."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
 
 
 def _log(verbose: bool) -> None:

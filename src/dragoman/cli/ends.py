@@ -6,6 +6,7 @@
 3  no connection, or no answer in time
 130, 141, 143  ended by Ctrl-C, by a closed pipe, by SIGTERM, as every command is
 70  a fault of dragoman itself
+74  the output cannot be written: the disk is full
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ ANSWERED_WITH_ERROR = 1
 WRONG_USAGE = 2
 NO_ANSWER = 3
 OUR_FAULT = 70
-INTERRUPTED = 130
+NOT_WRITTEN = 74
 PIPE_CLOSED = 141
+
+FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
+"""Why writing fails: no place is left, or the terminal is gone. No connection fails so."""
 
 
 class Usage(Exception):
@@ -49,7 +53,7 @@ class Ending(Struct, frozen=True):
     """Why a command did not succeed. `error`: the error that the peer answered, if it did."""
 
     status: int
-    kind: Literal["answered", "usage", "no_answer", "fault"]
+    kind: Literal["answered", "usage", "no_answer", "fault", "output"]
     text: str
     error: RpcError | None = None
     advice: tuple[str, ...] = ()
@@ -83,6 +87,9 @@ def _ending_of(error: Exception) -> Ending:
         return Ending(NO_ANSWER, "no_answer", str(error) or "no answer in time")
     if isinstance(error, (ChannelError, BadAnswer, NoAnswer)):
         return Ending(NO_ANSWER, "no_answer", str(error) or type(error).__name__)
+    if isinstance(error, OSError) and error.errno in FULL:
+        what = error.filename or "the output"
+        return Ending(NOT_WRITTEN, "output", f"{what} cannot be written: {error.strerror}")
     if isinstance(error, OSError):
         return Ending(NO_ANSWER, "no_answer", _system(error))
     return Ending(OUR_FAULT, "fault", f"{type(error).__name__}: {error}")

@@ -7,6 +7,7 @@ not changed; `NO_COLOR` and `TERM=dumb` are respected (rich does that), `--color
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 
 import msgspec
@@ -25,7 +26,12 @@ WIDE = 100
 
 
 def prepare() -> None:
-    """Replace characters that the terminal's encoding lacks instead of failing."""
+    """Open those of the three standard streams that are closed, at /dev/null: else a socket gets their number. Replace
+    characters that the terminal's encoding lacks instead of failing."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the process ends
+            os.set_inheritable(getattr(sys, name).fileno(), True)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             with contextlib.suppress(ValueError):

@@ -1,0 +1,77 @@
+"""How a command ends where its output cannot be written, its standard streams are closed, or Ctrl-C comes early."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import PATIENCE, Command, environment
+
+FULL = "/dev/full"
+NOT_WRITTEN = 74
+
+
+def shell(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+    """A line of the shell, in which `dragoman` is the command; its stdout is a pipe, as is its stderr."""
+    line = line.replace("dragoman", f"{sys.executable} -m dragoman")
+    plain = {name: value for name, value in environment().items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(
+        ["bash", "-c", line], cwd=folder, env=plain, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+
+@pytest.mark.parametrize("words", ["call calculator.py subtract 42 23", "methods calculator.py", "call --help"])
+@pytest.mark.parametrize("json", ["", "--json"])
+def test_a_full_disk_is_said_in_one_sentence(command: Command, words: str, json: str) -> None:
+    done = shell(command.folder, f"dragoman {words} {json} > {FULL}")
+    assert done.returncode == NOT_WRITTEN, done.stderr
+    assert done.stderr.splitlines()[-1] == "dragoman: the output cannot be written: No space left on device"
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("where", [f"2> {FULL}", f"--json > {FULL}", "2>&1 | true; exit ${PIPESTATUS[0]}"])
+def test_a_failure_that_cannot_be_told_keeps_its_status(command: Command, where: str) -> None:
+    done = shell(command.folder, f"dragoman call 127.0.0.1:9 subtract {where}")
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_as_good_as_none(command: Command, closed: str) -> None:
+    done = shell(command.folder, f"dragoman call calculator.py subtract 42 23 {closed}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("" if ">&-" in closed.replace("2>&-", "") else "19\n")
+
+
+def test_a_server_without_standard_streams(command: Command) -> None:
+    """A service manager may close all three; then no socket takes their numbers."""
+    line = """
+        dragoman serve calculator unix:closed.sock <&- >&- 2>&- &
+        until [ -S closed.sock ]; do sleep 0.05; done
+        dragoman call unix:closed.sock subtract 42 23
+        kill $!; wait $!
+    """
+    done = shell(command.folder, line)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "19\n", "")
+
+
+def test_ctrl_c_while_the_command_is_imported(command: Command) -> None:
+    (command.folder / "cyclopts.py").write_text("print('importing', flush=True)\nimport time\ntime.sleep(60)\n")
+    process = command.start("call", "calculator.py", "subtract", env={"PYTHONPATH": os.fspath(command.folder)})
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    assert process.stderr.read() == ""
+
+
+def test_a_faulty_file_of_options_is_told_as_json(command: Command) -> None:
+    done = command.run("serve", "calculator", "--config", "none.toml", "--json")
+    assert done.status == 2
+    assert done.json["error"]["message"] == "--config none.toml: No such file or directory"
