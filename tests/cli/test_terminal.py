@@ -122,6 +122,9 @@ def test_demo(command: Command) -> None:
     assert "calls back" in last
     assert "one way" in last
     assert '← {"jsonrpc":"2.0","error":{"code":-32700' in last
+    answers = [line for line in last.splitlines() if '"resultType":"complete"' in line]
+    assert len(answers) == 1  # whole: the terminal breaks the line
+    assert '"text":"19"' in answers[0]
 
 
 def test_a_peer_that_does_not_describe_itself(command: Command) -> None:
@@ -158,3 +161,8 @@ def test_methods_in_a_line() -> None:
     assert signature(Method("m")) == "m()"
     assert summary(method) == "Go."
     assert summary(Method("m")) == ""
+
+
+def test_a_terminal_that_cannot_clear_a_line_gets_none(command: Command) -> None:
+    _, (url,) = command.serve("tcp://127.0.0.1:0")
+    assert on_terminal(command, "call", url, "progress", env={"TERM": "dumb"}) == (0, '"done"\r\n')

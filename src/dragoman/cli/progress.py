@@ -1,5 +1,5 @@
-"""The progress of a call: a line on stderr while it runs, on a terminal only: from the first report of the far end on,
-without any after `PATIENCE` seconds."""
+"""The progress of a call: a line on stderr while it runs, on a terminal that can clear it: from the first report of the
+far end on, without any after `PATIENCE` seconds."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def told(value: object) -> Told:
 class Bar:
     """A line with a call's progress: `with Bar("forecast") as bar: bar.show(value)`.
 
-    Nothing is shown if stderr is not a terminal. `pause` clears the line for a question; the next value shows it again.
-    Entered within a running loop.
+    Nothing is shown if stderr is not a terminal, or one that cannot clear a line (TERM=dumb). `pause` clears the line
+    for a question; the next value shows it again. Entered within a running loop.
     """
 
     def __init__(self, title: str) -> None:
@@ -60,7 +60,7 @@ class Bar:
 
     def show(self, value: Any) -> None:
         """Show a progress value, in any shape that `told` reads."""
-        if not err.is_terminal:
+        if not err.is_interactive:
             return
         said = told(value)
         self._line.start()
@@ -76,7 +76,7 @@ class Bar:
             self._line.stop()
 
     def __enter__(self) -> Bar:
-        if err.is_terminal:
+        if err.is_interactive:
             self._soon = asyncio.get_running_loop().call_later(PATIENCE, self._line.start)
         return self
 

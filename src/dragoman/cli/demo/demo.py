@@ -219,9 +219,7 @@ def _message(arrow: str, raw: bytes) -> None:
     text = Text(clean(raw.decode("utf-8", "backslashreplace")))
     if out.is_terminal:
         JSONHighlighter().highlight(text)
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_row(Text(f"  {arrow}", "dim"), text)
-    out.print(grid if out.is_terminal else Text.assemble(f"  {arrow} ", text), soft_wrap=not out.is_terminal)
+    out.print(Text.assemble((f"  {arrow} ", "dim"), text), soft_wrap=True)
 
 
 # -- MCP ------------------------------------------------------------------------------------------

@@ -263,7 +263,7 @@ async def load(
 def _progress(calls: int | None, seconds: float | None) -> Iterator[Callable[[float, int], None]]:
     """A progress bar on stderr, if that is a terminal."""
     columns = (BarColumn(32), TextColumn("{task.fields[rate]}", style="dim"), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+    with Progress(*columns, console=err, transient=True, disable=not err.is_interactive) as bar:
         task = bar.add_task("", total=1.0, rate="")
 
         def show(elapsed: float, done: int) -> None:

@@ -96,7 +96,7 @@ async def _top(url: str, secret: str | None, once: bool, kill: str | None, inter
         if kill is not None:
             await peer.call("kill", [kill])
             return FINE
-        if once or not (out.is_terminal and sys.stdin.isatty()):
+        if once or not (out.is_interactive and sys.stdin.isatty()):
             seen = await peer.call("look")
             if output.json:
                 output.write(seen, "calls")
