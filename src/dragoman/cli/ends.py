@@ -20,6 +20,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Struct
 
+from ..auth.errors import AuthError
 from ..channel import ChannelError
 from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
 
@@ -85,7 +86,7 @@ def _ending_of(error: Exception) -> Ending:
         return Ending(WRONG_USAGE, "usage", str(error))
     if isinstance(error, CallTimeout):
         return Ending(NO_ANSWER, "no_answer", str(error) or "no answer in time")
-    if isinstance(error, (ChannelError, BadAnswer, NoAnswer)):
+    if isinstance(error, (ChannelError, BadAnswer, NoAnswer, AuthError)):
         return Ending(NO_ANSWER, "no_answer", str(error) or type(error).__name__)
     if isinstance(error, OSError) and error.errno in FULL:
         what = error.filename or "the output"

@@ -118,3 +118,11 @@ def test_a_server_that_asks_for_nothing(dragoman: User, server: Protected) -> No
     server.takes_none = True
     done = dragoman("login", server.url)
     assert (done.status, "asks for no login" in done.err) == (1, True)
+    done = dragoman("login", server.url, "--json")
+    assert (done.status, "asks for no login" in done.json["error"]["message"]) == (1, True)
+
+
+@pytest.mark.parametrize("words", ["login", "auth explain"])
+def test_a_server_that_is_not_there(dragoman: User, words: str) -> None:
+    done = dragoman(*words.split(), "http://127.0.0.1:1")
+    assert (done.status, "connection refused" in done.err) == (3, True)

@@ -102,9 +102,9 @@ def _plain(one: Told) -> dict[str, Any]:
 
 
 async def _explained(url: str, fetcher: Fetcher, told: Explained) -> bool:
-    """Walk the way; whether a client gets to its end."""
+    """Walk the way; whether a client gets to its end. Raises AuthError where there is no connection."""
+    answer = await probed(url, fetcher)
     try:
-        answer = await probed(url, fetcher)
         told.tell("request", f"POST {url} without a token: HTTP {answer.status}", answer.status in (200, 401))
         if answer.status not in (401, 403):
             told.tell("end", "the server asks for no token")

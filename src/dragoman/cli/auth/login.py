@@ -15,9 +15,10 @@ from ...auth.client.probing import probed
 from ...auth.client.sources import Login
 from ...auth.client.store import FileStore
 from ...auth.fetch import Fetcher
-from ..ends import ANSWERED_WITH_ERROR, FINE, Usage
+from ...net.urls import parse
+from ..ends import ANSWERED_WITH_ERROR, FINE, Ending, Usage
 from ..options import OUTPUT, Access, Output
-from ..terminal import clean, out, say
+from ..terminal import clean, out, say, show_ending
 
 app: App = App(
     name="login",
@@ -139,7 +140,8 @@ async def _login(url: str, options: LoginOptions, output: Output) -> int:
     authorizer = options.login(store).authorizing(url, tls)
     answer = await probed(url, Fetcher(tls=tls))
     if answer.status not in (401, 403):
-        say(f"{url} answers HTTP {answer.status} without a token: it asks for no login", "yellow")
+        text = f"{url} answers HTTP {answer.status} without a token: it asks for no login"
+        show_ending(Ending(ANSWERED_WITH_ERROR, "answered", text), output.json)
         return ANSWERED_WITH_ERROR
     await authorizer.log_in(answer.challenge)
     say(f"Logged in. Tokens are kept {await store.protection()}.")
@@ -260,5 +262,7 @@ def _state(shown: dict[str, Any]) -> str:
 
 
 def _check(url: str) -> None:
+    """Raises Usage and LocalError for what is no URL of a server."""
     if not url.startswith(("http://", "https://")):
         raise Usage(f"{url}: a login is for servers at http and https URLs")
+    parse(url)
