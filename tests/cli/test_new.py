@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
+
+from dragoman.cli.app import run
 
 from .conftest import Command, environment
 
@@ -68,6 +73,23 @@ def test_nothing_is_written_over(command: Command) -> None:
     done = command.run("new", "service", "prices")
     assert (done.status, "exists already" in done.err) == (2, True)
     assert not list((command.folder / "prices").iterdir())
+
+
+def test_a_project_that_cannot_be_written_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write = Path.write_text
+
+    def full(path: Path, text: str, **options: str) -> int:
+        if path.name == "README.md":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, text, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert run(["new", "mcp", "notes"]) == 2
+    assert "notes/README.md cannot be written: No space left on device" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["1st", "a/b", "../x", "a b", "class", "json", "dragoman", "-x", "a--b"])

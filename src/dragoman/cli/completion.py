@@ -126,7 +126,10 @@ def install() -> int:
         raise Usage("this shell is none of bash, zsh and fish: dragoman completion bash prints the script") from None
     if shell not in ASKING:
         raise Usage(f"there is no completion for {shell}; dragoman completion --help shows the shells")
-    path = build().install_completion(shell=shell)
-    path.write_text(finished(shell, path.read_text(encoding="utf-8")), encoding="utf-8")
+    try:
+        path = build().install_completion(shell=shell)
+        path.write_text(finished(shell, path.read_text(encoding="utf-8")), encoding="utf-8")
+    except OSError as fault:
+        raise Usage(f"{fault.filename or 'the script'} cannot be written: {fault.strerror}") from None
     say(f"{path} is installed; start a new shell to use it")
     return FINE

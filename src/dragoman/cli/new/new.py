@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Literal
@@ -58,6 +59,7 @@ def new(kind: Literal["service", "mcp"], name: str, /, *, output: Output = OUTPU
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text, encoding="utf-8")
         except OSError as fault:
+            shutil.rmtree(folder, ignore_errors=True)  # half a project would stand in the way of the next try
             raise Usage(f"{place} cannot be written: {fault.strerror}") from None
     if output.json:
         output.write({"folder": name, "files": list(made)}, "files")
