@@ -31,7 +31,7 @@ async def dial(target: str | Sequence[str], options: Options) -> Channel:
         _no_place(target)
         channel: Channel = await started(_command(target), options)
         return channel
-    scheme = _known(target)
+    scheme = known(target)
     with _packages(scheme):
         reach: Dial = load(scheme, SCHEMES[scheme].dial)
         return await reach(target, options)
@@ -41,7 +41,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     """Listen at a URL. Raises LocalError, in one sentence, when that is not possible."""
     if not scheme_of(url):
         raise LocalError(f"Cannot listen on {masked(url)!r}: a URL begins with a scheme: {', '.join(SCHEMES)}")
-    scheme = _known(url)
+    scheme = known(url)
     if options.guard is not None and (why := SCHEMES[scheme].unguarded):
         raise LocalError(f"{masked(url)}: guard= cannot be used here: {why}")
     with _packages(scheme):
@@ -57,7 +57,8 @@ def _no_place(target: str | Sequence[str]) -> None:
         )
 
 
-def _known(url: str) -> str:
+def known(url: str) -> str:
+    """The scheme of a URL. Raises LocalError for one that is not in the table, with those that are."""
     scheme = scheme_of(url)
     if scheme not in SCHEMES:
         raise LocalError(_unknown(url, scheme))

@@ -38,7 +38,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ('limit = ["calls=many"]', ["calls"]),
     ('tls-cert = "none.pem"', ["--tls-cert none.pem: No such file"]),
     ('tls-key = "own.pem"', ["--tls-key needs --tls-cert"]),
-    ('urls = ["htp://127.0.0.1:0", "https://127.0.0.1:0"]', ["did you mean http?", "needs a certificate: --tls-cert"]),
+    ('urls = ["htp://127.0.0.1:0", "https://127.0.0.1:0"]', ["Did you mean http:?", "needs a certificate: --tls-cert"]),
     ('urls = ["tcp:"]', ["tcp:"]),
     ('target = "calculator:apu"', ["calculator has no 'apu'; did you mean calculator:api?"]),
     ('bus = "kafka://127.0.0.1"', ["--bus kafka://127.0.0.1: there are "]),

@@ -96,6 +96,20 @@ def test_a_message_has_three_parts(
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (["call", "http://127.0.0.1:1", "echo", "\udcff"], "the argument '\\udcff'"),
+        (["call", "http://127.0.0.1:1", "echo", "--user", "ada:\udcff"], "--user"),
+        (["read", "http://127.0.0.1:1", "\udcff"], "the argument '\\udcff'"),
+    ],
+    ids=["argument", "user", "uri"],
+)
+def test_what_is_not_utf_8(words: list[str], where: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 2
+    assert capfd.readouterr().err == f"dragoman: {where} is not UTF-8\n"
+
+
 def test_an_import_error_is_said_once(command: Command) -> None:
     Path(command.folder / "broken.py").write_text("import nosuchmodule\n")
     done = command.run("tools", "broken.py")

@@ -33,6 +33,8 @@ USES: list[tuple[str, str, str, str]] = [
     # targets and URLs
     ("call {http} subtract 1 2", "lacks its wire", "{http}", "http://{http}"),
     ("call htp://{http} subtract", "unknown scheme", "'htp'", "http"),
+    ("doctor tcpp://{tcp}", "unknown scheme", "'tcpp'", "Did you mean tcp:?"),
+    ("login http://[", "IPv6", "http://[", "http://[::1]:9000"),
     ("call tcp://127.0.0.1 subtract", "needs a port", "tcp://127.0.0.1", ":9000"),
     ("call tcp://127.0.0.1:x subtract", "is not a port", "'x'", "0 to 65535"),
     ("call tcp://127.0.0.1:99999 subtract", "is not a port", "'99999'", "0 to 65535"),
@@ -88,6 +90,8 @@ USES: list[tuple[str, str, str, str]] = [
     ("ping tcp://{tcp}", "not MCP", "initialize", "methods and call"),
     ("discover http://{http}", "not MCP", "initialize", "methods and call"),
     ("call http://{mcp}/mcp forecast", "looks like MCP", "http://{mcp}/mcp", "dragoman tools"),
+    ("methods http://{mcp}/mcp", "looks like MCP", "http://{mcp}/mcp", "dragoman tools"),
+    ("notify http://{mcp}/mcp moved", "looks like MCP", "http://{mcp}/mcp", "dragoman tools"),
     ("tools http://{mcp}", "404", "nothing at /", "http://{mcp}/mcp"),
     ("call http://{mcp} forecast", "404", "nothing at /", "/mcp"),
     # names and arguments

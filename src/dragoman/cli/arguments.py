@@ -50,10 +50,7 @@ def params_of(words: Sequence[str], params: str | None, option: str = "--params"
 
 def value_of(word: str) -> Raw:
     """One argument as JSON text. Raises Usage."""
-    try:
-        raw = word.encode()
-    except UnicodeEncodeError:
-        raise Usage(f"the argument {word!r} is not UTF-8") from None
+    raw = utf8(word, f"the argument {word!r}")
     try:
         msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError) as fault:
@@ -64,6 +61,14 @@ def value_of(word: str) -> Raw:
             ) from None
         return Raw(msgspec.json.encode(word))
     return Raw(raw)
+
+
+def utf8(word: str, what: str) -> bytes:
+    """A word of the command line in UTF-8. Raises Usage for bytes that are not, which Python keeps as surrogates."""
+    try:
+        return word.encode()
+    except UnicodeEncodeError:
+        raise Usage(f"{what} is not UTF-8") from None
 
 
 def _whole(params: str, option: str) -> Raw:

@@ -17,6 +17,7 @@ import msgspec
 from cyclopts import Group, Parameter
 
 from ..jsonrpc.limits import CLIENT, Limits
+from .arguments import utf8
 from .ends import Usage, meant
 from .terminal import compact, say
 
@@ -118,6 +119,7 @@ class Access:
             return self.bearer
         if self.bearer is not None:
             raise Usage("--user and --bearer exclude each other")
+        utf8(self.user, "--user")
         name, colon, password = self.user.partition(":")
         if not colon:
             raise Usage(

@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from ..channel import ChannelError
 from ..connecting import connect
+from ..jsonrpc.errors import BadAnswer, RpcError
 from ..jsonrpc.limits import CLIENT
 from ..net.urls import is_standard, scheme_of
 from ..rpc.peer import Peer
-from .advice import advised
+from .advice import about_mcp, advised
 from .auth.on_demand import on_demand
 from .ends import Usage
 from .exchange import exchange
@@ -71,16 +73,21 @@ async def reached(url: str, link: Link, wire: Wire) -> AsyncIterator[Peer]:
     place = place_of(url)
     access = link.access
     options = peer_options(link, wire, access.seconds())
-    with exchange(wire.trace) as trace, child_lines(place) as lines, Bar(f"connecting to {url}") as bar:
-        async with (
-            advised(place, access.cert is not None),
-            connect(
-                place,
-                trace=trace,
-                **options,
-                auth=access.auth() or on_demand(place, access.headers(), sys.stdin.isatty() and sys.stderr.isatty()),
-                stderr=lines,
-            ) as peer,
-        ):
-            bar.pause()
-            yield peer
+    try:
+        with exchange(wire.trace) as trace, child_lines(place) as lines, Bar(f"connecting to {url}") as bar:
+            async with (
+                advised(place, access.cert is not None),
+                connect(
+                    place,
+                    trace=trace,
+                    **options,
+                    auth=access.auth()
+                    or on_demand(place, access.headers(), sys.stdin.isatty() and sys.stderr.isatty()),
+                    stderr=lines,
+                ) as peer,
+            ):
+                bar.pause()
+                yield peer
+    except (RpcError, ChannelError, BadAnswer) as error:
+        about_mcp(error, url)
+        raise

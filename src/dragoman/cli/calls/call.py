@@ -8,9 +8,8 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from msgspec import Raw, UnsetType
 
-from ...channel import ChannelError
-from ...jsonrpc.errors import BadAnswer, MethodNotFound, RpcError
-from ..advice import about_mcp, about_method
+from ...jsonrpc.errors import MethodNotFound
+from ..advice import about_method
 from ..arguments import params_of
 from ..ends import FINE
 from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
@@ -133,19 +132,13 @@ def notify(
 
 
 async def _call(url: str, method: str, params: Raw | UnsetType, link: Link, wire: Wire) -> Raw:
-    try:
-        async with reached(url, link, wire) as peer:
-            with Bar(method) as bar:
-                try:
-                    return await peer.call(
-                        method, params, result=Raw, on_progress=bar.show if err.is_terminal else None
-                    )
-                except MethodNotFound as error:
-                    await about_method(error, peer, url, method)
-                    raise
-    except (RpcError, ChannelError, BadAnswer) as fault:
-        about_mcp(fault, url)
-        raise
+    async with reached(url, link, wire) as peer:
+        with Bar(method) as bar:
+            try:
+                return await peer.call(method, params, result=Raw, on_progress=bar.show if err.is_interactive else None)
+            except MethodNotFound as error:
+                await about_method(error, peer, url, method)
+                raise
 
 
 async def _notify(url: str, method: str, params: Raw | UnsetType, link: Link, wire: Wire) -> None:

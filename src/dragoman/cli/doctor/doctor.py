@@ -19,6 +19,7 @@ from rich.text import Text
 from ...jsonrpc.framing import FramingName
 from ...net.scheme import SCHEMES, located
 from ...net.urls import Url, parse, printable, scheme_of
+from ...schemes import known
 from ..ends import ANSWERED_WITH_ERROR, FINE, NO_ANSWER
 from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
 from ..reach import place_of
@@ -66,6 +67,7 @@ async def examined(target: str, link: Link, wire: Wire) -> Record:
     place = place_of(target)
     with contextlib.suppress(Faulty):
         if isinstance(place, str):
+            known(place)
             url = parse(place)
             record = Record(url.shown)
             await _by_url(place, url, link, wire, record)

@@ -27,6 +27,7 @@ from ...mcp.client.http.refusals import HttpRefused
 from ...mcp.protocol.revisions import REVISIONS
 from ...net.urls import parse
 from ..advice import advised
+from ..arguments import utf8
 from ..auth.on_demand import on_demand
 from ..ends import Usage
 from ..exchange import exchange
@@ -79,6 +80,8 @@ MCP_OPTIONS = McpOptions()
 def found(words: Sequence[str], options: McpOptions) -> tuple[hosts.Host, list[str]]:
     """The server that was named, and the remaining arguments. Raises Usage."""
     rest = list(words)
+    for word in rest:
+        utf8(word, f"the argument {word!r}")
     if options.config is not None:
         if options.child is not None:
             raise Usage("--config and a command after -- exclude each other")

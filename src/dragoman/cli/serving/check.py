@@ -9,6 +9,7 @@ from typing import Any
 from ...jsonrpc.errors import LocalError
 from ...net.scheme import SCHEMES
 from ...net.urls import parse, printable, scheme_of
+from ...schemes import known
 from ...store.opening import form_of
 from .. import ends
 from ..options import Output, Wire
@@ -91,9 +92,7 @@ def _workers(count: int) -> None:
 
 
 def _place(url: str, secure: bool) -> None:
-    scheme = scheme_of(url)
-    if scheme not in SCHEMES:
-        raise ends.Usage(f"{printable(url)}: {ends.meant(scheme, SCHEMES, 'the schemes are ' + ', '.join(SCHEMES))}")
+    scheme = known(url)
     parse(url)
     if SCHEMES[scheme].plain and SCHEMES[scheme].socket and not secure:
         raise ends.Usage(f"{url} needs a certificate: --tls-cert FILE, in the file tls-cert")
