@@ -43,6 +43,7 @@ LAZY: Final = {
     ("dragoman.auth.client.sources", "dragoman.auth.client.store.files"): EXTRA,
     ("dragoman.auth.client.sources", "dragoman.auth.jose"): EXTRA,
     ("dragoman.access", "getpass"): GUARDED,
+    ("dragoman.cli.doctor.doctor", "dragoman.cli.doctor.http"): EXTRA,
     ("dragoman.cli.serving.authorizing", "dragoman.auth"): EXTRA,
     ("dragoman.protecting", "dragoman.auth.guard"): EXTRA,
     ("dragoman.rpc.binding.identity", "dragoman.access"): GUARDED,

@@ -71,6 +71,32 @@ def test_ctrl_c_while_the_command_is_imported(command: Command) -> None:
     assert process.stderr.read() == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "package", "extra"),
+    [
+        ("login https://mcp.example.org/mcp", "cryptography", "auth"),
+        ("tokens", "cryptography", "auth"),
+        ("auth server", "joserfc", "auth"),
+        ("call http://127.0.0.1:1 subtract", "httptools", "http"),
+    ],
+)
+def test_a_missing_extra(command: Command, words: str, package: str, extra: str) -> None:
+    lacking = f"raise ModuleNotFoundError('No module named {package}', name={package!r})\n"
+    (command.folder / f"{package}.py").write_text(lacking)
+    done = command.run(*words.split(), "--json", env={"PYTHONPATH": os.fspath(command.folder)})
+    assert (done.status, done.err) == (2, "")
+    assert f"needs {package}: pip install 'dragoman[{extra}]'" in done.json["error"]["message"]
+
+
+def test_the_doctor_needs_an_extra_for_http_alone(command: Command) -> None:
+    (command.folder / "httptools.py").write_text("raise ModuleNotFoundError('none', name='httptools')\n")
+    _, (url,) = command.serve("tcp://127.0.0.1:0")
+    env = {"PYTHONPATH": os.fspath(command.folder)}
+    assert command.run("doctor", url, env=env).status == 0
+    done = command.run("doctor", url.replace("tcp:", "http:"), env=env)
+    assert (done.status, "needs httptools" in done.err) == (2, True)
+
+
 def test_a_faulty_file_of_options_is_told_as_json(command: Command) -> None:
     done = command.run("serve", "calculator", "--config", "none.toml", "--json")
     assert done.status == 2

@@ -15,6 +15,7 @@ from typing import Any
 from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
 
 from .. import __version__
+from ..jsonrpc.errors import LocalError
 from . import ends
 from .advice import misspelt
 from .exchange import show_exchange
@@ -129,7 +130,7 @@ def run(arguments: Sequence[str]) -> int:
         command, bound, _ = app.parse_args(arguments, print_error=False, exit_on_error=False)
     except CycloptsError as fault:
         return _misread(fault, arguments)
-    except ends.Usage as fault:  # options that exclude each other, a file of options
+    except (ends.Usage, LocalError, ImportError) as fault:  # options that exclude each other, a missing extra
         return _failed(fault, Output(json=_wants_json(arguments)))
     output = _output(bound)
     if output.output == "table":

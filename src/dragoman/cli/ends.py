@@ -20,9 +20,8 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Struct
 
-from ..auth.errors import AuthError
 from ..channel import ChannelError
-from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
+from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError, needs
 
 FINE = 0
 ANSWERED_WITH_ERROR = 1
@@ -34,6 +33,9 @@ PIPE_CLOSED = 141
 
 FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 """Why writing fails: no place is left, or the terminal is gone. No connection fails so."""
+
+EXTRAS = {"joserfc": "auth", "cryptography": "auth", "httptools": "http"}
+"""Packages that commands import at once, and the extra that brings each."""
 
 
 class Usage(Exception):
@@ -80,13 +82,15 @@ def ending_of(error: Exception) -> Ending:
 
 
 def _ending_of(error: Exception) -> Ending:
+    if isinstance(error, ImportError) and (package := _package(error)) in EXTRAS:
+        error = needs("this command", package, EXTRAS[package])
     if isinstance(error, RpcError):
         return Ending(ANSWERED_WITH_ERROR, "answered", error.message, error)
     if isinstance(error, (Usage, LocalError)):
         return Ending(WRONG_USAGE, "usage", str(error))
     if isinstance(error, CallTimeout):
         return Ending(NO_ANSWER, "no_answer", str(error) or "no answer in time")
-    if isinstance(error, (ChannelError, BadAnswer, NoAnswer, AuthError)):
+    if isinstance(error, (ChannelError, BadAnswer, NoAnswer)):
         return Ending(NO_ANSWER, "no_answer", str(error) or type(error).__name__)
     if isinstance(error, OSError) and error.errno in FULL:
         what = error.filename or "the output"
@@ -94,6 +98,12 @@ def _ending_of(error: Exception) -> Ending:
     if isinstance(error, OSError):
         return Ending(NO_ANSWER, "no_answer", _system(error))
     return Ending(OUR_FAULT, "fault", f"{type(error).__name__}: {error}")
+
+
+def _package(error: ImportError) -> str:
+    """The package that is missing, also where a command's module could not be imported for it."""
+    missing = error.__cause__ if isinstance(error.__cause__, ImportError) else error
+    return (missing.name or "").partition(".")[0]
 
 
 def _system(error: OSError) -> str:

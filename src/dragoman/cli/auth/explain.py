@@ -3,7 +3,6 @@ came, and why it would be refused."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Annotated, Any
 
@@ -27,6 +26,7 @@ from ...auth.fetch import Fetched, Fetcher
 from ..ends import ANSWERED_WITH_ERROR, FINE, Usage
 from ..options import OUTPUT, Access, Output
 from ..terminal import clean, out
+from .login import awaited
 
 app: App = App(
     name="explain",
@@ -87,7 +87,7 @@ def explain(
     if not url.startswith(("http://", "https://")):
         raise Usage(f"{url}: authorization is for servers at http and https URLs")
     told = Explained()
-    good = asyncio.run(_explained(url, Fetcher(tls=Access(ca=ca).tls()), told))
+    good = awaited(_explained(url, Fetcher(tls=Access(ca=ca).tls()), told))
     if output.json:
         output.write({"url": url, "good": good, "steps": [_plain(one) for one in told.steps]}, "steps")
     else:

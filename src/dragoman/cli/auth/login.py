@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from cyclopts import App, Parameter
 from rich.text import Text
@@ -14,11 +15,15 @@ from ...auth.client.entries import Entry, end, entries, entry_of
 from ...auth.client.probing import probed
 from ...auth.client.sources import Login
 from ...auth.client.store import FileStore
+from ...auth.errors import AuthError
 from ...auth.fetch import Fetcher
+from ...channel import ChannelError
 from ...net.urls import parse
-from ..ends import ANSWERED_WITH_ERROR, FINE, Ending, Usage
+from ..ends import ANSWERED_WITH_ERROR, FINE, Ending, NoAnswer, Usage
 from ..options import OUTPUT, Access, Output
 from ..terminal import clean, out, say, show_ending
+
+T = TypeVar("T")
 
 app: App = App(
     name="login",
@@ -121,6 +126,16 @@ class LoginOptions:
 LOGIN_OPTIONS = LoginOptions()
 
 
+def awaited(work: Coroutine[Any, Any, T]) -> T:
+    """What the work returns. An error of authorization is raised as one that ends the command as no answer does."""
+    try:
+        return asyncio.run(work)
+    except ChannelError:
+        raise
+    except AuthError as error:
+        raise NoAnswer(str(error)) from None
+
+
 @app.default
 def login(url: str, /, *, options: LoginOptions = LOGIN_OPTIONS, output: Output = OUTPUT) -> int:
     """Log in at a protected server, and keep the tokens.
@@ -131,7 +146,7 @@ def login(url: str, /, *, options: LoginOptions = LOGIN_OPTIONS, output: Output 
         The server.
     """
     _check(url)
-    return asyncio.run(_login(url, options, output))
+    return awaited(_login(url, options, output))
 
 
 async def _login(url: str, options: LoginOptions, output: Output) -> int:
@@ -172,7 +187,7 @@ def logout(
         Forget that this client is registered, so that the next login registers it anew.
     """
     _check(url)
-    return asyncio.run(_logout(url, account, forget, output))
+    return awaited(_logout(url, account, forget, output))
 
 
 async def _logout(url: str, account: str, forget: bool, output: Output) -> int:
@@ -208,7 +223,7 @@ def whoami(
         The login of this name.
     """
     _check(url)
-    entry = asyncio.run(entry_of(FileStore(), url, account))
+    entry = awaited(entry_of(FileStore(), url, account))
     if entry is None:
         raise Usage(f"no one is logged in at {url}: dragoman login {url}")
     _show(entry, output)
@@ -218,7 +233,7 @@ def whoami(
 @tokens_app.default
 def tokens(*, output: Output = OUTPUT) -> int:
     """List the logins of this user; tokens themselves are never shown."""
-    found, protection = asyncio.run(_listed())
+    found, protection = awaited(_listed())
     if output.json:
         output.write({"tokens": [one.shown() for one in found], "kept": protection}, "tokens")
         return FINE

@@ -24,7 +24,7 @@ from ..ends import ANSWERED_WITH_ERROR, FINE, NO_ANSWER
 from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
 from ..reach import place_of
 from ..terminal import clean, out
-from . import child, http, protocol, sockets
+from . import child, protocol, sockets
 from .record import Faulty, Record
 
 app: App = App(
@@ -87,6 +87,8 @@ async def _by_url(place: str, url: Url, link: Link, wire: Wire, record: Record) 
     if SCHEMES[url.scheme].socket in ("stream", "unix") or (located(url.scheme) and url.scheme != "udp"):
         await sockets.connect(url, access, record)
     if url.plain == "http":
+        from . import http  # noqa: PLC0415 - needs the extra "http"
+
         doubt = await http.examine(url, access, record)
     elif url.plain in ("tcp", "unix"):
         await sockets.answer(url, access, wire.framing or _framing(url), record)
