@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 
 import msgspec
@@ -57,6 +58,25 @@ def test_describe_a_service(command: Command) -> None:
     assert {one["name"] for one in command.run("describe", "calculator.py", "--json").json["methods"]} >= {"echo"}
     done = command.run("describe", "calculator.py", "subtrac")
     assert (done.status, "did you mean subtract?" in done.err) == (2, True)
+    lines = command.run("describe", "calculator.py", "--output", "ndjson").out.splitlines()
+    assert {msgspec.json.decode(line)["name"] for line in lines} >= {"echo", "subtract"}
+
+
+ODD = """\
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    odd = {"result": [1]} if asked["method"] == "rpc.discover" else {"error": {"code": -32601, "message": "no"}}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"]} | odd), flush=True)
+"""
+
+
+@pytest.mark.parametrize("words", [["methods"], ["describe"], ["describe", "f"]], ids=" ".join)
+def test_a_description_that_is_none(command: Command, words: list[str]) -> None:
+    (command.folder / "odd.py").write_text(ODD)
+    done = command.run(words[0], f"{sys.executable} odd.py", *words[1:])
+    assert (done.status, "answered to rpc.discover is not an OpenRPC document" in done.err) == (3, True), done.err
 
 
 def test_describe_a_server_of_mcp(weather: Command) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -103,18 +103,31 @@ def _size(encoded: object) -> str:
     return f"{size:,} byte{'' if size == 1 else 's'}"
 
 
-def show_signatures(rows: Sequence[tuple[str, Mapping[str, Any]]], what: str) -> None:
-    """The entries that a server lists: each as `name(arguments)` and its description. `what` names their kind."""
-    for line, each in rows:
-        about = clean(first_line(each.get("description") or each.get("title")))
+def show_signatures(rows: Sequence[tuple[str, str]], what: str) -> None:
+    """The entries that a server lists: each as `name(arguments)` and a line about it. `what` names their kind."""
+    for line, words in rows:
         if not out.is_terminal:
-            show_row(line, about)
+            show_row(line, words)
             continue
         name, bracket, rest = line.partition("(")
         out.print(Text.assemble((clean(name), "cyan"), clean(bracket + rest)), soft_wrap=True)
-        show_about(about)
+        show_about(clean(words))
     if not rows:
         err.print(Text(f"the server has no {what}", "dim"))
+
+
+LEFT_OUT = ", may be left out"
+"""The note of an argument that is not required."""
+
+
+def show_detail(line: str, text: object, arguments: Iterable[tuple[str, str, str, object]]) -> None:
+    """One entry: its signature, its whole description, and each argument: name, type, note, and a line about it."""
+    out.print(Text(clean(line), "cyan"), soft_wrap=True)
+    if description := str(text or "").strip():
+        out.print(Padding(Text(clean(description)), (0, 0, 0, 2)))
+    for name, kind, note, words in arguments:
+        what = "  ".join(filter(None, (name, kind))) + note
+        out.print(Text(clean("  " + "  ".join(filter(None, (what, first_line(words)))))), soft_wrap=True)
 
 
 def show_row(*parts: str) -> None:
@@ -126,6 +139,11 @@ def show_about(text: str) -> None:
     """A line about what was just listed, for people at a terminal."""
     if text:
         out.print(Padding(Text(text, style="dim"), (0, 0, 0, 4)))
+
+
+def about(each: Mapping[str, Any]) -> str:
+    """The line about an entry that a server lists."""
+    return first_line(each.get("description") or each.get("title"))
 
 
 def first_line(text: object) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 from cyclopts import App
 from msgspec import Raw, Struct
-from rich.padding import Padding
 from rich.text import Text
 
 from ...jsonrpc.errors import BadAnswer, MethodNotFound
-from ..content import show_row
+from ...rpc.peer import Peer
+from ..content import LEFT_OUT, first_line, show_detail, show_signatures
 from ..ends import FINE, NoAnswer
 from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
 from ..reach import reached
@@ -76,15 +76,6 @@ class OpenRpc(Struct, frozen=True):
     info: About = About()
 
 
-class _Listed(Struct):
-    """The methods of an OpenRPC document, each as it came."""
-
-    methods: list[Raw]
-
-    def as_entries(self) -> dict[str, list[Raw]]:
-        return {"methods": self.methods}
-
-
 @app.default
 def methods(url: str, /, *, link: Link = LINK, wire: Wire = WIRE, output: Output = OUTPUT) -> int:
     """List the methods of a peer that has rpc.discover.
@@ -94,56 +85,51 @@ def methods(url: str, /, *, link: Link = LINK, wire: Wire = WIRE, output: Output
     url
         Where: http, https, ws, wss, tcp, tls, unix or udp; or a command to start.
     """
-    raw = asyncio.run(_discover(url, link, wire))
-    if output.json:
-        if output.output == "ndjson":
-            output.write(msgspec.json.decode(raw, type=_Listed).as_entries(), "methods")
-        else:
-            print(bytes(raw).decode())
-        return FINE
-    try:
-        document = msgspec.json.decode(raw, type=OpenRpc)
-    except msgspec.ValidationError as fault:
-        raise BadAnswer(f"what {url} answered to rpc.discover is not an OpenRPC document: {fault}") from None
-    show_methods(document)
+    show_methods(url, asyncio.run(_discover(url, link, wire)), output)
     return FINE
 
 
 async def _discover(url: str, link: Link, wire: Wire) -> Raw:
     async with reached(url, link, wire) as peer:
-        try:
-            return await peer.call("rpc.discover", result=Raw)
-        except MethodNotFound:
-            raise NoAnswer(f"{url} does not describe itself: it has no rpc.discover") from None
+        return await description(peer, url)
 
 
-def show_methods(document: OpenRpc) -> None:
+async def description(peer: Peer, place: str) -> Raw:
+    """The OpenRPC document of a peer, as it came. Raises NoAnswer where it has none."""
+    try:
+        return await peer.call("rpc.discover", result=Raw)
+    except MethodNotFound:
+        raise NoAnswer(f"{place} does not describe itself: it has no rpc.discover") from None
+
+
+def document_of(place: str, raw: Raw) -> OpenRpc:
+    """The document, read. Raises BadAnswer for another value."""
+    try:
+        return msgspec.json.decode(raw, type=OpenRpc)
+    except msgspec.ValidationError as fault:
+        raise BadAnswer(f"what {place} answered to rpc.discover is not an OpenRPC document: {fault}") from None
+
+
+def show_methods(place: str, raw: Raw, output: Output) -> None:
     """Name, version and methods of a peer."""
+    document = document_of(place, raw)
+    if output.output == "ndjson":
+        output.write(msgspec.json.decode(raw), "methods")
+        return
+    if output.json:
+        print(bytes(raw).decode())
+        return
     if document.info.title:
         title = Text(clean(document.info.title), "bold")
         about = f" {clean(document.info.version)}, {many(len(document.methods), 'method')}"
         err.print(title.append(about, "dim"))
-    if not out.is_terminal:
-        for method in document.methods:
-            show_row(signature(method), summary(method))
-        return
-    for method in document.methods:
-        name, bracket, rest = signature(method).partition("(")
-        out.print(Text.assemble((clean(name), "cyan"), clean(bracket + rest)))
-        if words := summary(method):
-            out.print(Padding(Text(clean(words), style="dim"), (0, 0, 0, 4)))
+    show_signatures([(signature(method), summary(method)) for method in document.methods], "methods")
 
 
 def show_method(method: Method) -> None:
     """One method in detail."""
-    out.print(Text(clean(signature(method)), "cyan"), soft_wrap=True)
-    if text := (method.description or method.summary).strip():
-        out.print(Padding(Text(clean(text)), (0, 0, 0, 2)))
-    for param in method.params:
-        about = f"  {param.description}" if param.description else ""
-        out.print(
-            Text(clean(f"  {param.name}  {kind(param.schema)}{'' if param.required else ', may be left out'}{about}"))
-        )
+    arguments = [(p.name, kind(p.schema), "" if p.required else LEFT_OUT, p.description) for p in method.params]
+    show_detail(signature(method), method.description or method.summary, arguments)
     for error in method.errors:
         out.print(Text(clean(f"  error {error.code}  {error.message}"), "dim"), soft_wrap=True)
 
@@ -176,5 +162,4 @@ def kind(schema: Any) -> str:
 
 def summary(method: Method) -> str:
     """The first line of a method's description."""
-    lines = (method.summary or method.description).strip().splitlines()
-    return lines[0] if lines else ""
+    return first_line(method.summary or method.description)

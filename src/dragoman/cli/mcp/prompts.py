@@ -12,7 +12,7 @@ from ...jsonrpc.errors import RpcError
 from ...mcp import Client, GetPromptResult
 from ..advice import near
 from ..arguments import NAMED
-from ..content import block_text, show_signatures
+from ..content import LEFT_OUT, about, block_text, show_detail, show_signatures
 from ..ends import FINE, Usage, meant
 from ..options import OUTPUT, Output
 from ..terminal import clean, out
@@ -64,8 +64,7 @@ def prompts(
     if output.json:
         output.write({"prompts": there}, "prompts")
     else:
-        shown = [plain(one) for one in there]
-        show_signatures([(signature(each), each) for each in shown], "prompts")
+        show_signatures([(signature(each), about(each)) for each in plain(there)], "prompts")
     return FINE
 
 
@@ -128,3 +127,12 @@ def signature(each: Mapping[str, Any]) -> str:
     """A prompt in one line: `review(language, code?)`."""
     arguments = [f"{one['name']}{'' if one.get('required') else '?'}" for one in each.get("arguments", [])]
     return f"{each.get('name')}({', '.join(arguments)})"
+
+
+def show_prompt(each: Mapping[str, Any]) -> None:
+    """One prompt in detail."""
+    arguments = [
+        (one["name"], "", "" if one.get("required") else LEFT_OUT, one.get("description"))
+        for one in each.get("arguments", [])
+    ]
+    show_detail(signature(each), each.get("description"), arguments)

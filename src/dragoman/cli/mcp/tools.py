@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import msgspec
 from cyclopts import App, Parameter
-from rich.padding import Padding
 from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
@@ -15,7 +14,7 @@ from ...mcp import CallToolResult, Client, Tool
 from ..advice import near
 from ..arguments import params_of
 from ..calls.methods import kind
-from ..content import block_text, first_line, show_result, show_signatures
+from ..content import LEFT_OUT, about, block_text, show_detail, show_result, show_signatures
 from ..ends import ANSWERED_WITH_ERROR, FINE, Usage
 from ..fields import arguments_of, resolved
 from ..options import OUTPUT, Output
@@ -88,8 +87,7 @@ def tools(
     elif rest:
         show_tool(plain(there[0]))
     else:
-        shown = [plain(tool) for tool in there]
-        show_signatures([(signature(each), each) for each in shown], "tools")
+        show_signatures([(signature(each), about(each)) for each in plain(there)], "tools")
     return FINE
 
 
@@ -192,14 +190,11 @@ def parameters(schema: Any) -> list[tuple[str, str, bool, Mapping[str, Any]]]:
 
 def show_tool(each: Mapping[str, Any]) -> None:
     """One tool in detail."""
-    out.print(Text(clean(signature(each)), "cyan"), soft_wrap=True)
-    if text := str(each.get("description") or "").strip():
-        out.print(Padding(Text(clean(text)), (0, 0, 0, 2)))
+    arguments = []
     for name, what, needed, schema in parameters(each.get("inputSchema", {})):
         default = f", default {compact(schema['default'])}" if "default" in schema else ""
-        about = first_line(schema.get("description"))
-        words = f"  {name}  {what}{'' if needed or default else ', may be left out'}{default}{'  ' + about if about else ''}"
-        out.print(Text(clean(words)), soft_wrap=True)
+        arguments.append((name, what, default or ("" if needed else LEFT_OUT), schema.get("description")))
+    show_detail(signature(each), each.get("description"), arguments)
     hints = [name for name, value in (each.get("annotations") or {}).items() if value is True]
     if hints:
         out.print(Text(clean(f"  hints: {', '.join(hints)}"), "dim"), soft_wrap=True)

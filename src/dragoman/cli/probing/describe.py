@@ -8,21 +8,17 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 from msgspec import Raw
-from rich.padding import Padding
-from rich.text import Text
 
-from ...jsonrpc.errors import MethodNotFound
 from ...mcp import Client
-from ...rpc.peer import Peer
 from ..advice import near
-from ..calls.methods import OpenRpc, show_method, show_methods
-from ..content import show_signatures
-from ..ends import FINE, NoAnswer, Usage
+from ..calls.methods import description, document_of, show_method, show_methods
+from ..content import about, show_signatures
+from ..ends import FINE, Usage
 from ..mcp import prompts, resources, tools
 from ..mcp.discover import About, about_of, show_server
 from ..mcp.mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, found, listed, plain
 from ..options import OUTPUT, Output
-from ..terminal import clean, out
+from ..terminal import out
 from .either import either
 
 app: App = App(
@@ -59,24 +55,20 @@ def describe(
     if len(rest) > 1:
         raise Usage(f"{rest[1]!r} is too much: a server and at most one name")
     name = rest[0] if rest else None
+    place = words[0] if words else "it"
 
     async def run() -> dict[str, Any] | Raw:
         async with either(host, options, "describe") as far:
-            return await _of_mcp(far) if isinstance(far, Client) else await _of_rpc(far, words[0] if words else "it")
+            return await _of_mcp(far) if isinstance(far, Client) else await description(far, place)
 
     there = asyncio.run(run())
     if isinstance(there, dict):
         _show_mcp(there, name, output)
+    elif name is None:
+        show_methods(place, there, output)
     else:
-        _show_rpc(there, name, output)
+        _show_method(place, there, name, output)
     return FINE
-
-
-async def _of_rpc(peer: Peer, place: str) -> Raw:
-    try:
-        return await peer.call("rpc.discover", result=Raw)
-    except MethodNotFound:
-        raise NoAnswer(f"{place} speaks JSON-RPC and does not describe itself: it has no rpc.discover") from None
 
 
 async def _of_mcp(client: Client) -> dict[str, Any]:
@@ -88,14 +80,8 @@ async def _of_mcp(client: Client) -> dict[str, Any]:
     return about
 
 
-def _show_rpc(raw: Raw, name: str | None, output: Output) -> None:
-    document = msgspec.json.decode(raw, type=OpenRpc)
-    if name is None:
-        if output.json:
-            print(bytes(raw).decode())
-        else:
-            show_methods(document)
-        return
+def _show_method(place: str, raw: Raw, name: str, output: Output) -> None:
+    document = document_of(place, raw)
     known = [one.name for one in document.methods]
     if name not in known:
         raise Usage(f"there is no method {name!r}; {near(name, known) or 'it has no methods'}")
@@ -113,9 +99,9 @@ def _show_mcp(there: dict[str, Any], name: str | None, output: Output) -> None:
     else:
         show_server(msgspec.convert({key: there[key] for key in About.__struct_fields__}, About))
         out.print()
-        show_signatures([(tools.signature(each), each) for each in there["tools"]], "tools")
+        show_signatures([(tools.signature(each), about(each)) for each in there["tools"]], "tools")
         if there["prompts"]:
-            show_signatures([(prompts.signature(each), each) for each in there["prompts"]], "prompts")
+            show_signatures([(prompts.signature(each), about(each)) for each in there["prompts"]], "prompts")
         if entries := [*there["resources"], *there["resourceTemplates"]]:
             resources.show_resources(entries)
 
@@ -131,19 +117,9 @@ def _show_one(there: dict[str, Any], name: str, output: Output) -> None:
             elif kind == "tools":
                 tools.show_tool(each)
             elif kind == "prompts":
-                _show_prompt(each)
+                prompts.show_prompt(each)
             else:
                 resources.show_resources([each])
             return
     known = [str(each[member]) for kind, member in KINDS.items() for each in there[kind]]
     raise Usage(f"the server has nothing named {name!r}; {near(name, known) or 'it offers nothing'}")
-
-
-def _show_prompt(each: dict[str, Any]) -> None:
-    out.print(Text(clean(prompts.signature(each)), "cyan"), soft_wrap=True)
-    if text := str(each.get("description") or "").strip():
-        out.print(Padding(Text(clean(text)), (0, 0, 0, 2)))
-    for argument in each.get("arguments", []):
-        needed = "" if argument.get("required") else ", may be left out"
-        about = f"  {argument['description']}" if argument.get("description") else ""
-        out.print(Text(clean(f"  {argument['name']}{needed}{about}")), soft_wrap=True)
