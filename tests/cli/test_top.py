@@ -132,6 +132,9 @@ def test_bytes_over_the_socket(command: Command) -> None:
     done = command.run("top", str(where), "--once", "--output", "json")
     assert set(done.json) == {"calls", "more", "methods", "services", "workers", "figures"}
     assert "calls in flight" in command.run("top", str(where)).out
+    narrow = command.run("top", str(where), env={"COLUMNS": "20"}).out
+    assert "calls in flight" in narrow  # a pipe has no width: nothing is cut
+    assert "…" not in narrow
 
 
 # -- many processes

@@ -9,7 +9,6 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from inspect import BoundArguments
-from itertools import pairwise
 from typing import Any
 
 from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
@@ -18,6 +17,7 @@ from .. import __version__
 from ..jsonrpc.errors import LocalError
 from . import ends
 from .advice import misspelt
+from .arguments import unread
 from .exchange import show_exchange
 from .lines import Handler, lines
 from .options import Output
@@ -164,14 +164,8 @@ def _elsewhere(arguments: Sequence[str]) -> Sequence[Callable[..., Any]]:
     return sources(arguments)
 
 
-def _values(option: str, arguments: Sequence[str]) -> list[str]:
-    """What is given for an option, before the command line is read."""
-    apart = [after for before, after in pairwise(arguments) if before == option]
-    return [*apart, *(one.removeprefix(f"{option}=") for one in arguments if one.startswith(f"{option}="))]
-
-
 def _colour(arguments: Sequence[str]) -> str:
-    return next((one for one in _values("--color", arguments) if one in ("always", "never")), "auto")
+    return next((one for one in unread("--color", arguments) if one in ("always", "never")), "auto")
 
 
 def _child_as_option(arguments: Sequence[str]) -> Sequence[str]:
@@ -193,13 +187,13 @@ def _misread(fault: CycloptsError, arguments: Sequence[str]) -> int:
 
 def _wants_json(arguments: Sequence[str]) -> bool:
     """Whether output is JSON, where the command line is not read."""
-    return "--json" in arguments or any(one.endswith("json") for one in _values("--output", arguments))
+    return "--json" in arguments or any(one.endswith("json") for one in unread("--output", arguments))
 
 
 def _sentence(fault: CycloptsError, name: str) -> str:
     """What cyclopts says, in one line without the full stop."""
     if isinstance(fault, UnusedCliTokensError) and fault.unused_tokens:
-        return f"{fault.unused_tokens[0]!r} is too much for dragoman {name}"
+        return f"{fault.unused_tokens[0]!r} is too much for {f'dragoman {name}'.strip()}"
     return str(fault).removesuffix(".")
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -48,6 +49,12 @@ def params_of(words: Sequence[str], params: str | None, option: str = "--params"
     return Raw(msgspec.json.encode(members))
 
 
+def unread(option: str, arguments: Sequence[str]) -> list[str]:
+    """What is given for an option, before the command line is read."""
+    apart = [after for before, after in pairwise(arguments) if before == option]
+    return [*apart, *(one.removeprefix(f"{option}=") for one in arguments if one.startswith(f"{option}="))]
+
+
 def value_of(word: str) -> Raw:
     """One argument as JSON text. Raises Usage."""
     raw = utf8(word, f"the argument {word!r}")
@@ -61,6 +68,14 @@ def value_of(word: str) -> Raw:
             ) from None
         return Raw(msgspec.json.encode(word))
     return Raw(raw)
+
+
+def address_of(word: str) -> tuple[str, int] | None:
+    """Host and port of `[HOST]:PORT`, where loopback may be left out; None for another word."""
+    host, colon, port = word.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or len(port) > 6 or "/" in host:
+        return None
+    return host or "127.0.0.1", int(port)
 
 
 def utf8(word: str, what: str) -> bytes:

@@ -24,7 +24,6 @@ from msgspec import Raw
 from ..connecting import connect
 from ..mcp import Client
 from .calls.methods import Method
-from .options import ACCESS
 from .programs import FILE, MODULE
 from .reach import place_of
 
@@ -130,9 +129,6 @@ async def _of_service(target: str, rest: Sequence[str], begun: str) -> list[str]
     async with connect(
         place_of(target),
         timeout=PATIENCE,
-        headers=ACCESS.headers(),
-        auth=ACCESS.auth(),
-        tls=ACCESS.tls(),
         stderr=_unheard,
     ) as peer:
         raw = await peer.call("rpc.discover", result=Raw)
@@ -151,9 +147,6 @@ async def _client(target: str) -> AsyncIterator[Client]:
         place_of(target),
         name="dragoman",
         timeout=PATIENCE,
-        headers=ACCESS.headers(),
-        auth=ACCESS.auth(),
-        tls=ACCESS.tls(),
         stderr=_unheard,
     ) as client:
         yield client

@@ -13,11 +13,15 @@ from rich.live import Live
 from ...connecting import connect
 from ...jsonrpc.errors import RpcError
 from ...rpc.peer import Peer
+from ..arguments import address_of
 from ..ends import FINE, Usage
 from ..options import OUTPUT, Output
 from ..terminal import out
 from .keys import keys
 from .top_view import View
+
+WHOLE = 1000
+"""Columns where stdout is no terminal: names are not cut there."""
 
 app: App = App(
     name="top",
@@ -29,9 +33,9 @@ Examples:
   dragoman top run/admin.sock --kill 7            end a call
   dragoman top 127.0.0.1:9091 --secret 4b1f...    where --admin is an address
 
-The server says what goes on where it was started with --admin run/admin.sock,
-in a folder that is yours alone (mkdir -m 700 run), or with --admin :9091, for
-which it tells a secret when it starts.
+The server answers if it was started with --admin run/admin.sock, in a folder
+that is yours alone (mkdir -m 700 run), or with --admin :9091, for which it
+prints a secret when it starts.
 
 Keys: q quits, s sorts the methods by another column, space pauses, up and
 down select a call, and k ends it, after a question.""",
@@ -62,7 +66,7 @@ def top(
     interval
         Time between two looks.
     secret
-        What serve told for its address; the variable is not seen by other users.
+        The secret that serve printed for its address; other users cannot see the variable.
     """
     if not 0.1 <= interval <= 3600:
         raise Usage(f"--interval {interval:g}: write 0.1 to 3600 seconds")
@@ -74,13 +78,12 @@ def top(
 
 def url_of(place: str, secret: str | None) -> str:
     """The URL of a place as `serve --admin` takes it, or as it tells it. Raises Usage where the secret lacks."""
-    host, colon, port = place.rpartition(":")
     if place.startswith("unix:"):
         return place
     if place.startswith("http://"):
         url = place
-    elif colon and port.isascii() and port.isdigit() and "/" not in host:
-        url = f"http://{host or '127.0.0.1'}:{port}"
+    elif (found := address_of(place)) is not None:
+        url = f"http://{found[0]}:{found[1]}"
     else:
         return f"unix:{place}"
     if secret is None:
@@ -103,7 +106,7 @@ async def _top(url: str, secret: str | None, once: bool, kill: str | None, inter
             else:
                 view = View()
                 view.take(seen, 0.0)
-                out.print(view.screen())
+                out.print(view.screen(), width=None if out.is_terminal else WHOLE, crop=False)
         else:
             await _live(peer, interval)
     return FINE

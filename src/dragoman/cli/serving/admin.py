@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 import secrets
 import stat
 from collections.abc import AsyncIterator
@@ -22,11 +21,11 @@ from msgspec import Struct
 from ...channel import Admitted, Denied, Guard, Handshake
 from ...rpc.service import Service
 from ...serving import serve as listen
+from ..arguments import address_of
 from ..ends import Usage
 from ..lines import tell
 from .looking import Look, Source
 
-_ADDRESS: Final = re.compile(r"(?P<host>[^/:\[\]]*|\[[^\]/]*\]):(?P<port>[0-9]{1,6})")
 _WRITE: Final = "write the path of a Unix socket, as in run/admin.sock, or an address on loopback, as in 127.0.0.1:9091"
 NO_SECRET: Final = "This needs the secret that dragoman serve --admin told when it started"
 
@@ -43,8 +42,8 @@ class Place(Struct, frozen=True):
 def place_of(text: str) -> Place:
     """The place that `--admin` names. Raises Usage for what is neither a path nor on loopback, and for a folder that
     others may enter."""
-    if (found := _ADDRESS.fullmatch(text)) is not None:
-        url, name = _loopback(text, found["host"], int(found["port"]))
+    if (found := address_of(text)) is not None:
+        url, name = _loopback(text, *found)
         return Place(url, secrets.token_hex(), ("localhost", "127.0.0.1", "[::1]", name))
     if not text or "://" in text or set("?#%") & set(text):
         raise Usage(f"--admin {text}: {_WRITE}")
@@ -64,7 +63,7 @@ def place_of(text: str) -> Place:
 
 def _loopback(text: str, host: str, port: int) -> tuple[str, str]:
     """The URL of an address on loopback: never of a name, which may mean another machine tomorrow."""
-    name = "127.0.0.1" if host in ("", "localhost") else host.strip("[]")
+    name = "127.0.0.1" if host == "localhost" else host.strip("[]")
     try:
         fits = ipaddress.ip_address(name).is_loopback
     except ValueError:

@@ -38,10 +38,7 @@ def check(target: str | None, urls: tuple[str, ...], options: ServeOptions, wire
 def _faults(
     target: str | None, urls: tuple[str, ...], options: ServeOptions, wire: Wire
 ) -> tuple[list[str], tuple[str, ...]]:
-    told: list[str] = []
-    data: config.Data = {}
-    if options.config is not None:
-        _, data, told = config.without_faults(options.config, TABLE)
+    _, data, told = config.without_faults(options.config, TABLE)
     told += config.strangers(TABLE)
 
     def tried(what: Callable[..., Any], *arguments: Any) -> Any:

@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_typ
 import msgspec
 from cyclopts.config import Dict, Env
 
+from ..arguments import unread
 from ..ends import Usage, meant
 
 PREFIX = "DRAGOMAN_SERVE_"
@@ -115,18 +116,17 @@ def strangers(table: Table, environment: Mapping[str, str] = os.environ) -> list
 def sources(path: str | None, table: Table) -> tuple[list[Source], dict[str, Any]]:
     """Where options come from besides the command line, the foremost first, and what the file says. Raises Faulty with
     every fault of the file."""
-    environment = Env(PREFIX, command=False, show=False)
-    if path is None:
-        return [environment], {}
-    data = read(path)
-    if wrong := faults(data, path, table):
-        raise Faulty(list(wrong.values()))
-    return [environment, _of_file(data, path)], data
+    found, data, wrong = without_faults(path, table)
+    if wrong:
+        raise Faulty(wrong)
+    return found, data
 
 
-def without_faults(path: str, table: Table) -> tuple[list[Source], dict[str, Any], list[str]]:
+def without_faults(path: str | None, table: Table) -> tuple[list[Source], dict[str, Any], list[str]]:
     """As `sources`, for `--check`: what is wrong is told, and left out."""
     environment = Env(PREFIX, command=False, show=False)
+    if path is None:
+        return [environment], {}, []
     try:
         data = read(path)
     except Faulty as why:
@@ -173,9 +173,4 @@ def _lower(text: str) -> str:
 
 def path_of(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> str | None:
     """The file that the command line names, or the environment."""
-    for at, word in enumerate(arguments):
-        if word == "--config" and at + 1 < len(arguments):
-            return arguments[at + 1]
-        if word.startswith("--config="):
-            return word.removeprefix("--config=")
-    return environment.get(f"{PREFIX}CONFIG") or None
+    return next(iter(unread("--config", arguments)), None) or environment.get(f"{PREFIX}CONFIG") or None

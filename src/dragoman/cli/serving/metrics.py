@@ -15,6 +15,7 @@ from ...telemetry.metrics import Metrics
 from ...telemetry.page import PATH, MetricsPage
 from ...workers.reports import Reports
 from ...workers.supervisor import Supervisor
+from ..arguments import address_of
 from ..ends import Usage
 from ..lines import tell
 
@@ -24,10 +25,10 @@ snapshot: Callable[[bytes], list[Family]] = msgspec.json.Decoder(list[Family]).d
 
 def metrics_url(text: str) -> str:
     """The URL of an address as `--metrics` takes it: `:9090` is loopback, another host is written out. Raises Usage."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or "/" in host or int(port) > 65535:
+    found = address_of(text)
+    if found is None or found[1] > 65535:
         raise Usage(f"--metrics {text}: write :9090 for loopback, or HOST:PORT, as in 0.0.0.0:9090")
-    return f"http://{host or '127.0.0.1'}:{port}"
+    return f"http://{found[0]}:{found[1]}"
 
 
 @asynccontextmanager

@@ -14,11 +14,11 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 from cyclopts import App
 
@@ -27,7 +27,6 @@ from ...jsonrpc.limits import Limits
 from ...net.activation import activation
 from ...net.service_manager import managed
 from ...net.urls import is_standard
-from ...observer import Observer
 from ...rpc import thread_pool
 from ...rpc.service import Service, behind
 from ...rpc.tracing import json_lines
@@ -40,20 +39,19 @@ from ..ends import FINE, Usage
 from ..lines import lines, tell
 from ..options import OUTPUT, WIRE, Output, Wire, trace_to
 from ..target import Target, folder_of, load
-from .admin import admin, place_of
+from .admin import place_of
 from .announce import announce, as_mcp
 from .board import Board, worker_service
 from .check import check
 from .config import strangers
 from .live import Live, log_level
 from .looking import OwnSource
-from .metrics import metrics_url, page, report
+from .metrics import metrics_url, report
 from .reload import watch
 from .rereading import Rereading, Settings
 from .settings import DEFAULT_MCP_URL, DEFAULT_URL, SERVE_OPTIONS, TABLE, ServeOptions, named
-from .supervise import supervise
+from .supervise import places_beside, supervise
 
-T = TypeVar("T")
 GRACE = 0.5
 """Seconds that worker threads have to end after everything is closed."""
 
@@ -116,7 +114,7 @@ def serve(
     for sentence in strangers(TABLE):
         tell(sentence, "warning")
     log_level(options, output.verbose)
-    observers = _observers(options)
+    watched = _watched(options)
     if options.workers is not None and not employed():
         return _supervise((target, urls, options, wire, output), options.workers)
     if options.reload and not employed():
@@ -133,7 +131,7 @@ def serve(
     live = Live(served, options, wire, verbose=output.verbose)
     rereading = Rereading(app, sys.argv[2:], (target, urls, options, wire, output), tls, live)
     with trace_to(wire.trace) as write, asyncio.Runner(loop_factory=_loop(options)) as runner:
-        status = runner.run(_serve(served, places, options, wire, limits, tls, write, observers, output, rereading))
+        status = runner.run(_serve(served, places, options, wire, limits, tls, write, watched, output, rereading))
         live.end()
         _leave(status)
         return status
@@ -141,32 +139,28 @@ def serve(
 
 def _supervise(settings: Settings, workers: int) -> int:
     target, urls, options, *_ = settings
-    return supervise(
-        folder_of(target),
-        list(urls) or [DEFAULT_URL],
-        workers=workers,
-        bus=options.bus,
-        reload=options.reload,
-        quiet=options.quiet,
-        loop=_loop(options),
-        metrics=None if options.metrics is None else metrics_url(options.metrics),
-        place=None if options.admin is None else place_of(options.admin),
-        may_reload=Rereading(app, sys.argv[2:], settings).of_supervisor,
-    )
+    may_reload = Rereading(app, sys.argv[2:], settings).of_supervisor
+    with asyncio.Runner(loop_factory=_loop(options)) as runner:
+        return runner.run(
+            supervise(folder_of(target), list(urls) or [DEFAULT_URL], workers, options, may_reload=may_reload)
+        )
 
 
-def _observers(options: ServeOptions) -> list[Observer]:
-    """The metrics and the calls in flight, where they are asked for. Raises Usage."""
-    observers: list[Observer] = []
+class Watched(NamedTuple):
+    """What watches the calls: the metrics and the calls in flight, where they are asked for."""
+
+    metrics: Metrics | None
+    board: Board | None
+
+
+def _watched(options: ServeOptions) -> Watched:
+    """Raises Usage for places that are none."""
     if options.metrics is not None:
         metrics_url(options.metrics)
-    if options.metrics is not None or options.admin is not None:
-        observers.append(Metrics())
-        if options.admin is not None:
-            if not employed():  # a worker's supervisor has looked
-                place_of(options.admin)
-            observers.append(Board())
-    return observers
+    if options.admin is not None and not employed():  # a worker's supervisor has looked
+        place_of(options.admin)
+    asked = options.metrics is not None or options.admin is not None
+    return Watched(Metrics() if asked else None, None if options.admin is None else Board())
 
 
 def _loaded(target: str, urls: tuple[str, ...]) -> Target:
@@ -220,7 +214,7 @@ async def _serve(
     limits: Limits | None,
     tls: ssl.SSLContext | None,
     write: Callable[[str], object] | None,
-    observers: Sequence[Observer],
+    watched: Watched,
     output: Output,
     rereading: Rereading,
 ) -> int:
@@ -231,7 +225,7 @@ async def _serve(
         served,
         urls=places,
         trace=None if write is None else json_lines(write),
-        observers=observers,
+        observers=[one for one in watched if one is not None],
         limits=limits,
         framing=wire.framing,
         tls=tls,
@@ -242,9 +236,9 @@ async def _serve(
         bus=None if employed() else options.bus,
         store=options.store,
     )
-    _tell_supervisor(serving, observers)
+    _tell_supervisor(serving, watched)
     rereading.live.begin(serving, options)
-    async with serving, _figures(serving, observers, options), AsyncExitStack() as managing:
+    async with serving, _figures(serving, watched, options), AsyncExitStack() as managing:
         on_stdio = any(is_standard(place) for place in places)
         job = serving.employment
         if job is None:
@@ -265,16 +259,12 @@ async def _serve(
     return FINE
 
 
-def _tell_supervisor(serving: Serving, observers: Sequence[Observer]) -> None:
+def _tell_supervisor(serving: Serving, watched: Watched) -> None:
     """What a supervisor is told that asks for the metrics, or for the calls in flight."""
-    if (metrics := _of(Metrics, observers)) is not None:
-        serving.report = partial(report, metrics)
-    if (board := _of(Board, observers)) is not None:
-        serving.answer = worker_service(board).answer
-
-
-def _of(kind: type[T], observers: Sequence[Observer]) -> T | None:
-    return next((one for one in observers if isinstance(one, kind)), None)
+    if watched.metrics is not None:
+        serving.report = partial(report, watched.metrics)
+    if watched.board is not None:
+        serving.answer = worker_service(watched.board).answer
 
 
 async def _first_of(waits: Sequence[asyncio.Future[object]]) -> None:
@@ -283,17 +273,12 @@ async def _first_of(waits: Sequence[asyncio.Future[object]]) -> None:
         wait.cancel()
 
 
-@asynccontextmanager
-async def _figures(serving: Serving, observers: Sequence[Observer], options: ServeOptions) -> AsyncIterator[None]:
+def _figures(serving: Serving, watched: Watched, options: ServeOptions) -> AbstractAsyncContextManager[None]:
     """The metrics and the socket of `--admin`, if they are asked for; those of workers are their supervisor's."""
-    metrics, board = _of(Metrics, observers), _of(Board, observers)
-    async with AsyncExitStack() as beside:
-        if serving.employment is None and metrics is not None:
-            if options.metrics is not None:
-                await beside.enter_async_context(page(metrics_url(options.metrics), metrics.text, quiet=options.quiet))
-            if options.admin is not None and board is not None:
-                await beside.enter_async_context(admin(place_of(options.admin), OwnSource(board, metrics)))
-        yield
+    metrics, board = watched
+    if serving.employment is not None or metrics is None:
+        return nullcontext()
+    return places_beside(options, metrics.text, None if board is None else OwnSource(board, metrics))
 
 
 def _stop_on_signals() -> asyncio.Event:

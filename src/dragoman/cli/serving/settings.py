@@ -67,15 +67,15 @@ class ServeOptions:
     metrics: Annotated[str | None, Parameter(metavar="[HOST]:PORT", allow_leading_hyphen=False)] = None
     """Serve metrics for Prometheus at this address, path /metrics; :9090 is loopback alone."""
     admin: Annotated[str | None, Parameter(metavar="PATH|[HOST]:PORT", allow_leading_hyphen=False)] = None
-    """Tell and end calls in flight at this Unix socket, in a folder of mode 0700, or on loopback; see dragoman top."""
+    """List and end calls in flight at this Unix socket, in a folder of mode 0700, or on loopback; see dragoman top."""
     quiet: Annotated[bool, Parameter(alias="-q")] = False
     """Do not print what is served and where."""
     no_uvloop: bool = False
     """Run on asyncio's own loop even when uvloop is installed."""
     config: Annotated[str | None, Parameter(metavar="FILE")] = None
-    """Read options from a TOML file; an option or a variable DRAGOMAN_SERVE_... goes before it."""
+    """Read options from a TOML file; an option or a variable DRAGOMAN_SERVE_... overrides it."""
     check: bool = False
-    """Serve nothing: tell every fault of the options, the file, the certificate and the target."""
+    """Serve nothing: report every fault of the options, the file, the certificate and the target."""
 
     def tls(self) -> ssl.SSLContext | None:
         """The server's TLS context, if there is a certificate."""
@@ -116,16 +116,13 @@ TABLE = Table(ServeOptions, Wire, Output)
 
 def sources(arguments: Sequence[str]) -> list[Source]:
     """Where options come from besides the command line. Raises Faulty, unless `--check` is to tell the faults."""
-    path = config.path_of(arguments)
-    if path is not None and "--check" in arguments:
-        return config.without_faults(path, TABLE)[0]
-    return config.sources(path, TABLE)[0]
+    read = config.without_faults if "--check" in arguments else config.sources
+    return read(config.path_of(arguments), TABLE)[0]
 
 
 def named(target: str | None, urls: tuple[str, ...], options: ServeOptions) -> tuple[str, tuple[str, ...]]:
     """What to serve and where, with what the file says where the command line says nothing. Raises Usage."""
-    data = {} if options.config is None else config.sources(options.config, TABLE)[1]
-    return completed(target, urls, data)
+    return completed(target, urls, config.sources(options.config, TABLE)[1])
 
 
 def completed(target: str | None, urls: tuple[str, ...], data: config.Data) -> tuple[str, tuple[str, ...]]:
