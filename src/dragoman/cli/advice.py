@@ -11,7 +11,7 @@ import difflib
 import os
 import shlex
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -61,6 +61,12 @@ def near(name: str, known: Iterable[str]) -> str:
     """`did you mean x?`, or what there is; "" if there is nothing."""
     listed = list(known)
     return meant(name, listed, there_are(listed)) if listed else ""
+
+
+def about_name(error: RpcError, what: str, name: str, known: Collection[str]) -> None:
+    """Note on the error of a call that names a tool, a resource or a prompt that the server does not list."""
+    if name not in known:
+        error.add_note(f"the server lists no {what} {name!r}; {near(name, known) or f'it has no {what}s'}")
 
 
 async def about_method(error: MethodNotFound, peer: Peer, url: str, method: str) -> None:

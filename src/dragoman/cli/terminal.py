@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from rich.console import Console
@@ -94,6 +95,17 @@ def show_json(raw: bytes) -> None:
     if coloured(out):
         JSONHighlighter().highlight(text)
     out.print(text, soft_wrap=True)
+
+
+def show_rows(rows: Iterable[Sequence[Text | str]]) -> None:
+    """Rows in columns on stdout. The last cell of a row is as long as it is: in a pipe each row is one line."""
+    cells = [[cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row] for row in rows]
+    widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
+    for *before, last in cells:
+        line = Text()
+        for cell, width in zip(before, widths, strict=False):
+            line.append_text(cell).append(" " * (width - cell.cell_len + 2))
+        out.print(line.append_text(last), soft_wrap=True)
 
 
 def say(text: str, style: str = "") -> None:

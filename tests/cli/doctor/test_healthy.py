@@ -134,7 +134,8 @@ def test_the_command(command: Command) -> None:
     done = command.run("doctor", "nosuchprogram", "--json")
     assert done.status == 3
     assert done.json["fault"]["kind"] == "no_program"
-    done = command.run("doctor", "nosuchprogram")
+    done = command.run("doctor", "nosuchprogram", env={"COLUMNS": "20"})
+    assert len(done.out.splitlines()) == 2  # a step, and what to do
     assert (done.status, done.out.splitlines()[-1][:24]) == (3, "what to do: install nosu")
     assert command.run("doctor", "cat").status == 1
     assert command.run("doctor", "127.0.0.1:9000").status == 2

@@ -13,20 +13,18 @@ from rich.text import Text
 from ...auth.client.code import check_pkce
 from ...auth.client.discovery import Found, Wanted, discover
 from ...auth.client.driver import Driver
-from ...auth.client.entries import Entry, entry_of
 from ...auth.client.errors import LoginFailed
 from ...auth.client.login import Asked, Terms, scopes_for
 from ...auth.client.probing import Probed, probed
 from ...auth.client.registration import Client
-from ...auth.client.sources import Login
 from ...auth.client.steps import Get, Say, Step
-from ...auth.client.store import FileStore, MemoryStore
+from ...auth.client.store import MemoryStore
 from ...auth.errors import AuthError
 from ...auth.fetch import Fetched, Fetcher
 from ..ends import ANSWERED_WITH_ERROR, FINE, Usage
 from ..options import OUTPUT, Access, Output
-from ..terminal import clean, out
-from .login import awaited
+from ..terminal import clean, show_rows
+from .login import awaited, stored_login
 
 app: App = App(
     name="explain",
@@ -89,16 +87,10 @@ def explain(
     told = Explained()
     good = awaited(_explained(url, Fetcher(tls=Access(ca=ca).tls()), told))
     if output.json:
-        output.write({"url": url, "good": good, "steps": [_plain(one) for one in told.steps]}, "steps")
+        output.write({"url": url, "good": good, "steps": told.steps}, "steps")
     else:
-        for one in told.steps:
-            style = "" if one.fine else "yellow"
-            out.print(Text.assemble((f"{one.step:10} ", "dim"), (clean(one.said), style)), soft_wrap=True)
+        show_rows((Text(one.step, "dim"), Text(clean(one.said), "" if one.fine else "yellow")) for one in told.steps)
     return FINE if good else ANSWERED_WITH_ERROR
-
-
-def _plain(one: Told) -> dict[str, Any]:
-    return {"step": one.step, "said": one.said, "fine": one.fine}
 
 
 async def _explained(url: str, fetcher: Fetcher, told: Explained) -> bool:
@@ -159,14 +151,13 @@ def _server(url: str, answer: Probed, found: Found, told: Explained) -> bool:
 
 async def _token(url: str, fetcher: Fetcher, told: Explained) -> bool:
     """What the server says to the token that is stored."""
-    entry = await entry_of(FileStore(), url)
+    login, entry = await stored_login(url, interactive=False)
     if entry is None:
         told.tell("token", f"none is stored: dragoman login {url}")
         return True
     shown = entry.shown()
     told.tell("token", f"of {shown['subject'] or 'a subject it does not name'}, scopes {' '.join(shown['scopes'])}")
-    authorizer = _login(entry).authorizing(url)
-    attempt = authorizer.begin("explain")
+    attempt = login.authorizing(url).begin("explain")
     fields = await attempt.fields("POST", url)
     if not fields:
         told.tell("token", f"it has expired and cannot be renewed: dragoman login {url}", False)
@@ -176,15 +167,3 @@ async def _token(url: str, fetcher: Fetcher, told: Explained) -> bool:
     why = "" if not refused else f": {answer.field or 'without a reason'}"
     told.tell("request", f"POST {url} with the token: HTTP {answer.status}{why}", not refused)
     return not refused
-
-
-def _login(entry: Entry) -> Login:
-    """The login that made an entry, asking no one."""
-    document = entry.hint.startswith("https://")
-    return Login(
-        store=FileStore(),
-        account=entry.grant.account,
-        client_id=None if document or not entry.hint else entry.hint,
-        client_metadata_url=entry.hint if document else None,
-        interactive=False,
-    )

@@ -21,7 +21,7 @@ from ...channel import ChannelError
 from ...net.urls import parse
 from ..ends import ANSWERED_WITH_ERROR, FINE, Ending, NoAnswer, Usage
 from ..options import OUTPUT, Access, Output
-from ..terminal import clean, out, say, show_ending
+from ..terminal import clean, out, say, show_ending, show_rows
 
 T = TypeVar("T")
 
@@ -134,6 +134,21 @@ def awaited(work: Coroutine[Any, Any, T]) -> T:
         raise
     except AuthError as error:
         raise NoAnswer(str(error)) from None
+
+
+async def stored_login(url: str, *, interactive: bool) -> tuple[Login, Entry | None]:
+    """The login of commands that call a server, as the client that logged in there, and what is stored of it."""
+    store = FileStore()
+    entry = await entry_of(store, url)
+    hint = "" if entry is None else entry.hint
+    document = hint.startswith("https://")
+    login = Login(
+        store=store,
+        interactive=interactive,
+        client_id=None if document or not hint else hint,
+        client_metadata_url=hint if document else None,
+    )
+    return login, entry
 
 
 @app.default
@@ -263,8 +278,7 @@ def _show(entry: Entry, output: Output) -> None:
         "scopes": " ".join(shown["scopes"]) or "none were named",
         "token": _state(shown),
     }
-    for name, value in rows.items():
-        out.print(Text.assemble((f"{name:8} ", "dim"), clean(str(value))), soft_wrap=True)
+    show_rows((Text(name, "dim"), str(value)) for name, value in rows.items())
 
 
 def _state(shown: dict[str, Any]) -> str:

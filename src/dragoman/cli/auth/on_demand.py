@@ -52,20 +52,9 @@ class Deferred:
     async def ready(self, asked: bool) -> Any:
         """The authorization, if there may be tokens, or the server asks for one."""
         if self.real is None and (asked or self._stored):
-            from ...auth.client.entries import entry_of  # noqa: PLC0415  (start-up: most servers ask for no token)
-            from ...auth.client.sources import Login  # noqa: PLC0415
-            from ...auth.client.store import FileStore  # noqa: PLC0415
+            from .login import stored_login  # noqa: PLC0415  (start-up: most servers ask for no token)
 
-            store = FileStore()
-            entry = await entry_of(store, self._url)
-            hint = "" if entry is None else entry.hint
-            document = hint.startswith("https://")
-            login = Login(
-                store=store,
-                interactive=self._interactive,
-                client_id=None if document or not hint else hint,
-                client_metadata_url=hint if document else None,
-            )
+            login, entry = await stored_login(self._url, interactive=self._interactive)
             if self.real is None and (entry is not None or asked):  # another request may have been quicker
                 self.real = login.authorizing(self._url, self._tls)
             self._stored = False

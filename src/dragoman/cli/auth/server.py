@@ -16,7 +16,7 @@ from ...jsonrpc.errors import LocalError
 from ...serving import serve
 from ..ends import FINE, Usage
 from ..options import OUTPUT, Output, server_tls
-from ..terminal import clean, compact, out, say
+from ..terminal import compact, say, show_rows
 
 GROUP = Group("Authorization server", sort_key=10)
 
@@ -135,5 +135,4 @@ def _announce(made: AuthorizationServer, output: Output, options: ServerOptions)
             ("registration", "open" if settings.registration else "off; --registration opens it"),
             ("tokens for", ", ".join(settings.resources) or "any resource"),
         )
-        for name, value in rows:
-            out.print(Text.assemble((f"{name:14}", "bold"), clean(value)), soft_wrap=True)
+        show_rows((Text(name, "bold"), value) for name, value in rows)

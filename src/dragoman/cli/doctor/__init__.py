@@ -1,1 +1,1 @@
-"""`dragoman doctor`: finds the first fault on the way to a far end, and says how to mend it."""
+"""`dragoman doctor`: finds the first fault on the way to a far end, and says how to fix it."""

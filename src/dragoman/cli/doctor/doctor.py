@@ -13,7 +13,6 @@ import shlex
 from typing import cast
 
 from cyclopts import App
-from rich.table import Table
 from rich.text import Text
 
 from ...jsonrpc.framing import FramingName
@@ -23,7 +22,7 @@ from ...schemes import known
 from ..ends import ANSWERED_WITH_ERROR, FINE, NO_ANSWER
 from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
 from ..reach import place_of
-from ..terminal import clean, out
+from ..terminal import clean, out, show_rows
 from . import child, protocol, sockets
 from .record import Faulty, Record
 
@@ -45,7 +44,7 @@ Exit status: 0 no fault, 1 the far end answers and has a fault, 2 wrong usage,
 
 @app.default
 def doctor(target: str, /, *, link: Link = LINK, wire: Wire = WIRE, output: Output = OUTPUT) -> int:
-    """Find the first fault on the way to a server, and say how to mend it.
+    """Find the first fault on the way to a server, and say how to fix it.
 
     Parameters
     ----------
@@ -101,10 +100,14 @@ def _framing(url: Url) -> FramingName | None:
 
 
 def _show(record: Record) -> None:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for step in record.steps:
-        mark = Text("ok", "green") if step.ok else Text("fault", "bold red")
-        table.add_row(mark, step.name, Text(f"{step.ms:.1f} ms", "dim"), Text(clean(step.said)))
-    out.print(table)
+    show_rows(
+        (
+            Text("ok", "green") if step.ok else Text("fault", "bold red"),
+            step.name,
+            Text(f"{step.ms:.1f} ms", "dim"),
+            step.said,
+        )
+        for step in record.steps
+    )
     if record.fault is not None:
         out.print(Text(f"what to do: {clean(record.fault.mend)}", "yellow"), soft_wrap=True)

@@ -12,12 +12,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...mcp import Client
-from ..ends import FINE, Usage
+from ..ends import FINE
 from ..options import OUTPUT, Output
 from ..progress import Bar
-from ..serving.hosts import Host
 from ..terminal import clean, out
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, plain
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, only, plain
 
 app: App = App(
     name="discover",
@@ -47,6 +46,9 @@ Revisions without ping get server/discover instead.""",
 )
 
 
+ALONE = "only the server is named here"
+
+
 class About(Struct, frozen=True):
     """How a server describes itself."""
 
@@ -68,7 +70,7 @@ def discover(
     words
         The server.
     """
-    about = asked(_only(words, options), options, "discover", _discover)
+    about = asked(only(words, options, ALONE), options, "discover", _discover)
     if output.json:
         output.write(msgspec.to_builtins(about))
     else:
@@ -87,19 +89,12 @@ def ping(
     words
         The server.
     """
-    about, seconds = asked(_only(words, options), options, "ping", _ping)
+    about, seconds = asked(only(words, options, ALONE), options, "ping", _ping)
     if output.json:
         output.write({"server": about.server, "revision": about.revision, "ms": round(1000 * seconds, 3)})
     else:
         out.print(Text.assemble(_named(about), f"  {about.revision}  {1000 * seconds:.1f} ms"), soft_wrap=True)
     return FINE
-
-
-def _only(words: tuple[str, ...], options: McpOptions) -> Host:
-    host, rest = found(words, options)
-    if rest:
-        raise Usage(f"{rest[0]!r} is too much: only the server is named here")
-    return host
 
 
 async def _discover(client: Client, bar: Bar) -> About:

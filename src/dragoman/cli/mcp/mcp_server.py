@@ -97,6 +97,14 @@ def found(words: Sequence[str], options: McpOptions) -> tuple[hosts.Host, list[s
     return hosts.Host(place_of(rest[0])), rest[1:]
 
 
+def only(words: Sequence[str], options: McpOptions, instead: str) -> hosts.Host:
+    """The server that was named, where nothing else may be. Raises Usage, which says what to do instead."""
+    host, rest = found(words, options)
+    if rest:
+        raise Usage(f"{rest[0]!r} is too much: {instead}")
+    return host
+
+
 @asynccontextmanager
 async def server_at(
     host: hosts.Host, options: McpOptions, title: str, heard: OnNotification | None = None

@@ -10,13 +10,13 @@ from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
 from ...mcp import Client, GetPromptResult
-from ..advice import near
+from ..advice import about_name
 from ..arguments import NAMED
 from ..content import LEFT_OUT, about, block_text, show_detail, show_signatures
 from ..ends import FINE, Usage, meant
 from ..options import OUTPUT, Output
 from ..terminal import clean, out
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, plain
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, only, plain
 
 app: App = App(
     name="prompts",
@@ -57,9 +57,7 @@ def prompts(
     words
         The server.
     """
-    host, rest = found(words, options)
-    if rest:
-        raise Usage(f"{rest[0]!r} is too much: to get a prompt use dragoman prompt")
+    host = only(words, options, "to get a prompt use dragoman prompt")
     there = asked(host, options, "prompts", lambda client, _: listed(client.list_prompts()))
     if output.json:
         output.write({"prompts": there}, "prompts")
@@ -118,8 +116,7 @@ async def _get(client: Client, name: str, arguments: dict[str, str]) -> GetPromp
     try:
         return await client.get_prompt(name, arguments)
     except RpcError as error:
-        if name not in known:
-            error.add_note(f"the server lists no prompt {name!r}; {near(name, known) or 'it has no prompts'}")
+        about_name(error, "prompt", name, known)
         raise
 
 

@@ -11,13 +11,13 @@ from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
 from ...mcp import Client, ReadResourceResult, Resource, ResourceTemplate
-from ..advice import near
+from ..advice import about_name
 from ..content import blob_of, contents_text, first_line, show_about, show_row
 from ..ends import FINE, Usage
 from ..options import OUTPUT, Output
 from ..progress import Bar
 from ..terminal import clean, err, out
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, plain
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, only, plain
 
 app: App = App(
     name="resources",
@@ -62,9 +62,7 @@ def resources(
     words
         The server.
     """
-    host, rest = found(words, options)
-    if rest:
-        raise Usage(f"{rest[0]!r} is too much: to read a resource use dragoman read")
+    host = only(words, options, "to read a resource use dragoman read")
     there, templates = asked(host, options, "resources", _list)
     if output.json:
         output.write({"resources": there, "resourceTemplates": templates}, "resources")
@@ -110,9 +108,7 @@ async def _read(client: Client, uri: str) -> ReadResourceResult:
         return await client.read_resource(uri)
     except RpcError as error:
         there, templates = await _list(client, None)
-        known = [str(one.uri) for one in there] + [one.uri_template for one in templates]
-        if uri not in known:
-            error.add_note(f"the server lists no resource {uri!r}; {near(uri, known) or 'it has no resources'}")
+        about_name(error, "resource", uri, [str(one.uri) for one in there] + [one.uri_template for one in templates])
         raise
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
 from ...mcp import CallToolResult, Client, Tool
-from ..advice import near
+from ..advice import about_name, near
 from ..arguments import params_of
 from ..calls.methods import kind
 from ..content import LEFT_OUT, about, block_text, show_detail, show_result, show_signatures
@@ -132,8 +132,7 @@ async def _call(client: Client, bar: Bar, name: str, words: Sequence[str], whole
     try:
         return await client.call_tool(name, given, on_progress=lambda said: bar.show(plain(said)))
     except RpcError as error:
-        if name not in there:
-            error.add_note(f"the server lists no tool {name!r}; {near(name, there) or 'it has no tools'}")
+        about_name(error, "tool", name, there)
         raise
 
 

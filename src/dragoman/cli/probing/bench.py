@@ -19,7 +19,6 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 from msgspec import Raw, Struct, UnsetType, field
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from ...channel import ChannelError
@@ -33,7 +32,7 @@ from ..mcp.mcp_server import McpOptions, found, server_at
 from ..mcp.tools import arguments_for
 from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
 from ..reach import reached
-from ..terminal import clean, err, out
+from ..terminal import err, out, show_rows
 
 LATENCIES = 1_000_000
 """Latencies kept for the percentiles; beyond that number, the latest."""
@@ -204,7 +203,7 @@ async def _measured(ask: Callable[[], Awaitable[None]], run: _Run) -> Tally:
     with contextlib.suppress(RpcError):
         await ask()
     with _progress(run.calls, run.seconds) as show:
-        return await load(ask, run.calls, run.seconds, run.concurrency, show)
+        return await load(ask, run, show)
 
 
 def _failed(text: str) -> RpcError:
@@ -213,18 +212,12 @@ def _failed(text: str) -> RpcError:
     return error
 
 
-async def load(
-    ask: Callable[[], Awaitable[None]],
-    calls: int | None,
-    seconds: float | None,
-    concurrency: int,
-    show: Callable[[float, int], None],
-) -> Tally:
-    """Ask until `calls` were made or `seconds` have passed; `show(elapsed, calls)` is called ten times a second."""
+async def load(ask: Callable[[], Awaitable[None]], run: _Run, show: Callable[[float, int], None]) -> Tally:
+    """Ask as often and as long as the run says; `show(elapsed, calls)` is called ten times a second."""
     tally = Tally()
     started = perf_counter()
-    end = started + seconds if seconds is not None else float("inf")
-    left = calls if calls is not None else -1
+    end = started + run.seconds if run.seconds is not None else float("inf")
+    left = run.calls if run.calls is not None else -1
 
     async def caller() -> None:
         nonlocal left
@@ -252,7 +245,7 @@ async def load(
 
     report = asyncio.ensure_future(reporter())
     try:
-        await asyncio.gather(*(caller() for _ in range(min(concurrency, calls or concurrency))))
+        await asyncio.gather(*(caller() for _ in range(min(run.concurrency, run.calls or run.concurrency))))
     finally:
         report.cancel()
         tally.seconds = perf_counter() - started
@@ -280,14 +273,12 @@ def _show(tally: Tally, concurrency: int) -> None:
     found = tally.as_json()
     latency = found["latency_ms"]
     out.print(Text.assemble((f"{found['calls_per_second']:,.0f}", "bold green"), " calls/s"))
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(style="dim")
-    table.add_column()
-    table.add_row("calls", f"{tally.calls:,} in {tally.seconds:.2f} s, {concurrency} at once")
-    table.add_row("latency", f"p50 {latency['p50']:.2f} ms   p95 {latency['p95']:.2f} ms   p99 {latency['p99']:.2f} ms")
+    rows = [
+        (Text("calls", "dim"), f"{tally.calls:,} in {tally.seconds:.2f} s, {concurrency} at once"),
+        (Text("latency", "dim"), "   ".join(f"{name} {latency[name]:.2f} ms" for name in ("p50", "p95", "p99"))),
+    ]
     for title, found_there in (("errors", tally.errors), ("no answer", tally.failures)):
-        for text, number in found_there.most_common(5):
-            table.add_row(Text(title, "red"), f"{number:,}  {clean(text)[:200]}")
+        rows += [(Text(title, "red"), f"{number:,}  {text[:200]}") for text, number in found_there.most_common(5)]
     if not tally.errors and not tally.failures:
-        table.add_row("errors", "none")
-    out.print(table)
+        rows.append((Text("errors", "dim"), "none"))
+    show_rows(rows)
