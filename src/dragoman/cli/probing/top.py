@@ -106,7 +106,9 @@ async def _top(url: str, secret: str | None, once: bool, kill: str | None, inter
             else:
                 view = View()
                 view.take(seen, 0.0)
-                out.print(view.screen(), width=None if out.is_terminal else WHOLE, crop=False)
+                if not out.is_terminal:
+                    out.width = WHOLE
+                out.print(view.screen())
         else:
             await _live(peer, interval)
     return FINE
