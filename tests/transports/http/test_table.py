@@ -11,7 +11,7 @@ from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.limits import Limits
 
 from .cases import ANSWER, CASES, LIMIT, NOTE, Case, answer, check, post, rest
-from .ends import face, native, served, wire
+from .ends import Scripted, face, native, served, wire
 
 OPTIONS = Options(limits=Limits(message_size=LIMIT))
 
@@ -94,3 +94,15 @@ async def test_nothing_is_204_or_200(kind: str) -> None:
     with pytest.raises(LocalError, match="empty_status is 204 or 200, not 202"):
         async with face(kind, served(), Options(empty_status=202)):  # type: ignore[arg-type]
             pass
+
+
+@pytest.mark.parametrize("kind", ["native", "asgi"])
+async def test_what_a_caller_is_told_of(kind: str) -> None:
+    """Header fields come without the spaces and tabs around them (RFC 9110, 5.5), in a new head and in a known one."""
+    scripted = Scripted(lambda x: x.respond(b"{}"))
+    async with face(kind, {"": scripted}, OPTIONS) as port, wire(port) as (reader, writer):
+        for length in (1, 1, 1, 2, 2):
+            writer.write(post(b"x" * length, more="Accept: \ta\t\r\nX:  b \t\r\nMcp-Name:c\t \r\n"))
+            await answer(reader)
+            headers = (await scripted.next()).caller.headers
+            assert (headers["accept"], headers["x"], headers["mcp-name"]) == ("a", "b", "c")

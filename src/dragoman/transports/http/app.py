@@ -416,11 +416,7 @@ def _route(app: App, method: str, scope: Scope, *, upgrade: bool) -> Head:
     server = scope.get("server")
     loopback = server is not None and is_loopback(server[0])
     query = scope.get("query_string", b"").decode("latin-1")
-    fields = scope["headers"]  # pairs of bytes, the names in lower case (ASGI)
-    headers = dict(fields)
-    if len(headers) != len(fields):
-        headers = collect(fields)
-    head = app.route(method, path or "/", query, headers, loopback=loopback, upgrade=upgrade)
+    head = app.route(method, path or "/", query, collect(scope["headers"]), loopback=loopback, upgrade=upgrade)
     if head.guarded:
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         head.target = raw + b"?" * bool(query) + scope.get("query_string", b"")
