@@ -339,8 +339,13 @@ REFUSALS: list[tuple[Script, type[Exception], str]] = [
         BadAnswer,
         r"HTTP 200 OK with text/html that is not JSON-RPC: <html> <b>Hi\\x1b\[31m</b>",
     ),
+    (says("200 OK", b"19", kind="text/\x9b31m"), BadAnswer, r"with text/.\\x9b31m that is not JSON-RPC: 19"),
     (says("200 OK", b"19"), BadAnswer, "HTTP 200 OK with application/json that is not JSON-RPC: 19"),
-    (says("401 Unauthorized", b"", kind=None), Broken, "^HTTP 401 Unauthorized$"),
+    (
+        says("401 Unauthorized", b"", kind=None),
+        Broken,
+        r"^subtract: POST http://127.0.0.1:\d+/rpc answered HTTP 401 Unauthorized$",
+    ),
     (
         says("401 Unauthorized", b'{"error":"unauthorized"}'),
         Broken,
@@ -355,7 +360,7 @@ REFUSALS: list[tuple[Script, type[Exception], str]] = [
     (
         says("307 Temporary Redirect", b"", headers="Location: http://elsewhere/\r\n"),
         Broken,
-        "HTTP 307 Temporary Redirect redirects to http://elsewhere/, which is not followed",
+        "HTTP 307 Temporary Redirect: it redirects to http://elsewhere/, which is not followed",
     ),
     (says("200 OK", b'{"jsonrpc":"2.0","result":19,"id":7}'), BadAnswer, "the reply's id does not match the call: "),
     (says("200 OK", b'{"jsonrpc":"2.0","resu'), BadAnswer, "the reply is not a JSON-RPC answer: "),
@@ -378,6 +383,11 @@ async def test_what_is_not_an_answer_fails_the_call_immediately_and_in_words(
     with pytest.raises(kind, match=words) as caught:
         await answer_of(script)
     assert str(caught.value).isprintable()
+
+
+async def test_a_batch_that_is_refused_is_named_as_one() -> None:
+    with pytest.raises(Broken, match=r"^a batch: POST http://127.0.0.1:\d+/rpc answered HTTP 429 Too Many Requests$"):
+        await answer_of(says("429 Too Many Requests", b""), message=b"[" + CALL + b"]")
 
 
 @pytest.mark.parametrize("status", ["200 OK", "400 Bad Request", "413 Content Too Large"])
@@ -644,7 +654,11 @@ async def test_flush_waits_until_the_server_has_taken_a_notification(script: Scr
 @pytest.mark.parametrize(
     ("script", "kind", "words"),
     [
-        (says("403 Forbidden", b"no", kind="text/plain"), Broken, "HTTP 403 Forbidden: no"),
+        (
+            says("403 Forbidden", b"no", kind="text/plain"),
+            Broken,
+            r"^update: POST http://127.0.0.1:\d+ answered HTTP 403 Forbidden: no$",
+        ),
         (
             says(body=b'{"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":null}'),
             RpcError,

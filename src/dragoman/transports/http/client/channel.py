@@ -19,6 +19,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+import msgspec
+from msgspec import Struct
+
 from ....channel import Broken, Caller, Channel, ChannelError, Options, Outgoing, Receiver
 from ....jsonrpc.errors import BadAnswer
 from ....jsonrpc.limits import Limits
@@ -93,7 +96,7 @@ class _HttpChannel:
         why: Exception | None
         try:
             reply, body = await self._exchange(post)
-            why = _refused_note(reply, body) if call is None else _unusable(reply, body)
+            why = _refused_note(post, reply, body) if call is None else _unusable(post, reply, body)
         except (BadAnswer, Broken) as error:
             why = error
         if call is None:
@@ -120,7 +123,9 @@ class _HttpChannel:
         try:
             if reply.status < 200 or reply.kind == "text/event-stream":
                 # such a body may have no end
-                raise BadAnswer(f"{reply.line} with {reply.kind}, which is not a JSON-RPC answer")
+                raise BadAnswer(
+                    f"{_answered(post, reply)} with {printable(reply.kind)}, which is not a JSON-RPC answer"
+                )
             return reply, await reply.body(limits.message_size)
         except BaseException:
             reply.close()
@@ -130,27 +135,39 @@ class _HttpChannel:
 # -- what came back -------------------------------------------------------------------------------
 
 
-def _unusable(reply: Reply, body: bytes) -> Broken | BadAnswer | None:
+class _Named(Struct):
+    method: str = "an answer"
+
+
+def _answered(post: PendingPost, reply: Reply) -> str:
+    """The status that came back, behind what was asked and where."""
+    batch = post.message.startswith(b"[")
+    method = "a batch" if batch else msgspec.json.decode(post.message, type=_Named).method
+    return f"{printable(method)}: POST {post.posts.name} answered {reply.line}"
+
+
+def _unusable(post: PendingPost, reply: Reply, body: bytes) -> Broken | BadAnswer | None:
     """Why a body cannot be the answer to a call; None if the peer must decide that."""
     status = reply.status
     if 200 <= status < 300:
         if body[:1] in (b"{", b"[") or body.lstrip(b" \t\r\n")[:1] in (b"{", b"["):
             return None
         if not body:
-            return BadAnswer(f"{reply.line} without a body, which answers no call")
-        return BadAnswer(f"{reply.line} with {reply.kind} that is not JSON-RPC: {excerpt(body)}")
+            return BadAnswer(f"{_answered(post, reply)} without a body, which answers no call")
+        return BadAnswer(f"{_answered(post, reply)} with {printable(reply.kind)} that is not JSON-RPC: {excerpt(body)}")
     if holds_response(body):
         return None
     if 300 <= status < 400:
-        target = reply.headers.get("location", "nowhere")
-        return Broken(printable(f"{reply.line} redirects to {target}, which is not followed; connect there"))
-    return Broken(f"{reply.line}: {excerpt(body)}" if body else reply.line)
+        said = f"it redirects to {printable(reply.headers.get('location', 'nowhere'))}, which is not followed; connect there"
+    else:
+        said = excerpt(body)
+    return Broken(f"{_answered(post, reply)}: {said}" if said else _answered(post, reply))
 
 
-def _refused_note(reply: Reply, body: bytes) -> Exception | None:
+def _refused_note(post: PendingPost, reply: Reply, body: bytes) -> Exception | None:
     """Why a notification was not accepted, or None."""
     if body and (error := orphan(body)) is not None:
         return error
     if 200 <= reply.status < 300:
         return None
-    return _unusable(reply, body) or Broken(reply.line)
+    return _unusable(post, reply, body) or Broken(_answered(post, reply))
