@@ -21,6 +21,7 @@ from dragoman.rpc.servable import ServableService
 from dragoman.transports.http.app import App, HttpRequest, Reply
 from tests.behind import behind
 from tests.calculator import calculator
+from tests.servable import Idle
 
 from ..ends import Echo
 from .cases import ANSWER, CALL, PATIENCE, answer, error, get, post
@@ -322,6 +323,44 @@ async def test_lifespan_and_unknown_scopes() -> None:
     await driven.task
     with pytest.raises(ValueError, match="unknown"):
         await Driven({"": Scripted()}, type="carrier-pigeon").task
+
+
+class Living(Idle):
+    """Says when it starts and stops, and fails at one of the two if it shall."""
+
+    def __init__(self, name: str, said: list[str], fails: str = "") -> None:
+        super().__init__()
+        self.name, self.said, self.fails = name, said, fails
+
+    async def start(self) -> None:
+        self._say("start")
+
+    async def stop(self) -> None:
+        self._say("stop")
+
+    def _say(self, word: str) -> None:
+        self.said.append(f"{self.name} {word}")
+        if self.fails == word:
+            raise RuntimeError(f"no {word}")
+
+
+@pytest.mark.parametrize(
+    ("fails", "event", "said"),
+    [
+        ("start", "lifespan.startup.failed", ["a start", "b start", "a stop"]),
+        ("stop", "lifespan.shutdown.failed", ["a start", "b start", "c start", "c stop", "b stop", "a stop"]),
+    ],
+)
+async def test_a_lifespan_that_fails_stops_what_has_started(fails: str, event: str, said: list[str]) -> None:
+    told: list[str] = []
+    what = {f"/{name}": Living(name, told, fails if name == "b" else "") for name in "abc"}
+    driven = Driven(what, type="lifespan")
+    for word in ("startup", "shutdown"):
+        driven.inbox.put_nowait({"type": f"lifespan.{word}"})
+    await driven.task
+    events = [driven.outbox.get_nowait() for _ in range(driven.outbox.qsize())]
+    assert events[-1] == {"type": event, "message": f"no {fails}"}
+    assert told == said
 
 
 # -- under a real server --------------------------------------------------------------------------

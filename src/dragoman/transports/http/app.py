@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Mapping
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from msgspec import structs
@@ -256,18 +257,22 @@ class App:
         return head.answer.status == 200 and head.path not in HEALTH
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
-        """The served objects start and stop with the ASGI server."""
-        for moment, name in (("startup", "start"), ("shutdown", "stop")):
-            await receive()
-            parts: Sequence[Life] = (*((self._before,) if self._before is not None else ()), *self.served)
-            try:
-                for one in parts if name == "start" else reversed(parts):
-                    await (one.start() if name == "start" else one.stop())
-            except Exception as error:
-                log.exception("lifespan %s failed", moment)
-                await send({"type": f"lifespan.{moment}.failed", "message": str(error)})
-                return
-            await send({"type": f"lifespan.{moment}.complete"})
+        """The served objects start and stop with the ASGI server. What has started stops, whatever else fails."""
+        await receive()
+        moment = "startup"
+        try:
+            async with AsyncExitStack() as started:
+                for one in (*((self._before,) if self._before is not None else ()), *self.served):
+                    await one.start()
+                    started.push_async_callback(one.stop)
+                await send({"type": "lifespan.startup.complete"})
+                moment = "shutdown"
+                await receive()
+        except Exception as error:
+            log.exception("lifespan %s failed", moment)
+            await send({"type": f"lifespan.{moment}.failed", "message": str(error)})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
 
     def _socket(self, head: Head) -> None:
         if head.method != "GET":
