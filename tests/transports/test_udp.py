@@ -171,6 +171,20 @@ async def test_a_datagram_above_limits_message_size_is_refused() -> None:
         assert not what.exchanges
 
 
+async def test_what_is_too_large_is_answered_under_its_id_or_not_at_all() -> None:
+    """No answer is owed to a notification (4.1), and a response is never answered."""
+    async with served(opts=Options(limits=Limits(message_size=100))) as (url, what):
+        with client(url) as sock:
+            pad = b"x" * 100
+            sock.send(b'{"jsonrpc":"2.0","method":"m","params":["%b"]}' % pad)
+            sock.send(b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % pad)
+            sock.send(b'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"%b"}}' % pad)
+            sock.send(b'{"jsonrpc":"2.0","id":"seven","method":"m","params":["%b"]}' % pad)
+            answer = json.loads(await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 1_000), 20))
+            assert (answer["id"], answer["error"]["code"]) == ("seven", -32003)
+        assert not what.exchanges
+
+
 async def test_a_refusal_is_an_answer_like_any_other() -> None:
     async with served(None) as (url, what):
         with client(url) as sock:

@@ -152,7 +152,8 @@ class _Port(asyncio.DatagramProtocol):
                         size=len(data),
                     )
                 )
-            datagram.respond(failure(NULL, PLAIN.error(refusal)), refusal)
+            dropped = overlong(data, refusal)
+            datagram.respond(failure(dropped.id, PLAIN.error(refusal)) if dropped.answerable else None, refusal)
         else:
             exchanged(self._listener.served, datagram)
 
