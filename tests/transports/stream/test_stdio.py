@@ -136,6 +136,15 @@ async def test_a_child_that_ends_says_how_and_why() -> None:
     await end.channel.close()
 
 
+@pytest.mark.parametrize("status", [0, 3])
+async def test_the_last_line_of_a_child_needs_no_end_unless_it_failed(status: int) -> None:
+    """One that has failed was cut off in the middle of it, in all likelihood."""
+    end = await started(f"import sys; input(); print(1); print(2, end='', flush=True); sys.exit({status})")
+    end.channel.send(b"{}")
+    assert f"ended with exit status {status}" in str(await end.over())
+    assert end.messages == ([b"1"] if status else [b"1", b"2"])
+
+
 async def test_a_child_that_is_over_before_its_channel_is_open() -> None:
     channel = await dial(python("print(1); print(2); import sys; sys.exit(3)"), Options())
     await channel.gone()  # type: ignore[attr-defined]

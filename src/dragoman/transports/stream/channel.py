@@ -242,6 +242,11 @@ class StreamChannel(asyncio.BufferedProtocol):
         if framing.lost and self._why is None:
             self._finish()
 
+    def rest_received(self) -> None:
+        """Take what has come of a message as the whole of it, where the framing allows that."""
+        if self._why is None and not self._finished and self._early is None:
+            self._deliver(self._framing.end())
+
     def eof_received(self) -> bool:
         if self._why is not None:
             return False

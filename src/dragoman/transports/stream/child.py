@@ -174,11 +174,11 @@ class Child:
     def _exit(self) -> None:
         """The child has ended, and is not reaped yet, so that its process group cannot be another's."""
         unread = self._pipe.unread()
-        self._pipe.read_now()
-        self._errors.read_now()
         if not self._ending:
             self._signal(signal.SIGKILL)
         status = self._process.wait()
+        self._pipe.read_now(whole=status == 0)
+        self._errors.read_now()
         self._exited = True
         if self._why is None or not self._ending:
             self._why = (EndedUnread if unread else Ended)(self._farewell(status))

@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import stat
@@ -107,18 +108,16 @@ class Pipe:
     def is_reading(self) -> bool:
         return self._reading
 
-    def read_now(self) -> None:
-        """Take what is there without waiting: the last words of a child that has ended."""
+    def read_now(self, *, whole: bool) -> None:
+        """Take what is there without waiting: the last words of a child that has ended. `whole`: they are not cut
+        off."""
         left = 8 * 1024 * 1024  # a grandchild may write without end
-        while self._input is not None and self._input_watchable and left > 0:
-            try:
-                data = os.read(self._input, _CHUNK)
-            except OSError:
-                return
-            if not data:
-                return
-            left -= len(data)
-            self._protocol.data_received(data)
+        with contextlib.suppress(OSError):
+            while self._input is not None and left > 0 and (data := os.read(self._input, _CHUNK)):
+                left -= len(data)
+                self._protocol.data_received(data)
+        if whole:
+            self._protocol.rest_received()
 
     def end_input(self) -> None:
         """The far end says no more: tell the protocol, and close if it wants that."""
