@@ -177,7 +177,7 @@ async def test_an_error_without_id_is_the_calls_own_though_others_wait() -> None
     ("status", "body", "kind", "words"),
     [
         ("500 Internal Server Error", b"<h1>Oops</h1>", "text/html", "HTTP 500 Internal Server Error: <h1>Oops</h1>"),
-        ("404 Not Found", b"", None, "HTTP 404 Not Found"),
+        ("404 Not Found", b"", None, "/mcp answered HTTP 404 Not Found"),
         ("405 Method Not Allowed", b"no", "text/plain", "HTTP 405 Method Not Allowed: no"),
         ("400 Bad Request", b'{"error": "of another kind"}', "application/json", "HTTP 400 Bad Request: {"),
         ("401 Unauthorized", b"", None, 'wants its callers to log in: it asks for Bearer realm="x"'),

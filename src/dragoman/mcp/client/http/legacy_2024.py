@@ -61,7 +61,7 @@ async def _begin(place: Url, reply: Reply, limits: Limits) -> tuple[Parser, list
     if not is_stream(reply):
         body = b"" if reply.kind == EVENTS else await reply.body(limits.message_size)
         if not 200 <= reply.status < 300:
-            raise HttpRefused(reply.status, body, {name.lower(): value for name, value in reply.headers.items()})
+            raise HttpRefused(reply.status, body, reply.headers, f"GET {place}")
         raise BadAnswer(f"{reply.line} with {printable(reply.kind)}, which is not an event stream: {excerpt(body)}")
     parser = Parser(limits.message_size)
     while chunk := await reply.chunk():
@@ -191,7 +191,7 @@ class HttpSse:
             reply.close()
         if 200 <= reply.status < 300:
             return None
-        refused = HttpRefused(reply.status, body, {name.lower(): value for name, value in reply.headers.items()})
+        refused = HttpRefused(reply.status, body, reply.headers, f"POST {self._place}")
         return refused if refused.error is None or reply.status in (401, 403) else refused.error
 
     def _set_writable(self, writable: bool) -> None:

@@ -323,7 +323,7 @@ class StreamableHttp:
         """Deliver a JSON-RPC error in a refusal, or return what the refusal is."""
         if reply.status == 404 and sent.session is not None:
             return self._session_lost(sent.session)
-        refused = HttpRefused(reply.status, body, {name.lower(): value for name, value in reply.headers.items()})
+        refused = HttpRefused(reply.status, body, reply.headers, f"POST {self._place}")
         if refused.error is None or reply.status in (401, 403) or sent.call is None:
             return refused
         looks = look(body) or []

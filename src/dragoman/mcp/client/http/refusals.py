@@ -22,8 +22,10 @@ from ....net.urls import printable
 class HttpRefused(Broken):
     """The server answered with an HTTP status and no JSON-RPC answer to this call; 401 and 403 always are this."""
 
-    def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-        super().__init__(status, body, headers)
+    def __init__(self, status: int, body: bytes, headers: Mapping[str, str], asked: str) -> None:
+        super().__init__(status, body, headers, asked)
+        self.asked = asked
+        """The HTTP method and the URL."""
         self.status = status
         self.body = body
         self.headers = headers
@@ -38,7 +40,8 @@ class HttpRefused(Broken):
         target = self.headers.get("location", "nowhere") if 300 <= self.status < 400 else ""
         if target:
             said = f"it redirects to {target}, which is not followed; connect there"
-        parts = [f"HTTP {self.status}{what and ' ' + what}", said, asked and f"it asks for {asked}"]
+        line = f"{self.asked} answered HTTP {self.status}{what and ' ' + what}"
+        parts = [line, said, asked and f"it asks for {asked}"]
         return printable(": ".join(part for part in parts if part), 500)
 
 
