@@ -24,15 +24,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..jsonrpc.errors import LocalError
 from .scheme import SCHEMES
-from .sockets import BACKLOG, bind, bind_unix, in_words, listening_place, remote_name
+from .sockets import BACKLOG, TLS_GOODBYE, bind, bind_unix, in_words, listening_place, remote_name
 from .urls import masked, parse, scheme_of
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
 MOMENT = 0.005
 """Seconds that other processes have to accept a connection."""
-TLS_GOODBYE = 2.0
-"""Seconds for the far end to answer our TLS close_notify."""
 ON_ITS_WAY = 2.0
 """Seconds in which a request arrives that was sent before its sender could know that we are closing; on a busy machine
 a sender may wait as long for its turn."""

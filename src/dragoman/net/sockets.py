@@ -21,7 +21,7 @@ import ssl
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ..channel import Broken, Options, Reason, Servable
 from ..jsonrpc.errors import LocalError
@@ -29,6 +29,10 @@ from .activation import activation, serves
 from .urls import Url, masked, printable
 
 BACKLOG = 1024
+TLS_GOODBYE = 2.0
+"""Seconds for the far end to answer our TLS close_notify."""
+_EYES = 0.25
+"""Seconds until the next address of a host is tried as well."""
 _RESOLVED = 1.0
 _NO_TLS = (
     "WRONG_VERSION_NUMBER",
@@ -49,6 +53,8 @@ _EXPIRED = 10
 """X509_V_ERR_CERT_HAS_EXPIRED."""
 _LONGEST_PATH = 107
 """Longest path of a socket in bytes: `sun_path` has 108, one of which is the final NUL."""
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class CannotListen(LocalError, OSError):
@@ -139,6 +145,24 @@ def _mend_of_trust(fault: ssl.SSLCertVerificationError) -> str:
     if reason == "expired":
         return "the server needs a new one"
     return "tls= with its authority, ssl.create_default_context(cafile=...); on the command --ca FILE"
+
+
+async def connected(
+    make: Callable[[], P], url: Url, tls: ssl.SSLContext | None, address: str = ""
+) -> tuple[asyncio.Transport, P]:
+    """Connect to the host of a URL, or to that IP address of it. A URL with TLS is connected by `tls`, by default with
+    the system's authorities, and the certificate is checked for the host's name."""
+    loop = asyncio.get_running_loop()
+    host = url.host or "localhost"
+    more: dict[str, Any] = {}
+    if url.tls:
+        more |= {"ssl": tls or ssl.create_default_context(), "server_hostname": host}
+        more["ssl_shutdown_timeout"] = TLS_GOODBYE
+    if isinstance(loop, asyncio.BaseEventLoop):  # no uvloop
+        more["happy_eyeballs_delay"] = _EYES
+    transport, made = await loop.create_connection(make, address or host, url.port, **more)
+    keep_alive(transport.get_extra_info("socket"))  # a channel may be silent for hours
+    return transport, made
 
 
 def cannot_dial(url: Url, fault: BaseException) -> Broken:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import time
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -36,7 +35,7 @@ from ...net.fields import fields
 from ...net.guarding import EXPIRED, LetsFinish
 from ...net.read_buffer import read_buffer
 from ...net.sending import StallWatch, Waiters
-from ...net.sockets import cannot_dial, keep_alive
+from ...net.sockets import cannot_dial, connected
 from ...net.urls import Url, printable
 
 _CLOSE_TIMEOUT = 10.0
@@ -434,13 +433,12 @@ async def dial(url: str, options: Options) -> WebSocket:
     handshake = _Handshake(wire, request)
     try:
         async with asyncio.timeout(options.limits.header_timeout):
-            await _connect(place, options, handshake)
+            await connected(lambda: handshake, place, options.client_tls)
             await handshake.answered
-    except (OSError, ssl.SSLError, UnicodeError) as fault:  # TimeoutError is an OSError
+    except BaseException as fault:
         _drop(handshake)
-        raise cannot_dial(place, fault) from fault
-    except BaseException:
-        _drop(handshake)
+        if isinstance(fault, OSError | UnicodeError):  # TimeoutError is an OSError
+            raise cannot_dial(place, fault) from fault
         raise
     transport = handshake.transport
     if wire.state is State.CONNECTING or wire.handshake_exc is not None or transport is None:
@@ -452,17 +450,6 @@ async def dial(url: str, options: Options) -> WebSocket:
     if transport.is_closing():  # closed before it began
         channel.connection_lost(None)
     return channel
-
-
-async def _connect(place: Url, options: Options, handshake: _Handshake) -> None:
-    loop = asyncio.get_running_loop()
-    if place.tls:
-        tls = options.client_tls if options.client_tls is not None else ssl.create_default_context()
-        await loop.create_connection(lambda: handshake, place.host, place.port, ssl=tls, server_hostname=place.host)
-    else:
-        await loop.create_connection(lambda: handshake, place.host, place.port)
-    if handshake.transport is not None and (sock := handshake.transport.get_extra_info("socket")) is not None:
-        keep_alive(sock)
 
 
 def _drop(handshake: _Handshake) -> None:

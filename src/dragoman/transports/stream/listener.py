@@ -15,19 +15,19 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import cast
 
 from ...channel import Caller, Channel, Closed, Guard, Listener, Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import FRAMINGS, FramingName, framing
-from ...net.accept import TLS_GOODBYE, Acceptor, LoadBoard, arrived
+from ...net.accept import Acceptor, LoadBoard, arrived
 from ...net.sockets import (
     bind,
     bind_unix,
     cannot_dial,
     cannot_listen,
+    connected,
     inherited,
-    keep_alive,
     place,
     remote_name,
     sole,
@@ -53,19 +53,12 @@ async def dial(url: str, options: Options) -> Channel:
     remote = where.path if where.scheme == "unix" else where.address
     caller = Caller(scheme=where.scheme, remote=printable(remote), tls=where.tls)
     channel = StreamChannel(framing(framing_name(where, options), limits), limits, caller)
-    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(limits.call_timeout):
             if where.scheme == "unix":
-                await loop.create_unix_connection(lambda: channel, where.path)
+                await asyncio.get_running_loop().create_unix_connection(lambda: channel, where.path)
             else:
-                more: dict[str, Any] = {}
-                if where.tls:
-                    more["ssl"] = options.client_tls or ssl.create_default_context()
-                    more["server_hostname"] = where.host or "localhost"
-                    more["ssl_shutdown_timeout"] = TLS_GOODBYE
-                made, _ = await loop.create_connection(lambda: channel, where.host or "localhost", where.port, **more)
-                keep_alive(made.get_extra_info("socket"))
+                await connected(lambda: channel, where, options.client_tls)
     except (OSError, UnicodeError) as fault:
         raise cannot_dial(where, fault) from fault
     return channel

@@ -16,14 +16,13 @@ import asyncio
 import re
 import ssl
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import quote
 
 from ....channel import Broken, Options
 from ....jsonrpc.errors import LocalError
 from ....net.fields import NAME, VALUE, fields
 from ....net.scheme import SCHEMES
-from ....net.sockets import cannot_dial, keep_alive
+from ....net.sockets import cannot_dial, connected
 from ....net.urls import Url, printable
 from .connection import ClientConnection, Reply
 
@@ -31,7 +30,6 @@ CONNECT_TIMEOUT = 10.0
 """Seconds to connect, TLS included."""
 KEEPALIVE = 15.0
 """Seconds that a connection may be idle and still be reused."""
-_EYES = 0.25
 
 
 class Pool:
@@ -62,11 +60,11 @@ class Pool:
         headers = {"host": _host(place), "content-type": "application/json", "accept": accept, "user-agent": "dragoman"}
         headers |= fields(place, options)  # the user's own replace ours
         self._place = place
-        self._address = address or place.host or "localhost"
+        self._address = address or ""
         self._loop = asyncio.get_running_loop()
         self._target = _target(place.target)
         self._limit = options.limits.header_size
-        self._tls: ssl.SSLContext | None = options.client_tls if place.tls else None
+        self._tls: ssl.SSLContext | None = options.client_tls
         self._kind = b"content-type: %b\r\n" % headers.pop("content-type").encode()
         self._headers = headers
         self._lines = _lines(headers)
@@ -127,26 +125,13 @@ class Pool:
     async def _connect(self) -> ClientConnection:
         place = self._place
         if place.tls and self._tls is None:
-            self._tls = ssl.create_default_context()
-        secure = self._tls is not None
-        eyes: Any = (
-            {"happy_eyeballs_delay": _EYES} if isinstance(self._loop, asyncio.BaseEventLoop) else {}
-        )  # no uvloop
+            self._tls = ssl.create_default_context()  # once: it is slow to make
+        make = lambda: ClientConnection(place.address, self._limit, self._free, self._lost)  # noqa: E731
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                transport, made = await self._loop.create_connection(
-                    lambda: ClientConnection(place.address, self._limit, self._free, self._lost),
-                    self._address,
-                    place.port,
-                    ssl=self._tls,
-                    server_hostname=place.host if secure else None,
-                    **eyes,
-                )
+                _, wire = await connected(make, place, self._tls, self._address)
         except (OSError, ValueError) as error:  # TimeoutError is an OSError
             raise cannot_dial(place, error) from error
-        # an event stream may be silent for hours: the system shall notice when the far end is gone
-        keep_alive(transport.get_extra_info("socket"))
-        wire: ClientConnection = made
         self._live.add(wire)
         return wire
 
