@@ -113,7 +113,8 @@ class MemoryChannel:
             pump.start()
 
     async def flush(self) -> None:
-        await self._until_writable()
+        while not self.writable and self._why is None:
+            await self._waiters.wait()
         if self._why is not None:
             raise again(self._why)
 
@@ -122,7 +123,7 @@ class MemoryChannel:
             far = self.far
             self._closing = True
             self._why = self._why or Closed(f"The channel to {self.caller.remote} was closed here: connect anew")
-            far._finish(Ended(f"{far.caller.remote} closed the channel"))
+            far._why = far._why or Ended(f"{far.caller.remote} closed the channel")
             self._pump.start()
         if not self._ended:
             await self._waiters.wait()
@@ -135,15 +136,10 @@ class MemoryChannel:
         far = self.far
         far._inbox.clear()
         far._queued = 0
-        far._finish(Broken(f"{far.caller.remote} broke the channel"))
+        far._why = far._why or Broken(f"{far.caller.remote} broke the channel")
         self._pump.start()
 
     # -- within --
-
-    def _finish(self, why: ChannelError) -> None:
-        """The far end has finished: the channel is over when the inbox is empty."""
-        if self._why is None:
-            self._why = why
 
     def _deliver(self, most: int) -> int:
         """Deliver up to `most` messages of the inbox; return their number."""
@@ -192,10 +188,6 @@ class MemoryChannel:
             self._listener.left(self)
         if self._receiver is not None:
             self._receiver.ended(self._why)
-
-    async def _until_writable(self) -> None:
-        while not self.writable and self._why is None:
-            await self._waiters.wait()
 
 
 class _Pump:
@@ -259,8 +251,7 @@ class MemoryListener:
         self._limits = limits
         self._names = _names()
         self._channels: set[MemoryChannel] = set()
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self._left = Waiters()
         if self._name in self._names:
             raise cannot_listen(url, "the name is in use")
         self._names[self._name] = self
@@ -270,7 +261,8 @@ class MemoryListener:
             del self._names[self._name]
 
     async def closed(self) -> None:
-        await self._empty.wait()
+        while self._channels:
+            await self._left.wait()
 
     def connect(self, limits: Limits) -> MemoryChannel:
         """The caller's end of a new channel. Raises Broken above the limit of channels."""
@@ -279,15 +271,13 @@ class MemoryListener:
         near, far = pair(limits, self._limits, name=self._name)
         far._listener = self
         self._channels.add(far)
-        self._empty.clear()
         self._served.attach(far)
         return near
 
     def left(self, channel: MemoryChannel) -> None:
         """A channel is over."""
         self._channels.discard(channel)
-        if not self._channels:
-            self._empty.set()
+        self._left.wake()
 
 
 _LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, MemoryListener]] = WeakKeyDictionary()

@@ -43,6 +43,7 @@ from ..jsonrpc.dropped import overlong
 from ..jsonrpc.errors import PLAIN, LocalError, Refusal, too_large
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL
+from ..net.sending import Waiters
 from ..net.sockets import bind, cannot_dial, in_words, inherited, place, remote_name, sole
 from ..net.urls import Url, parse
 from ..observer import Rejection
@@ -204,8 +205,7 @@ class UdpListener:
         self.open: bool = True
         self._ports: list[_Port] = []
         self._in_flight = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._left = Waiters()
 
     async def start(self, bound: list[socket.socket]) -> None:
         """Take datagrams on these sockets."""
@@ -218,13 +218,11 @@ class UdpListener:
     def entered(self) -> None:
         """An exchange begins."""
         self._in_flight += 1
-        self._idle.clear()
 
     def left(self) -> None:
         """An exchange has ended."""
         self._in_flight -= 1
-        if not self._in_flight:
-            self._idle.set()
+        self._left.wake()
 
     async def close(self) -> None:
         """As `Listener.close`. Later datagrams are dropped."""
@@ -232,7 +230,8 @@ class UdpListener:
 
     async def closed(self) -> None:
         self.open = False
-        await self._idle.wait()
+        while self._in_flight:
+            await self._left.wait()
         for port in self._ports:
             await port.close()
 

@@ -10,12 +10,14 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...channel import Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...net import urls
 from ...net.accept import ON_ITS_WAY, Acceptor
+from ...net.sending import Waiters
 from ...net.sockets import bind, inherited, names_of_this_machine
 from ..partial import PartialMessages
 from .app import App
@@ -54,7 +56,7 @@ class HttpListener:
         self._expects = True
         """Requests may be on their way: false at the end of `close`."""
         self._shared = shared
-        self._empty: asyncio.Future[None] | None = None
+        self._left = Waiters()
         self._timer = self._loop.call_later(self._tick, self._sweep)
 
     @property
@@ -93,7 +95,7 @@ class HttpListener:
         front.retiring = self._closing  # it was in the queue of the socket
         front.grace = self._expects
         self._fronts.add(front)
-        return len(self._fronts) + len(self._sockets) <= self.app.limits.channels
+        return self.carried() <= self.app.limits.channels
 
     def became(self, front: ServerConnection, socket: WebSocket) -> None:
         """A connection was upgraded."""
@@ -108,8 +110,7 @@ class HttpListener:
             self._fronts.discard(wire)
         else:
             self._sockets.discard(wire)
-        if self._empty is not None and not (self._fronts or self._sockets or self._empty.done()):
-            self._empty.set_result(None)
+        self._left.wake()
 
     def _sweep(self) -> None:
         """Check every deadline."""
@@ -146,14 +147,14 @@ class HttpListener:
         after `limits.drain_timeout` are aborted, except WebSockets."""
         for front in tuple(self._fronts):
             front.dismiss()
-        if self._fronts:
-            self._empty = self._loop.create_future()
-            await asyncio.wait((self._empty,), timeout=self.app.limits.drain_timeout)
-            for front in tuple(self._fronts):
-                front.abort()
-        while self._fronts or self._sockets:
-            self._empty = self._loop.create_future()
-            await asyncio.wait((self._empty,))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.app.limits.drain_timeout):
+                while self._fronts:
+                    await self._left.wait()
+        for front in tuple(self._fronts):
+            front.abort()
+        while self.carried():
+            await self._left.wait()
         self._timer.cancel()
         self.partial.close()
         self.heads.forget()

@@ -21,6 +21,7 @@ from ...channel import Caller, Channel, Closed, Guard, Listener, Options, Servab
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import FRAMINGS, FramingName, framing
 from ...net.accept import Acceptor, LoadBoard, arrived
+from ...net.sending import Waiters
 from ...net.sockets import (
     bind,
     bind_unix,
@@ -97,8 +98,7 @@ class StreamListener:
         self._counting = False  # limits.channels is looked at when a connection is accepted
         self._guard: Admissions | None = None
         self._load_board: LoadBoard | None = options.load_board
-        self._empty: asyncio.Event = asyncio.Event()
-        self._empty.set()
+        self._left = Waiters()
 
     async def start(self, url: Url, mode: int, given: list[socket.socket], guard: Guard | None) -> None:
         """Open it, on sockets that are shared with others where some are given."""
@@ -143,7 +143,8 @@ class StreamListener:
     async def closed(self) -> None:
         for acceptor in self._acceptors:
             await acceptor.wait_closed()
-        await self._empty.wait()
+        while self._channels:
+            await self._left.wait()
         if self._guard is not None:
             await self._guard.closed()
         self._partial.close()
@@ -165,7 +166,6 @@ class StreamListener:
             log.debug("%s: %s turned away: %s", self.url, remote, why)
             return
         self._channels.add(channel)
-        self._empty.clear()
         if self._guard is None:
             self._served.attach(channel)
         else:
@@ -180,8 +180,7 @@ class StreamListener:
         if self._guard is not None:
             self._guard.left(channel)
         self._channels.discard(channel)
-        if not self._channels:
-            self._empty.set()
+        self._left.wake()
 
     def _full(self) -> bool:
         """As many channels and handshakes as the limit allows are there."""
