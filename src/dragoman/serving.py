@@ -404,16 +404,13 @@ def _stdio_kept(places: Iterable[str]) -> Callable[[], object]:
     return keep()
 
 
-_HTTP: Final = frozenset({"http", "https"})
-
-
 def _tell_of_routes(places: Iterable[str], served: Iterable[Servable]) -> None:
     """Say in the log where routes are not there, because the wire has no HTTP."""
     schemes = dict.fromkeys(place.partition(":")[0] for place in places)
-    others = [f"{scheme}:" for scheme in schemes if scheme not in _HTTP]
+    others = [f"{scheme}:" for scheme in schemes if scheme not in _PATHS]
     for one in {id(one): one for one in served}.values() if others else ():
         if isinstance(one, HasRoutes) and (found := one.http_routes()):
-            level = logging.INFO if _HTTP & schemes.keys() else logging.WARNING
+            level = logging.INFO if _PATHS & schemes.keys() else logging.WARNING
             paths = ", ".join(dict.fromkeys(route.path for route in found))
             log.log(
                 level, "%s: the routes %s are HTTP's; they are not served on %s", one.name, paths, ", ".join(others)

@@ -28,7 +28,6 @@ from msgspec import structs
 
 from ...access import Protectable, Protection
 from ...channel import Admitted, Caller, Document, Guard, Options, Servable, exchanged
-from ...jsonrpc.errors import LocalError
 from ...net.scheme import is_tls
 from ...observer import Rejection
 from ...routes import HasRoutes
@@ -97,8 +96,6 @@ class App:
     ) -> None:
         self.options: Options = Options() if options is None else options
         self.limits: Limits = self.options.limits
-        if self.options.empty_status not in NOTHING:
-            raise LocalError(f"empty_status is 204 or 200, not {self.options.empty_status!r}")
         self.nothing: bytes = NOTHING[self.options.empty_status]
         self.guard: OriginPolicy = OriginPolicy(self.options, names)
         self.methods: bool = methods

@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeAlias
 
 from ...channel import (
     Admitted,
@@ -31,17 +29,14 @@ from ...jsonrpc.dropped import overlong
 from ...jsonrpc.errors import too_large
 from ...net.guarding import EXPIRED, LetsFinish
 from ...net.sending import StallWatch, Waiters
-
-Event: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Event]]
-Send: TypeAlias = Callable[[Event], Awaitable[None]]
+from .asgi import Event, Receive, Scope, Send
 
 
 async def run(
     served: Servable,
     caller: Caller,
     options: Options,
-    scope: MutableMapping[str, Any],
+    scope: Scope,
     receive: Receive,
     send: Send,
     admitted: Admitted,

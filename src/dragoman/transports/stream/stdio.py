@@ -131,12 +131,11 @@ class _Own:
             self._over(Broken(f"stdio: cannot write to standard output: {in_words(fault)}"))
 
     def closing(self) -> None:
-        self._over(None)
+        self._over()
 
-    def aborting(self) -> None:
-        self._over(None)
+    aborting = closing
 
-    def _over(self, why: Exception | None) -> None:
+    def _over(self, why: Exception | None = None) -> None:
         self._look.cancel()
         self.pipe.over(why, self._give_back)
 
