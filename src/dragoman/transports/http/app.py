@@ -28,12 +28,11 @@ from msgspec import structs
 
 from ...access import Protectable, Protection
 from ...channel import Admitted, Caller, Document, Guard, Options, Servable, exchanged
-from ...net.scheme import is_tls
 from ...observer import Rejection
 from ...routes import HasRoutes
 from . import asgi_socket
 from .admission import admitted, at_once, credentials_of, handshake
-from .asgi import Event, Receive, ResponseWriter, RpcExchange, Scope, Send, answered, begin, remote, who
+from .asgi import Event, Receive, ResponseWriter, RpcExchange, Scope, Send, answered, begin, remote, secure, who
 from .documents import document_endpoint
 from .known_heads import KnownFields, RequestFields, length_of
 from .messages import JSON, JSON_LINES, Answer, Endpoint, Head, HttpRequest, Reply, collect
@@ -336,7 +335,7 @@ async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
     if head.guarded:
         found_out = _at_once(asked, scope) or await _admitted(app, head, scope)
         if isinstance(found_out, Answer):
-            app.reject_with(head, found_out, remote(scope), is_tls(scope.get("scheme", "")))
+            app.reject_with(head, found_out, remote(scope), secure(scope))
             await answered(head, found_out, send)
             return
         verdict = found_out
@@ -349,7 +348,7 @@ async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
             return
         body, answer = found
     if answer is not None:
-        app.reject_with(head, answer, remote(scope), is_tls(scope.get("scheme", "")))
+        app.reject_with(head, answer, remote(scope), secure(scope))
         await answered(told, answer, send)
     elif head.served is not None:
         exchange = RpcExchange(asked, body, scope, app.options.empty_status, identity)
@@ -358,7 +357,8 @@ async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
         if answer is not None:
             await answered(told, answer, send)
     elif head.endpoint is not None:
-        reply = ResponseWriter(app, told, scope)
+        reject = lambda status, why: app.reject(told, status, why, remote(scope), secure(scope))  # noqa: E731
+        reply = ResponseWriter(told, app.limits.send_queue, reject)
         request = HttpRequest(head.method, head.path, head.query, body, who(asked, scope, identity), head)
         try:
             head.endpoint(request, reply)
@@ -486,7 +486,7 @@ async def _websocket(app: App, scope: Scope, receive: Receive, send: Send) -> No
             return
         answer = verdict
     answer = answer or turned_away(404, f"There is no WebSocket at {head.path}")
-    app.reject_with(head, answer, remote(scope), is_tls(scope.get("scheme", "")))
+    app.reject_with(head, answer, remote(scope), secure(scope))
     if "websocket.http.response" in (scope.get("extensions") or {}):
         await send({**begin(head, answer), "type": "websocket.http.response.start"})
         await send({"type": "websocket.http.response.body", "body": answer.body})

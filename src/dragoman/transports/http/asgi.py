@@ -10,11 +10,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import lru_cache
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from ...channel import Caller, Identity
 from ...jsonrpc.errors import Refusal
-from ...jsonrpc.limits import Limits
 from ...net.scheme import is_tls
 from .known_heads import RequestFields
 from .messages import JSON, JSON_LINES, Answer, Head, Lines
@@ -145,36 +144,28 @@ class RpcExchange:
         return self.answer
 
 
-class Rejects(Protocol):
-    """The part of an application that its replies use."""
-
-    limits: Limits
-
-    def reject(self, head: Head, status: int, reason: str, remote: str, secure: bool = False) -> None:
-        """Tell the observers that a request is turned away."""
-
-
 class ResponseWriter:
-    """The reply of an endpoint on the ASGI interface."""
+    """The reply of an endpoint on the ASGI interface. `high`: more unsent bytes than these make it wait; `reject`: as
+    `Reply.reject`."""
 
     __slots__ = (
-        "_app",
         "_events",
         "_head",
+        "_high",
         "_left",
         "_over",
-        "_scope",
         "_size",
         "_started",
         "_waiter",
         "answer",
         "doubted",
         "gone",
+        "reject",
         "resumed",
     )
 
-    def __init__(self, app: Rejects, head: Head, scope: Scope) -> None:
-        self._app, self._head, self._scope = app, head, scope
+    def __init__(self, head: Head, high: int, reject: Callable[[int, str], None]) -> None:
+        self._head, self._high, self.reject = head, high, reject
         self.answer: Answer | None = None
         """The complete answer, if nothing of it was sent before."""
         self.gone: Callable[[], None] | None = None
@@ -187,12 +178,7 @@ class ResponseWriter:
 
     @property
     def writable(self) -> bool:
-        return self._size <= self._app.limits.send_queue and not self._left
-
-    def reject(self, status: int, reason: str) -> None:
-        """As `Reply.reject`."""
-        scope = self._scope
-        self._app.reject(self._head, status, reason, remote(scope), is_tls(scope.get("scheme", "")))
+        return self._size <= self._high and not self._left
 
     def respond(self, status: int, headers: Lines = (), body: bytes = b"") -> None:
         if self._started:
@@ -264,10 +250,9 @@ class ResponseWriter:
             await watch.stop()
 
     def _sent(self, length: int) -> None:
-        high = self._app.limits.send_queue
-        was_full = self._size > high
+        was_full = self._size > self._high
         self._size -= length
-        if was_full and self._size <= high and self.resumed is not None:
+        if was_full and self._size <= self._high and self.resumed is not None:
             self.resumed()
 
 
@@ -275,6 +260,11 @@ def remote(scope: Scope) -> str:
     """The far end's address as text."""
     client = scope.get("client")
     return "" if client is None else f"{client[0]}:{client[1]}"
+
+
+def secure(scope: Scope) -> bool:
+    """Whether the request came by TLS."""
+    return is_tls(scope.get("scheme", ""))
 
 
 def who(asked: RequestFields, scope: Scope, identity: Identity | None = None) -> Caller:
