@@ -18,14 +18,18 @@ from dragoman.mcp.client.extensions import Requests
 from dragoman.mcp.protocol.extension import Extension
 from dragoman.mcp.protocol.methods import Row
 from dragoman.mcp.protocol.params import (
+    CreateMessageRequest,
+    CreateMessageRequestParams,
     ElicitRequest,
     ElicitRequestParams,
     EmptyResult,
     InputRequiredResult,
+    ListRootsRequest,
     ListToolsResult,
     PaginatedRequestParams,
 )
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, REVISIONS, Revision
+from dragoman.mcp.protocol.types import SamplingMessage, Tool
 
 from ..calling import Calls, calling
 from ..scripted import META, Result, modern
@@ -296,11 +300,56 @@ async def test_a_client_that_did_not_declare_it_is_not_asked() -> None:
     async with calling(asking(), R2026_07) as calls:
         error = await calls.error("tools/call", name="own", arguments={})
         assert error["code"] == -32021
-        assert error["data"] == {"requiredCapabilities": {"elicitation": {}}}
+        assert error["data"] == {"requiredCapabilities": {"elicitation": {"form": {}}}}
     async with calling(asking(), R2025_11) as calls:
         error = await calls.error("tools/call", name="own", arguments={})
         assert error["code"] == -32600
         assert "asked by calls" in error["message"]
+
+
+A_URL = ElicitRequest(ElicitRequestParams(message="Go there", mode="url", url="https://example.com/"))
+WITH_TOOLS = CreateMessageRequest(
+    CreateMessageRequestParams(
+        messages=[SamplingMessage("user", TextContent("Which?"))],
+        max_tokens=9,
+        tools=[Tool(name="look", input_schema={"type": "object"})],
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "declared", "lacks"),
+    [
+        (QUESTION, {"elicitation": {"url": {}}}, {"elicitation": {"form": {}}}),
+        (QUESTION, {"elicitation": {}}, None),
+        (A_URL, {"elicitation": {}}, {"elicitation": {"url": {}}}),
+        (A_URL, {"elicitation": {"form": {}}}, {"elicitation": {"url": {}}}),
+        (A_URL, {"elicitation": {"url": {}}}, None),
+        (WITH_TOOLS, {"sampling": {}}, {"sampling": {"tools": {}}}),
+        (WITH_TOOLS, {"sampling": {"tools": {}}}, None),
+        (ListRootsRequest(), {}, {"roots": {}}),
+        (ListRootsRequest(), {"roots": {}}, None),
+    ],
+)
+async def test_what_is_asked_in_its_own_words_has_to_be_declared_whole(
+    question: Any, declared: dict[str, Any], lacks: dict[str, Any] | None
+) -> None:
+    """client/elicitation: "Servers MUST NOT send elicitation requests with modes that are not supported by the client";
+    client/sampling: "Servers MUST NOT send tool-enabled sampling requests to Clients that have not declared support".
+    """
+    app = Server("asks")
+
+    @app.tool
+    async def own() -> Any:
+        return InputRequiredResult(input_requests={"it": question})
+
+    async with calling(app, R2026_07, **declared) as calls:
+        if lacks is None:
+            assert "it" in (await calls.call("own", {}))["inputRequests"]
+        else:
+            error = await calls.error("tools/call", name="own", arguments={})
+            assert error["code"] == -32021
+            assert error["data"] == {"requiredCapabilities": lacks}
 
 
 async def test_a_completion_may_not_ask() -> None:

@@ -24,7 +24,7 @@ from msgspec import UNSET, Raw
 from ...jsonrpc.errors import INTERNAL_ERROR, BadAnswer, LocalError, RpcError
 from ..protocol.admission import Admitted
 from ..protocol.encoding import encode
-from ..protocol.methods import DEFINED_CODES, MISSING_CAPABILITY, URL_ELICITATION_REQUIRED
+from ..protocol.methods import DEFINED_CODES, URL_ELICITATION_REQUIRED
 from ..protocol.params import (
     ElicitationCompleteNotificationParams,
     InputRequest,
@@ -34,7 +34,7 @@ from ..protocol.params import (
 )
 from ..protocol.revisions import Revision
 from .forms import CannotAsk, Form, form_of
-from .questions import Elicit, Elicited, ElicitUrl, Lacks, Question, Roots, Sample, known_in, may_ask, words
+from .questions import Elicit, Elicited, ElicitUrl, Question, Roots, Sample, demand, known_in, may_ask
 from .request_state import Known, Seal, State, digest, digest_of
 
 __all__ = [
@@ -237,8 +237,7 @@ def _turns(context: Asking, questions: Sequence[Question[Any]], once: bool | Non
     """The steps of asking: yields the calls to make, receives their results, and returns the answers."""
     admitted = context._admitted
     revision = admitted.revision
-    _allow(admitted, questions)
-    requests = [question.request(revision) for question in questions]
+    requests = _requests(admitted, questions)
     if not revision.server_calls:
         return _replayed(context, questions, requests, once)
     if admitted.session is not None and not admitted.session.initialized:
@@ -271,35 +270,22 @@ def _params(request: InputRequest, revision: Revision) -> Any:
 # -- what may be asked ----------------------------------------------------------------------------
 
 
-def _allow(admitted: Admitted, questions: Sequence[Question[Any]]) -> None:
-    """Raise CannotAsk unless the client declared what all the questions need, and its revision has them."""
-    lacking: Lacks = {}
+def _requests(admitted: Admitted, questions: Sequence[Question[Any]]) -> list[InputRequest]:
+    """The requests for the questions. Raises CannotAsk unless the client's revision has all of them, and it declared
+    what they need."""
     revision = admitted.revision
     for question in questions:
         if not known_in(question, revision):
             raise CannotAsk(f"This client's revision of MCP has no {_named(question)}")
-        # "Servers MUST NOT send an `inputRequests` that the client has not declared support for" (basic/patterns/mrtr)
-        _merge(lacking, question.lacks(admitted.capabilities, revision))
     if not revision.server_calls:
         may_ask(admitted)
-    if not lacking:
-        return
-    data = {"requiredCapabilities": lacking}
-    if revision.stateful:
-        raise CannotAsk(f"This client has not declared {words(lacking)}, which is needed here", data)
-    raise CannotAsk(f"{DEFINED_CODES[MISSING_CAPABILITY]}: {words(lacking)}", data, code=MISSING_CAPABILITY)
+    requests = [question.request(revision) for question in questions]
+    demand(admitted, requests)
+    return requests
 
 
 def _named(question: Question[Any]) -> str:
     return "elicitation by URL" if isinstance(question, ElicitUrl) else question.method
-
-
-def _merge(into: Lacks, more: Lacks) -> None:
-    for name, value in more.items():
-        if isinstance(value, dict) and value:
-            _merge(into.setdefault(name, {}), value)
-        else:
-            into.setdefault(name, value)
 
 
 # -- where the client asks again ------------------------------------------------------------------
@@ -426,13 +412,12 @@ def require_url(context: Asking, /, *questions: ElicitUrl) -> NoReturn:
     The error -32042 if the revision has it, InputRequired if the client calls again anyway; otherwise CannotAsk.
     """
     admitted = context._admitted
-    _allow(admitted, questions)
+    requests = _requests(admitted, questions)
     if not admitted.revision.server_calls:
         record = context.rpc.values.get(_RECORD) or _Record(context)
-        asked = {q.key or f"u{n}-{digest(q.message.encode())[:6]}": q for n, q in enumerate(questions, 1)}
-        requests = {key: question.request(admitted.revision) for key, question in asked.items()}
+        keys = [q.key or f"u{n}-{digest(q.message.encode())[:6]}" for n, q in enumerate(questions, 1)]
         request_state = context._server.seal.seal(record.request, admitted.principal, asked={}, known=record.used)
-        raise InputRequired(requests, request_state)
+        raise InputRequired(dict(zip(keys, requests, strict=True)), request_state)
     # "Any elicitations returned in the error MUST be URL mode elicitations and have an `elicitationId`"
     data = URLElicitationRequiredData([question.params() for question in questions])
     code = URL_ELICITATION_REQUIRED

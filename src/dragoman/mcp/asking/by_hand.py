@@ -9,11 +9,10 @@ from msgspec import UNSET, Raw
 
 from ...jsonrpc.errors import LocalError
 from ..protocol.admission import Admitted
-from ..protocol.methods import DEFINED_CODES, MISSING_CAPABILITY
 from ..protocol.params import InputRequiredResult
 from .ask import Asking, Sealing
 from .forms import CannotAsk
-from .questions import Lacks, may_ask, words
+from .questions import demand, may_ask
 from .request_state import Known, digest_of
 
 _OWN: Final = "dragoman.own"
@@ -31,14 +30,7 @@ def by_hand(result: InputRequiredResult, admitted: Admitted, server: Sealing) ->
     if revision.server_calls:
         raise CannotAsk(f"{admitted.method}: a client of {revision.date} is asked by calls: `await ctx.ask(...)`")
     may_ask(admitted)
-    lacking: Lacks = {}
-    for request in () if result.input_requests is UNSET else result.input_requests.values():
-        name = request.method.partition("/")[0]
-        if getattr(admitted.capabilities, name) is UNSET:
-            lacking[name] = {}
-    if lacking:
-        text = f"{DEFINED_CODES[MISSING_CAPABILITY]}: {words(lacking)}"
-        raise CannotAsk(text, {"requiredCapabilities": lacking}, code=MISSING_CAPABILITY)
+    demand(admitted, () if result.input_requests is UNSET else result.input_requests.values())
     if result.request_state is UNSET:
         if result.input_requests is UNSET:
             # "Servers MUST include at least one of `inputRequests` or `requestState`" (basic/patterns/mrtr)

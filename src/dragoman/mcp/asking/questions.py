@@ -1,28 +1,29 @@
 """The questions a handler may ask: the user (by a form, at a URL), the client's model, the client's roots.
 
-Each is a value that knows its method, which capability the client must have declared, its name in a
-revision, and how its answer is read. `ask` sends them.
+Each is a value that knows its method, its request in a revision, and how its answer is read. `ask` sends them, to a
+client that has declared what the request needs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ...jsonrpc.errors import BadAnswer, LocalError
 from ...rpc.binding.results import result_decoder
 from ..protocol.admission import Admitted
-from ..protocol.methods import METHODS
+from ..protocol.methods import DEFINED_CODES, METHODS, MISSING_CAPABILITY
 from ..protocol.params import (
     CreateMessageRequest,
     CreateMessageRequestParams,
     CreateMessageResult,
     ElicitAction,
+    ElicitMode,
     ElicitRequest,
     ElicitRequestParams,
     IncludeContext,
@@ -34,10 +35,12 @@ from ..protocol.params import (
 from ..protocol.revisions import Revision
 from ..protocol.types import (
     ClientCapabilities,
+    ElicitationCapability,
     Free,
     ModelHint,
     ModelPreferences,
     Root,
+    SamplingCapability,
     SamplingMessage,
     TextContent,
     Tool,
@@ -69,9 +72,6 @@ class Question(Protocol[A]):
     @property
     def key(self) -> str | None:
         """The name of its answer where the client calls again; None: its position and a digest of its text."""
-
-    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
-        """The capabilities that this client would need and has not declared."""
 
     def request(self, revision: Revision) -> InputRequest:
         """The request for the question. Raises CannotAsk if the revision cannot express it, LocalError if none can."""
@@ -124,17 +124,6 @@ class Elicit(Struct, Generic[T], frozen=True):
     key: str | None = None
     """As `Question.key`."""
 
-    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
-        """As `Question.lacks`."""
-        modes = revision.elicitation_modes
-        capability = declared.elicitation
-        if capability is UNSET:
-            return {"elicitation": {"form": {}} if modes else {}}
-        # "an empty capabilities object is equivalent to declaring support for `form` mode only" (client/elicitation)
-        if modes and capability.form is UNSET and capability.url is not UNSET:
-            return {"elicitation": {"form": {}}}
-        return {}
-
     def request(self, revision: Revision) -> InputRequest:
         """As `Question.request`. Raises LocalError for a schema that is not that of a form."""
         schema = form_of(self.schema).schema(revision)
@@ -171,13 +160,6 @@ class ElicitUrl(Struct, frozen=True):
     key: str | None = None
     """As `Question.key`."""
     id: str = field(default_factory=lambda: os.urandom(16).hex())
-
-    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
-        """As `Question.lacks`."""
-        capability = declared.elicitation
-        if revision.elicitation_modes and capability is not UNSET and capability.url is not UNSET:
-            return {}
-        return {"elicitation": {"url": {}}}
 
     def params(self) -> ElicitRequestParams:
         """The params of `elicitation/create`. Raises LocalError when the URL is invalid."""
@@ -246,21 +228,6 @@ class Sample(Struct, frozen=True, kw_only=True):
     key: str | None = None
     """As `Question.key`."""
 
-    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
-        """As `Question.lacks`."""
-        capability = declared.sampling
-        lacking: Lacks = {} if capability is not UNSET else {"sampling": {}}
-        wanted: Lacks = {}
-        # "Servers MUST NOT send tool-enabled sampling requests to Clients that have not declared support"
-        with_tools = self.tools is not None or self.tool_choice is not None or any(map(_has_tools, _listed(self)))
-        if with_tools and (capability is UNSET or capability.tools is UNSET or not revision.sampling_tools):
-            wanted["tools"] = {}
-        # "SHOULD NOT use them unless the client declares `sampling.context` capability" (client/sampling)
-        with_context = self.include_context not in (None, "none") and revision.sampling_tools
-        if with_context and (capability is UNSET or capability.context is UNSET):
-            wanted["context"] = {}
-        return {"sampling": wanted} if wanted else lacking
-
     def request(self, revision: Revision) -> InputRequest:
         """As `Question.request`. Raises LocalError for a `tool_use` that is not answered."""
         messages = _listed(self)
@@ -307,10 +274,6 @@ class Roots(Struct, frozen=True):
     key: str | None = None
     """As `Question.key`."""
 
-    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
-        """As `Question.lacks`."""
-        return {"roots": {}} if declared.roots is UNSET else {}
-
     def request(self, revision: Revision) -> InputRequest:
         """As `Question.request`."""
         return ListRootsRequest(ListRootsRequestParams())
@@ -344,9 +307,57 @@ def may_ask(admitted: Admitted) -> None:
         raise CannotAsk(f"{admitted.method} may not ask the client, in revision {admitted.revision.date}")
 
 
-def words(lacking: Lacks) -> str:
-    """Capabilities as text: "elicitation (url)"."""
-    return ", ".join(f"{name} ({', '.join(inner)})" if inner else name for name, inner in lacking.items())
+# -- what the client must have declared -----------------------------------------------------------
+
+
+def demand(admitted: Admitted, requests: Iterable[InputRequest]) -> None:
+    """Raise CannotAsk unless the client has declared what all these requests need."""
+    # "Servers MUST NOT send an `inputRequests` that the client has not declared support for" (basic/patterns/mrtr)
+    revision = admitted.revision
+    lacking: Lacks = {}
+    for request in requests:
+        for name, inner in _lacks(request, admitted.capabilities, revision).items():
+            lacking.setdefault(name, {}).update(inner)
+    if not lacking:
+        return
+    words = ", ".join(f"{name} ({', '.join(inner)})" if inner else name for name, inner in lacking.items())
+    data = {"requiredCapabilities": lacking}
+    if revision.stateful:
+        raise CannotAsk(f"This client has not declared {words}, which is needed here", data)
+    raise CannotAsk(f"{DEFINED_CODES[MISSING_CAPABILITY]}: {words}", data, code=MISSING_CAPABILITY)
+
+
+def _lacks(request: InputRequest, declared: ClientCapabilities, revision: Revision) -> Lacks:
+    if isinstance(request, ElicitRequest):
+        return _lacks_elicitation("url" if request.params.mode == "url" else "form", declared.elicitation, revision)
+    if isinstance(request, CreateMessageRequest):
+        return _lacks_sampling(request.params, declared.sampling, revision)
+    return {"roots": {}} if declared.roots is UNSET else {}
+
+
+def _lacks_elicitation(mode: ElicitMode, declared: ElicitationCapability | UnsetType, revision: Revision) -> Lacks:
+    if isinstance(declared, UnsetType):
+        return {"elicitation": {mode: {}} if revision.elicitation_modes else {}}
+    # "an empty capabilities object is equivalent to declaring support for `form` mode only" (client/elicitation)
+    forms = declared.form is not UNSET or declared.url is UNSET or not revision.elicitation_modes
+    return {} if (forms if mode == "form" else declared.url is not UNSET) else {"elicitation": {mode: {}}}
+
+
+def _lacks_sampling(
+    params: CreateMessageRequestParams, declared: SamplingCapability | UnsetType, revision: Revision
+) -> Lacks:
+    if isinstance(declared, UnsetType):
+        return _lacks_sampling(params, SamplingCapability(), revision) or {"sampling": {}}
+    wanted: Lacks = {}
+    # "Servers MUST NOT send tool-enabled sampling requests to Clients that have not declared support"
+    with_tools = params.tools is not UNSET or params.tool_choice is not UNSET or any(map(_has_tools, params.messages))
+    if with_tools and (declared.tools is UNSET or not revision.sampling_tools):
+        wanted["tools"] = {}
+    # "SHOULD NOT use them unless the client declares `sampling.context` capability" (client/sampling)
+    with_context = params.include_context not in (UNSET, "none") and revision.sampling_tools
+    if with_context and declared.context is UNSET:
+        wanted["context"] = {}
+    return {"sampling": wanted} if wanted else {}
 
 
 # -- sampling -------------------------------------------------------------------------------------
