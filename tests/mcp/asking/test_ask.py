@@ -355,6 +355,16 @@ async def test_a_state_that_was_changed_is_an_error() -> None:
     assert refusal(await stand.call(again)) == "tampered"
 
 
+@pytest.mark.parametrize("state", [{}, {"requestState": "x"}], ids=["first", "again"])
+async def test_a_number_that_no_double_holds_is_no_failure_of_the_server_s(
+    state: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    message = json.dumps(request("tool", more="BIG", **state)).replace('"BIG"', "1e999")
+    answer = await serving(greet).host.answer(message.encode())
+    assert json.loads(answer or b"")["error"]["code"] == -32602
+    assert not caplog.records
+
+
 async def test_a_state_of_another_request_is_an_error() -> None:
     stand = serving(greet)
     stand.tools["other"] = stand.tools["tool"]

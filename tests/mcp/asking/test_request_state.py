@@ -125,6 +125,15 @@ def test_a_request_is_the_same_whatever_the_order_and_the_try() -> None:
     assert digest_of("tools/call", Raw(swapped)) != REQUEST
 
 
+def test_a_number_that_no_double_holds_is_the_caller_s_fault() -> None:
+    """Where nothing else reads it; an answer's is told where the answer is read."""
+    with pytest.raises(InvalidParams, match="out of range"):
+        digest_of("tools/call", Raw(b'{"name": "buy", "more": [1e999]}'))
+    assert digest_of("tools/call", Raw(b'{"_meta": 1e999, "inputResponses": {"q": 1e999}}')) == digest_of(
+        "tools/call", UNSET
+    )
+
+
 def test_keys_rotate() -> None:
     old, both, new = Seal([OLD]), Seal([NEW, OLD]), Seal([NEW])
     both.open(sealed(old), REQUEST, "ann")

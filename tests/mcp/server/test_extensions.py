@@ -3,6 +3,7 @@ function's own words (basic/patterns/mrtr)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -30,8 +31,10 @@ from dragoman.mcp.protocol.params import (
 )
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, REVISIONS, Revision
 from dragoman.mcp.protocol.types import SamplingMessage, Tool
+from tests.behind import behind
 
 from ..calling import Calls, calling
+from ..http_wire import body, meta
 from ..scripted import META, Result, modern
 
 every = pytest.mark.parametrize("revision", REVISIONS.values(), ids=lambda one: one.date)
@@ -294,6 +297,23 @@ async def test_a_tool_may_ask_in_its_own_words() -> None:
         first = await calls.result("prompts/get", name="poem")
         again = await calls.result("prompts/get", name="poem", requestState=first["requestState"])
         assert again["messages"][0]["content"]["text"] == "of a prompt"
+
+
+@pytest.mark.parametrize("member", ["_meta", "inputResponses"])
+async def test_a_number_that_no_double_holds_is_the_caller_s_fault(member: str) -> None:
+    """Also where a function reads what the protocol does not."""
+    app = Server("asks")
+
+    @app.tool
+    async def own(ctx: Context) -> str:
+        return str(ctx.meta if member == "_meta" else ctx.input_responses)
+
+    params: dict[str, Any] = {"name": "own", "inputResponses": {}, "_meta": meta()}
+    params[member]["own"] = "BIG"
+    answer = await behind(app).host.answer(body("tools/call", params).replace(b'"BIG"', b"1e999"))
+    error = json.loads(answer or b"")["error"]
+    assert error["code"] == -32602
+    assert "out of range" in error["message"]
 
 
 async def test_a_client_that_did_not_declare_it_is_not_asked() -> None:

@@ -25,6 +25,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import InternalError, InvalidParams, LocalError, needs
+from ..protocol.admission import UNREADABLE
+from ..protocol.encoding import decode
 
 SECRET = "DRAGOMAN_SECRET"
 """The environment variable with the keys, several separated by white space or commas."""
@@ -103,10 +105,12 @@ class State(Struct, frozen=True, array_like=True):
 
 def digest_of(method: str, params: Raw | UnsetType) -> str:
     """A digest of a request's content, independent of the order of members; members that differ between tries are left
-    out."""
-    members = msgspec.json.decode(params) if params is not UNSET else {}
-    if isinstance(members, dict):
-        members = {name: value for name, value in members.items() if name not in _OF_ONE_TRY}
+    out. Raises InvalidParams for a number that no double holds, in a place that nothing else reads."""
+    try:
+        given = {} if params is UNSET else decode(params, dict[str, Raw])
+        members = {name: msgspec.json.decode(value) for name, value in given.items() if name not in _OF_ONE_TRY}
+    except UNREADABLE as error:
+        raise InvalidParams(f"Invalid params: {error}") from None
     return digest(method.encode() + b"\0" + _canonical(members))
 
 

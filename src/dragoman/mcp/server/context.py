@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw
 
 from ...channel import Caller, Identity
 from ...jsonrpc.codec import Call
-from ...jsonrpc.errors import LocalError
+from ...jsonrpc.errors import InvalidParams, LocalError
 from ...rpc.binding.results import to_json
 from ...rpc.context import Context as RpcContext
 from ...rpc.context import Done, Site, State, store_of
@@ -25,8 +25,8 @@ from ..asking.ask import PATIENCE, ask, ask_blocking, completed, require_url
 from ..asking.by_hand import own_state
 from ..asking.questions import MAX_TOKENS, Elicit, ElicitUrl, Messages, Question, Roots, Sample, ToolUse
 from ..asking.request_state import Seal
-from ..protocol.admission import LEVELS, Admitted
-from ..protocol.encoding import encode
+from ..protocol.admission import LEVELS, UNREADABLE, Admitted
+from ..protocol.encoding import decode, encode
 from ..protocol.params import IncludeContext, LoggingMessageNotificationParams, ProgressNotificationParams
 from ..protocol.revisions import Revision
 from ..protocol.types import ClientCapabilities, Free, Implementation, ModelPreferences, Tool
@@ -106,10 +106,9 @@ class Context(Generic[State]):
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The request's `_meta` as it came; {} when there is none."""
-        if self._admitted.raw is UNSET:
-            return {}
-        return _meta(self._admitted.raw).meta
+        """The request's `_meta` as it came; {} when there is none. Raises InvalidParams for a number that no double
+        holds."""
+        return {} if self._admitted.raw is UNSET else _read(self._admitted.raw, _Meta).meta
 
     @property
     def state(self) -> State:
@@ -269,9 +268,10 @@ class Context(Generic[State]):
     @property
     def input_responses(self) -> dict[str, Any]:
         """The answers to questions that the function asked by returning an `InputRequiredResult`, by key, undecoded; {}
-        in its first run. The client may send an answer without a question: check its form."""
+        in its first run. The client may send an answer without a question: check its form. Raises InvalidParams as
+        `meta`."""
         given = getattr(self._admitted.params, "input_responses", UNSET)
-        return {} if given is UNSET else {key: msgspec.json.decode(one) for key, one in given.items()}
+        return {} if given is UNSET else {key: _read(one, Any) for key, one in given.items()}
 
     @property
     def request_state(self) -> str | None:
@@ -389,4 +389,8 @@ class _Meta(msgspec.Struct):
     meta: dict[str, Any] = msgspec.field(default_factory=dict, name="_meta")
 
 
-_meta = msgspec.json.Decoder(_Meta).decode
+def _read(text: Raw, kind: Any) -> Any:
+    try:
+        return decode(text, kind)
+    except UNREADABLE as error:
+        raise InvalidParams(f"Invalid params: {error}") from None
