@@ -13,10 +13,15 @@ from dragoman.mcp import (
     Annotations,
     Audio,
     AudioContent,
+    CallToolResult,
+    Completion,
     EmbeddedResource,
     File,
+    GetPromptResult,
     Image,
     ImageContent,
+    PromptMessage,
+    ReadResourceResult,
     ResourceContents,
     ResourceLink,
     Server,
@@ -163,3 +168,66 @@ async def test_what_cannot_be_said(caplog: pytest.LogCaptureFixture) -> None:
     async with calling(server, R2026_07) as calls:
         for key in values:
             assert "reference" in await calls.refusal("value", {"key": key})
+
+
+WRONG: list[Any] = [
+    TextContent(5),  # type: ignore[arg-type]
+    ["text", EmbeddedResource("text")],  # type: ignore[arg-type]
+    ImageContent("eA==", None),  # type: ignore[arg-type]
+    ResourceLink(uri=Path("/a"), name=None),  # type: ignore[arg-type]
+    ResourceContents(uri="x://y"),
+    EmbeddedResource(ResourceContents(uri="x://y")),
+    CallToolResult(content="text"),  # type: ignore[arg-type]
+    CallToolResult(content=["text"]),  # type: ignore[list-item]
+    CallToolResult(content=[TextContent(None)]),  # type: ignore[arg-type]
+]
+WRONG_CONTENTS: list[Any] = [
+    ResourceContents(uri="x://y"),
+    ResourceContents(uri=5, text="a"),  # type: ignore[arg-type]
+    EmbeddedResource("text"),  # type: ignore[arg-type]
+    ReadResourceResult(contents="text"),  # type: ignore[arg-type]
+    ReadResourceResult(contents=[TEXT], ttl_ms=-1),
+]
+WRONG_MESSAGES: list[Any] = [
+    PromptMessage("user", "text"),  # type: ignore[arg-type]
+    PromptMessage("system", TextContent("a")),  # type: ignore[arg-type]
+    ["text", TextContent(5)],  # type: ignore[arg-type]
+    GetPromptResult(messages=["text"]),  # type: ignore[list-item]
+]
+
+
+@pytest.mark.parametrize("revision", [R2024_11, R2026_07], ids=lambda one: one.date)
+@pytest.mark.parametrize("value", WRONG, ids=repr)
+async def test_content_that_no_client_could_read_is_a_failure_of_the_tool(value: Any, revision: Revision) -> None:
+    app = Server("wrong")
+    app.add_tool(lambda: value, name="tool")
+    async with calling(app, revision) as calls:
+        assert "reference" in await calls.refusal("tool")
+
+
+@pytest.mark.parametrize("revision", [R2024_11, R2026_07], ids=lambda one: one.date)
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("resources", one) for one in WRONG_CONTENTS]
+    + [("prompts", one) for one in WRONG_MESSAGES]
+    + [("completion", Completion([5]))],  # type: ignore[list-item]
+    ids=repr,
+)
+async def test_content_that_no_client_could_read_is_an_internal_error(
+    kind: str, value: Any, revision: Revision
+) -> None:
+    app = Server("wrong")
+    app.add_resource(lambda: value, "x://y")
+    app.add_prompt(lambda who="": value, name="poem")
+    app.completion("poem", "who")(lambda typed: value)
+    asked: dict[str, tuple[str, dict[str, Any]]] = {
+        "resources": ("resources/read", {"uri": "x://y"}),
+        "prompts": ("prompts/get", {"name": "poem"}),
+        "completion": (
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "poem"}, "argument": {"name": "who", "value": ""}},
+        ),
+    }
+    method, params = asked[kind]
+    async with calling(app, revision) as calls:
+        assert (await calls.error(method, **params))["code"] == -32603

@@ -815,6 +815,36 @@ async def test_a_schema_of_ones_own_for_the_result(server: Server) -> None:
         assert (await calls.call("several"))["structuredContent"] == [1]
 
 
+@every
+async def test_a_whole_result_is_what_the_output_schema_allows(
+    server: Server, revision: Revision, caplog: pytest.LogCaptureFixture
+) -> None:
+    """server/tools, Output Schema: "Servers MUST provide structured results that conform to this schema"."""
+
+    def tool(content: Any) -> Any:
+        return CallToolResult(content=[TextContent("a")], structured_content=content)
+
+    server.add_tool(tool, name="numbers", output_schema={"type": "array", "items": {"type": "integer"}})
+
+    @server.tool
+    def typed(how: str) -> int:
+        if how == "failed":
+            return CallToolResult(content=[TextContent("no number")], is_error=True)  # type: ignore[return-value]
+        more: Any = {} if how == "nothing" else {"structured_content": how if how == "text" else 1}
+        return CallToolResult(content=[TextContent("a")], **more)  # type: ignore[return-value]
+
+    async with calling(server, revision) as calls:
+        result = await calls.call("numbers", {"content": [1]})
+        wrapped = [1] if revision.structured_values else {"result": [1]}
+        assert result.get("structuredContent") == (wrapped if revision.structured else None)
+        assert "reference" in await calls.refusal("numbers", {"content": ["x"]})
+        assert "isError" not in await calls.call("typed", {"how": "number"})
+        assert await calls.refusal("typed", {"how": "failed"}) == "no number"
+        assert "reference" in await calls.refusal("typed", {"how": "text"})
+        assert "reference" in await calls.refusal("typed", {"how": "nothing"})
+    assert "typed has an output schema, and returned a CallToolResult without structured_content" in caplog.text
+
+
 # -- failures -------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw
 from ...jsonrpc.errors import LocalError
 from ..protocol.admission import Admitted
 from ..protocol.params import InputRequiredResult
+from ..protocol.results import read_back
 from .ask import Asking, Sealing
 from .forms import CannotAsk
 from .questions import demand, may_ask
@@ -24,12 +25,13 @@ def by_hand(result: InputRequiredResult, admitted: Admitted, server: Sealing) ->
 
     The next run has the answers in `input_responses`, and the state in `own_state`. Raises CannotAsk if the call may
     not be answered so, or the client did not declare what is asked; LocalError for a result without questions and
-    state.
+    state, or that no client could read.
     """
     revision = admitted.revision
     if revision.server_calls:
         raise CannotAsk(f"{admitted.method}: a client of {revision.date} is asked by calls: `await ctx.ask(...)`")
     may_ask(admitted)
+    result = read_back(result)
     demand(admitted, () if result.input_requests is UNSET else result.input_requests.values())
     if result.request_state is UNSET:
         if result.input_requests is UNSET:

@@ -6,14 +6,17 @@ basic/index): the stamp is made once per server and spliced in front, so that it
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from .encoding import encode
+from ...jsonrpc.errors import LocalError
+from .encoding import decode, encode
 from .revisions import NEWEST, Revision
 from .types import SERVER_INFO, Implementation
+
+S = TypeVar("S", bound=Struct)
 
 
 class Stamp(Struct, frozen=True):
@@ -47,6 +50,15 @@ def finish(result: Any, revision: Revision, stamp: Stamp, kind: str | None = Non
         meta = {SERVER_INFO: Raw(encode(stamp.info, revision))} | result.meta
         return Raw(encode(msgspec.structs.replace(result, meta=meta), revision))
     return stamped(encode(result, revision), stamp)
+
+
+def read_back(value: S) -> S:
+    """A value of the protocol's types that a user made, as a client reads it. Raises LocalError for what no client can
+    read: a Struct takes whatever it is given."""
+    try:
+        return decode(encode(value, NEWEST), type(value))
+    except msgspec.DecodeError as error:
+        raise LocalError(f"no client could read this {type(value).__name__}: {error}") from None
 
 
 def stamped(text: bytes, stamp: Stamp) -> Raw:

@@ -12,7 +12,7 @@ from ...jsonrpc.errors import LocalError
 from ...rpc.method import Method
 from ..protocol.admission import Admitted
 from ..protocol.params import CompleteResult, Completion
-from ..protocol.results import finish
+from ..protocol.results import finish, read_back
 from .errors import of_others
 from .handlers import (
     PLAIN,
@@ -58,6 +58,7 @@ def completion_method(name: str, function: Callable[..., Any], server: Making, o
 
 def _completion(value: Any) -> Completion:
     if isinstance(value, Completion):
+        read_back(value)
         if len(value.values) <= MOST_COMPLETIONS:
             return value
         total = len(value.values) if value.total is UNSET else value.total

@@ -25,6 +25,7 @@ from ...jsonrpc.errors import LocalError
 from ...rpc.binding.results import write
 from ..protocol.errors import ResourceNotFound
 from ..protocol.params import CallToolResult, GetPromptResult, ReadResourceResult
+from ..protocol.results import S, read_back
 from ..protocol.types import (
     Annotations,
     AudioContent,
@@ -161,6 +162,15 @@ def base64(data: bytes | bytearray | memoryview) -> str:
     return b2a_base64(data, newline=False).decode()
 
 
+def sound(value: S) -> S:
+    """A value of the protocol's types that a function made. Raises LocalError for what no client could read."""
+    read_back(value)
+    held = value.resource if isinstance(value, EmbeddedResource) else value
+    if isinstance(held, ResourceContents) and held.text is UNSET and held.blob is UNSET:
+        raise LocalError(f"ResourceContents of {held.uri}: they have a text or a blob")
+    return value
+
+
 # -- of tools -------------------------------------------------------------------------------------
 
 
@@ -177,11 +187,11 @@ def _block(value: Any) -> Block:
     if isinstance(value, str):
         return TextContent(value)
     if isinstance(value, BLOCKS):
-        return value
+        return sound(value)
     if isinstance(value, Image | Audio):
         return _shown(value)
     if isinstance(value, ResourceContents):
-        return EmbeddedResource(value)
+        return sound(EmbeddedResource(value))
     if isinstance(value, File):
         return _of_file(value)
     if isinstance(value, os.PathLike):
@@ -248,13 +258,13 @@ def _content(value: Any, uri: str, mime_type: str | None) -> ResourceContents:
     if isinstance(value, str):
         return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=value)
     if isinstance(value, ResourceContents):
-        return value
+        return sound(value)
     if isinstance(value, bytes | bytearray | memoryview):
         data = bytes(value)
         kind = mime_type or told_by_bytes(data) or BINARY
         return ResourceContents(uri=uri, mime_type=kind, blob=base64(data))
     if isinstance(value, EmbeddedResource):
-        return value.resource
+        return sound(value).resource
     if isinstance(value, TextContent):
         return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=value.text)
     if isinstance(value, Image | Audio):
@@ -281,7 +291,7 @@ def messages(value: Any) -> list[PromptMessage]:
     """The messages of a prompt: text and content are the user's; a `PromptMessage`, or a dict with `role` and
     `content`, states its role; a list is several messages. Raises LocalError for an unknown role."""
     if isinstance(value, PromptMessage):
-        return [value]
+        return [sound(value)]
     if isinstance(value, dict) and value.keys() == {"role", "content"}:
         if value["role"] not in ("user", "assistant"):
             raise LocalError(f"a prompt's message is the user's or the assistant's, not {value['role']!r}")

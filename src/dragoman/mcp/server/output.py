@@ -26,10 +26,11 @@ from ...rpc.binding.tree import Node
 from ...rpc.method import LongResult
 from ..protocol.admission import Admitted
 from ..protocol.params import COMPLETE, CallToolResult
-from ..protocol.results import Stamp, finish
+from ..protocol.results import Stamp, finish, read_back
+from ..protocol.revisions import Revision
 from .content import CONTENT, blocks
 from .errors import told
-from .schema import Schema, is_object, is_structured, output_schema, wrapped
+from .schema import RESULT, Schema, is_object, is_structured, output_schema, wrapped
 
 LARGEST_TEXT: Final = 65_536
 """Bytes of JSON up to which structured content is repeated as text ("a tool that returns structured content SHOULD
@@ -122,6 +123,26 @@ def _checker(tree: Node) -> Callable[[bytes], list[Fault]] | None:
     return faults
 
 
+def _unfit(name: str, wrong: list[Fault]) -> LocalError:
+    return LocalError(f"{name} returned what its output schema does not allow:\n{told(msgspec.to_builtins(wrong))}")
+
+
+def _whole(name: str, value: CallToolResult, result: Returned, revision: Revision) -> CallToolResult:
+    """A whole result that a tool returned, for this revision. Raises LocalError for one that no client could read, and
+    for structured content that the output schema does not allow."""
+    read_back(value)
+    if result.schema is None or value.is_error is True:
+        return value
+    # "Servers MUST provide structured results that conform to this schema" (server/tools, Output Schema)
+    if value.structured_content is UNSET:
+        raise LocalError(f"{name} has an output schema, and returned a CallToolResult without structured_content")
+    if result.faults is not None and (wrong := result.faults(write(value.structured_content))):
+        raise _unfit(name, wrong)
+    if result.wrap and not revision.structured_values:
+        return msgspec.structs.replace(value, structured_content={RESULT: value.structured_content})
+    return value
+
+
 def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, Admitted], Raw | LongResult]:
     """Makes a tool's result of what its function returned.
 
@@ -139,20 +160,19 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
                 return Raw(b"".join((begin_stateful if stateful else begin_stateless, _quoted(value), b"}]}")))
             return _LongText([_Text(value)]) if stateful else _LongText([_Text(value)], stamp.meta, COMPLETE)
         if isinstance(value, CallToolResult):
-            return finish(value, admitted.revision, stamp)
+            return finish(_whole(name, value, result, admitted.revision), admitted.revision, stamp)
         return finish(CallToolResult(content=blocks(value)), admitted.revision, stamp)
 
     def structured(value: Any, admitted: Admitted) -> Raw:
         revision = admitted.revision
         plain = type(value) is sound
         if not plain and isinstance(value, CallToolResult):
-            return finish(value, revision, stamp)
+            return finish(_whole(name, value, result, revision), revision, stamp)
         text = write(value)
         if plain:
             shown = b'"' + text + b'"'
         elif faults is not None and (wrong := faults(text)):
-            words = told(msgspec.to_builtins(wrong))
-            raise LocalError(f"{name} returned what its output schema does not allow:\n{words}")
+            raise _unfit(name, wrong)
         elif len(text) > LARGEST_TEXT and revision.structured:
             shown = _quoted(
                 f"The result is in structuredContent ({len(text):,} bytes of JSON); it is not repeated here."

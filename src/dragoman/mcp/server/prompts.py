@@ -11,7 +11,7 @@ from ...jsonrpc.errors import LocalError
 from ...rpc.method import Method
 from ..protocol.admission import Admitted
 from ..protocol.params import GetPromptResult
-from ..protocol.results import finish
+from ..protocol.results import finish, read_back
 from ..protocol.types import PromptArgument
 from .content import messages
 from .errors import of_others
@@ -52,7 +52,9 @@ def prompt_method(name: str, function: Callable[..., Any], server: Making, optio
         return texts({} if given is UNSET else given, context)
 
     def finished(value: Any, admitted: Admitted) -> Raw:
-        if not isinstance(value, GetPromptResult):
+        if isinstance(value, GetPromptResult):
+            read_back(value)
+        else:
             value = GetPromptResult(messages=messages(value))
         return finish(value, admitted.revision, server.stamp)
 

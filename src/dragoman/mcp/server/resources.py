@@ -12,7 +12,7 @@ from ...rpc.binding.binding import Binding
 from ...rpc.method import Method
 from ..protocol.admission import Admitted
 from ..protocol.params import CacheScope, ReadResourceResult
-from ..protocol.results import finish
+from ..protocol.results import finish, read_back
 from ..protocol.uri_template import Template
 from .content import contents
 from .errors import of_others
@@ -58,7 +58,11 @@ def resource_method(
         return texts(values | {"uri": server.own_uri(asked)} if gives_uri else values, context)
 
     def finished(value: Any, admitted: Admitted) -> Raw:
-        if not isinstance(value, ReadResourceResult):
+        if isinstance(value, ReadResourceResult):
+            read_back(value)
+            if value.ttl_ms < 0:  # "Servers MUST provide a `ttlMs` value that is `>= 0`" (server/utilities/caching)
+                raise LocalError(f"{uri}: ttl_ms is 0 or more, not {value.ttl_ms}")
+        else:
             kept = server.ttl if ttl is None else ttl
             value = ReadResourceResult(
                 contents=contents(value, admitted.params.uri, mime_type),
