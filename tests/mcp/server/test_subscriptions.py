@@ -388,6 +388,22 @@ async def test_a_session_subscribes_to_so_many() -> None:
         assert answered in await wire.next()
 
 
+async def test_the_uris_of_a_session_are_bounded_in_size() -> None:
+    """Each is kept for as long as the session lives."""
+    stand = Stand()
+    stand.subscriptions = Subscriptions(stand, size=12)
+    wire = stand.wire(R2025_11)
+    for uri, answered in (("test://one", "result"), ("test://one", "result"), ("test://two", "error")):
+        wire.send({"id": 1, "method": "resources/subscribe", "params": {"uri": uri}})
+        answer = await wire.next()
+        assert answered in answer
+    assert answer["error"]["data"] == {"limit": "subscription_size", "allowed": 12, "received": 20}
+    wire.send({"id": 2, "method": "resources/unsubscribe", "params": {"uri": "test://one"}})
+    await wire.next()
+    wire.send({"id": 3, "method": "resources/subscribe", "params": {"uri": "test://two"}})
+    assert "result" in await wire.next()
+
+
 async def test_a_session_that_is_over_is_forgotten() -> None:
     stand = Stand()
     hub = stand.subscriptions

@@ -69,7 +69,7 @@ class Telling(Protocol):
 
 class Subscriptions:
     """The hub. `limit`: subscriptions in all, `per_peer`: of one channel; `uris`: of one subscription or session;
-    `size`: bytes of a subscription's params, which are kept while it lasts."""
+    `size`: bytes of a subscription's params, or characters of a session's URIs, which are kept while it lasts."""
 
     def __init__(
         self, server: Telling, *, limit: int = 10_000, per_peer: int = 64, uris: int = 1_000, size: int = 262_144
@@ -322,8 +322,12 @@ class Subscriptions:
         """`resources/subscribe`. Raises RpcError for an unknown resource, and for too many."""
         session = _session_of(admitted)
         self._server.catalog.resource(uri, admitted.revision, caller)
-        if uri not in session.subscriptions and len(session.subscriptions) >= self.uris:
-            raise _too_many_uris(self.uris)
+        if uri not in session.subscriptions:
+            if len(session.subscriptions) >= self.uris:
+                raise _too_many_uris(self.uris)
+            size = len(uri) + sum(map(len, session.subscriptions))
+            if size > self.size:
+                raise MCP.error(too_large("subscription_size", self.size, size))
         session.subscriptions.add(uri)
         self._add(self._session(peer).reader, (), (uri,))
 
