@@ -442,6 +442,16 @@ async def test_completions(server: Server, revision: Revision) -> None:
             assert (await calls.error("completion/complete", ref=ref, argument=argument))["code"] == -32602
 
 
+async def test_a_server_without_completions_has_no_such_method(server: Server) -> None:
+    """server/utilities/completion: "Method not found: -32601 (Capability not supported)"."""
+    server.add_prompt(lambda a: a, name="p")
+    asked: dict[str, Any] = {"ref": prompt_ref("p"), "argument": {"name": "a", "value": ""}}
+    async with calling(server, R2026_07) as calls:
+        assert (await calls.error("completion/complete", **asked))["code"] == -32601
+        server.completion("p", "a")(lambda value: [])
+        assert (await calls.result("completion/complete", **asked))["completion"]["values"] == []
+
+
 async def test_a_completion_fails(server: Server) -> None:
     server.add_prompt(lambda a: a, name="p")
     server.completion("p", "a")(lambda value: 5)

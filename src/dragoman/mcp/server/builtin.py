@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from msgspec import UNSET, Raw, UnsetType
 
 from ...channel import Caller
-from ...jsonrpc.errors import INVALID_REQUEST, InvalidParams, RpcError
+from ...jsonrpc.errors import INVALID_REQUEST, InvalidParams, MethodNotFound, RpcError
 from ...rpc.context import Context
 from ...rpc.method import Method, Passed
 from ..protocol import dialect
@@ -144,6 +144,9 @@ class _Builtin:
         return self._empty(admitted)
 
     def nothing_to_complete(self, admitted: Admitted, context: Context) -> Raw:
+        if self._server.capabilities().completions is UNSET:
+            # "Method not found: `-32601` (Capability not supported)" (server/utilities/completion)
+            raise MethodNotFound
         return finish(CompleteResult(completion=Completion([])), admitted.revision, self._server.stamp)
 
     def roots_changed(self, admitted: Admitted, context: Context) -> None:
