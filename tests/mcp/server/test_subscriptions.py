@@ -324,6 +324,24 @@ async def test_a_slow_reader_hears_each_change_once() -> None:
     assert hub.dropped == 0
 
 
+async def test_what_waits_for_a_slow_reader_is_bounded() -> None:
+    """However many resources below the one that it subscribed to change meanwhile."""
+    stand = Stand()
+    hub = stand.subscriptions = Subscriptions(stand, uris=2)
+    post = Post(listen())
+    stand.host.exchange(post)
+    await until(lambda: post.sent)
+    post.takes = False
+    for number in range(9):
+        hub.updated(f"file:///dir/{number}")
+        await until(lambda: not hub._awake)
+    assert hub.measures()["subscriber_lag"] == 3
+    post.takes = True
+    await until(lambda: len(post.sent) == 4)
+    told = [one["params"]["uri"] for one in post.sent[1:]]
+    assert told == ["file:///dir/0", "file:///dir/1", "file:///dir"]
+
+
 # -- sessions -------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,8 @@ Rules:
   changes are notified; when the server ends it, it sends the result.
 - Stateful: an initialized session is told of changed lists; of resources, those it subscribed to.
 - A notification means *look again*. Several changes in one turn of the loop are sent once, and changes that a slow
-  reader has not taken wait, each once; a session that takes nothing for long loses them. Both are counted.
+  reader has not taken wait, each once; a session that takes nothing for long loses them. Both are counted. A reader
+  that is far behind is told of the resource that it subscribed to in place of those below it.
 - A change of a list is told to those who may see the entry that changed, and to no others.
 - A subscription to a resource includes the resources below it (whose URI continues after a slash).
 - Every event comes in at `publish`, from any thread. With replicas (`spread`), it is sent to the
@@ -386,6 +387,9 @@ class _Reader:
 
     def put(self, event: Event) -> None:
         """Send a notification, after those that wait."""
+        if len(self.pending) >= self.hub.uris and event.kind == "updated":
+            # so far behind, it hears of what it named, and not of each resource below
+            event = Event("updated", next((uri for uri in above(event.uri) if uri in self.uris), event.uri))
         self.pending[event] = None
         if self._timer is None:
             self.flush()
