@@ -36,11 +36,11 @@ def serving(
                 talk.say(status="405 Method Not Allowed")
             else:
                 await home(seen, talk)
-        elif seen.message["method"] == "initialize":
+        elif seen.message.get("method") == "initialize":
             talk.result(seen, headers={"Mcp-Session-Id": session} if session is not None else None)
-        elif call is not None and seen.message["method"] == "tools/call":
+        elif call is not None and seen.message.get("method") == "tools/call":
             await call(seen, talk)
-        elif "id" in seen.message:
+        elif {"id", "method"} <= seen.message.keys():
             talk.result(seen)
         else:
             talk.say(status="202 Accepted")
@@ -428,6 +428,15 @@ async def test_retry_is_respected() -> None:
         await caller.begin()
         await caller.call()
         assert came - ended >= 0.299
+
+
+def test_a_retry_of_zero_is_still_a_pause() -> None:
+    """A server that asks for no pause, and ends every stream or is gone, is not asked as fast as the machine can."""
+    stream = events.Events(1000)
+    stream.retry = 0.0
+    pauses = [stream.pause() for _ in range(12)]
+    assert pauses[:3] == [events.SHORTEST_PAUSE, 2 * events.SHORTEST_PAUSE, 4 * events.SHORTEST_PAUSE]
+    assert pauses[-1] == events.LONGEST_PAUSE
 
 
 async def test_attempts_that_fail_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
