@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from dragoman.channel import Closed
+from dragoman.channel import ChannelError, Closed
 from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, InvalidParams, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT
 from dragoman.mcp import Context, Server
@@ -21,7 +21,20 @@ from dragoman.mcp.protocol.errors import ToolError
 from dragoman.mcp.protocol.params import LoggingMessageNotificationParams, ProgressNotificationParams
 from dragoman.mcp.protocol.types import TextContent
 
-from ..scripted import META, Error, Message, Result, Scripted, discovered, legacy, modern, notification, said
+from ..scripted import (
+    META,
+    Dies,
+    Error,
+    Message,
+    Result,
+    Scripted,
+    discovered,
+    initialized,
+    legacy,
+    modern,
+    notification,
+    said,
+)
 
 EMPTY = {"type": "object"}
 FORECAST = {
@@ -528,6 +541,34 @@ async def test_a_client_that_comes_back_does_not_after_its_end() -> None:
     with pytest.raises(Closed):
         await client.call_tool("t")
     assert peer.attached == 1
+
+
+async def test_a_client_that_is_closed_while_it_comes_back_stays_closed() -> None:
+    """A call in another task has begun to connect again: what it gets must not outlive the client."""
+    asked: list[Message] = []
+    again = asyncio.Event()
+
+    def script(message: Message) -> Iterable[Any]:
+        if message["method"] != "initialize":
+            return [Dies()] if message["method"] == "tools/call" else []
+        asked.append(message)
+        if len(asked) == 1:
+            return [initialized()]
+        again.set()
+        return []
+
+    server = Scripted(script)
+    client = await Client(server, revision="2025-11-25", restart=True).__aenter__()
+    with pytest.raises(ChannelError):
+        await client.call_tool("t")
+    calling = asyncio.ensure_future(client.call_tool("t"))
+    await again.wait()
+    await client.close()
+    server.say(initialized(), asked[1])
+    with pytest.raises(Closed):
+        await calling
+    assert not client._far.entered
+    assert server.methods().count("tools/call") == 1
 
 
 async def test_a_server_that_does_not_list_its_tools_is_asked_for_schemas_once() -> None:

@@ -293,6 +293,35 @@ async def test_a_failed_subscription_leaves_nothing_behind() -> None:
     assert server.of("resources/unsubscribe")[0]["params"]["uri"] == "x:a"
 
 
+async def test_who_shares_a_subscription_shares_its_refusal() -> None:
+    """The second would hear of nothing, and not know it."""
+
+    def answers(message: Message) -> Iterable[Any]:
+        if message["method"] != "resources/subscribe":
+            return [Result({})]
+        return [] if len(server.of("resources/subscribe")) == 1 else [Error(-32603, "still not")]
+
+    server = legacy(answers, **CAN)
+    async with Client(server) as client:
+        subscriptions = [client.subscribe(["x:a"]) for _ in range(2)]
+        entering = asyncio.gather(*(one.__aenter__() for one in subscriptions), return_exceptions=True)
+        await server.until("resources/subscribe")
+        await asyncio.sleep(0)
+        server.say(Error(-32603, "not now"), server.of("resources/subscribe")[0])
+        assert [str(one) for one in await entering] == ["not now (-32603)", "still not (-32603)"]
+
+
+@pytest.mark.parametrize("server", [listens, lambda: legacy(lambda message: [Result({})], **CAN)], ids=["new", "old"])
+async def test_a_server_that_does_not_come_back_ends_every_subscription(server: Any) -> None:
+    """Without `restart` there is no other server for one that is to last."""
+    target = server()
+    async with Client(target) as client, client.subscribe(["x:a"], again=True) as changes:
+        target.say(Dies())
+        with pytest.raises(ChannelError):
+            async with asyncio.timeout(20):
+                await anext(changes)
+
+
 async def test_a_restarted_server_is_subscribed_to_again() -> None:
     server = legacy(lambda message: [Result({})] if "id" in message else [], **CAN)
     async with Client(server, restart=True) as client:

@@ -441,7 +441,7 @@ class Client:
 
         Yields `subscriptions.Changed` (kind, uri); `changes.granted` is what the server has agreed to. It ends when the
         server ends it, and raises ChannelError when the channel is lost, unless `again` is set: then it subscribes
-        again.
+        again, if there is a channel to be had: one that is over comes back with `restart`.
         """
         return Subscription(self._listening, uris=uris, tools=tools, prompts=prompts, resources=resources, again=again)
 

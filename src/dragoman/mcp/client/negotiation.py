@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
@@ -45,6 +45,18 @@ need to start. Most legacy servers answer at once, with an error."""
 
 Place: TypeAlias = "str | tuple[str, ...] | None"
 """A URL or a command; None: a server that no other client can reach."""
+
+
+def place_of(target: Any) -> Place:
+    """The key under which an era is remembered: the URL without credentials and query, or the command."""
+    if isinstance(target, str):
+        scheme, mark, rest = target.partition("://")
+        if not mark:
+            return target
+        authority, slash, path = rest.partition("#")[0].partition("?")[0].partition("/")
+        scheme = scheme.lower()
+        return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}" if scheme != "memory" else None
+    return tuple(target) if isinstance(target, Sequence) else None
 
 
 class ServerProfile(Struct, frozen=True, kw_only=True):

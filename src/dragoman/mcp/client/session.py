@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ...channel import Caller, Channel, ChannelError, Options, Servable
+from ...channel import Caller, Channel, ChannelError, Closed, Options, Servable
 from ...connecting import pair
-from ...jsonrpc.errors import LocalError, MethodNotFound, RpcError
+from ...jsonrpc.errors import BadAnswer, CallTimeout, LocalError, MethodNotFound, RpcError
 from ...jsonrpc.messages import Notification, Request
 from ...observer import Observer
 from ...rpc.binding.results import to_json
@@ -38,7 +38,7 @@ from ..protocol.methods import UNSUPPORTED_VERSION
 from ..protocol.revisions import Revision
 from .handlers import Declined, refused
 from .http.refusals import SessionLost
-from .negotiation import ClientProfile, Negotiation, Place, ServerProfile, handshake, newest, supported
+from .negotiation import ClientProfile, Negotiation, Place, ServerProfile, handshake, newest, place_of, supported
 
 if TYPE_CHECKING:
     from ...rpc.tracing import Hook
@@ -79,15 +79,16 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
 
 class ClientSession:
     """A client's session. `heard(method, params)` gets every notification, in order; `renewed` is awaited after a new
-    handshake with the same server, `lost` called when the channel is over (None: closed by us)."""
+    handshake with the same server, `lost` called when the channel is over (None: closed by us), or a new session cannot
+    be had."""
 
     heard: Callable[[str, Raw | UnsetType], None]
     renewed: Callable[[], Awaitable[None]]
-    lost: Callable[[ChannelError | None], None]
+    lost: Callable[[Exception | None], None]
 
     def __init__(self, target: Target, hello: ClientProfile, options: SessionOptions) -> None:
         self.target = target
-        self.place: Place = _place(target)
+        self.place: Place = place_of(target)
         self.http: bool = isinstance(target, str) and target.partition(":")[0].lower() in ("http", "https")
         self.timeout: float | None = options.timeout
         self.level: str | None = None
@@ -105,6 +106,8 @@ class ClientSession:
         self._line: _Line | None = None
         self._era: ServerProfile | None = None
         self._handshakes = 0
+        self._whole = True
+        """False from the loss of an HTTP session until a new one holds all that the old one held."""
         self._head = b""
         self._closing = False
         self._using: Servable | None = None
@@ -127,6 +130,11 @@ class ClientSession:
         return self._line is not None and self._line.peer.channel is not None
 
     @property
+    def comes_back(self) -> bool:
+        """Whether what is lost now can be had again: the channel is there, or is to be opened again."""
+        return self._options.restart or self.entered
+
+    @property
     def peer(self) -> ChannelPeer:
         """Our end of the channel. Raises LocalError before the client is entered."""
         if self._line is None:
@@ -139,9 +147,15 @@ class ClientSession:
         if self.entered:
             raise LocalError("this client is entered already: one client is one channel")
         self._closing = False
+        await self._connect()
+
+    async def _connect(self) -> None:
         await self._use()
         try:
             line, era = await self._opening.open()
+            if self._closing:
+                await line.peer.close(0)
+                raise Closed("the client was closed while it connected again")
         except BaseException:
             await self._unuse()
             raise
@@ -244,6 +258,12 @@ class ClientSession:
             await self._renew(handshakes, error)
         return await self._send(line, method, body, name, how, extra, begun)
 
+    async def once(self, method: str, body: bytes) -> Raw:
+        """One round trip, and no recovery: for what is part of one."""
+        line = self._line
+        assert line is not None
+        return await self._send(line, method, body, None, PLAINLY, None, None)
+
     def _send(
         self,
         line: _Line,
@@ -315,13 +335,19 @@ class ClientSession:
         if self._closing or not self._options.restart:
             return line  # its peer raises how it ended
         async with self._lock:
-            if self._line is line and line.peer.channel is None:
+            if self._line is line and line.peer.channel is None and not self._closing:
                 # "If the server process exits unexpectedly, the client SHOULD restart it" (basic/transports/stdio)
                 await line.peer.close(0)
-                await self.open()
+                await self._connect()
                 await self._again()
             assert self._line is not None
             return self._line
+
+    async def revive(self) -> None:
+        """Connect again, or begin a new session, where that is needed."""
+        await self.alive()
+        if not self._whole:
+            await self._renew(self._handshakes, SessionLost("the session was lost"))
 
     async def _renew(self, handshakes: int, lost: SessionLost) -> None:
         """A new handshake on the same channel, unless another task has made one meanwhile."""
@@ -330,16 +356,23 @@ class ClientSession:
             if self._closing or line is None:
                 raise lost
             if handshakes == self._handshakes:
-                self.adopt(await handshake(line, self._hello, self.era.revision, timeout=self.timeout))
+                self._whole = False
+                try:
+                    self.adopt(await handshake(line, self._hello, self.era.revision, timeout=self.timeout))
+                    await self._again()
+                except Exception as error:
+                    self.lost(error)
+                    raise
+                self._whole = True
                 self._handshakes += 1
-                await self._again()
 
     async def _again(self) -> None:
         """Restore at the server what a session held for us."""
         if self.level is not None and self.era.revision.stateful:
-            line = self._line
-            assert line is not None
-            await line.peer.call("logging/setLevel", {"level": self.level}, result=Raw)
+            try:
+                await self.once("logging/setLevel", msgspec.json.encode({"level": self.level}))
+            except (RpcError, CallTimeout, BadAnswer) as error:
+                logger.warning("the level of log messages is lost with the old session: %s", error)
         await self.renewed()
 
     def _state(self, peer: ChannelPeer, state: str, why: ChannelError | None) -> None:
@@ -348,7 +381,9 @@ class ClientSession:
 
     def _session_lost(self, why: SessionLost) -> None:
         line = self._line
-        if line is not None and not self._closing:
+        self._whole = False
+        # one that is lost in the midst of its renewal is the renewal's fault, and not to be renewed at once
+        if line is not None and not self._closing and not self._lock.locked():
             line.peer.later(self._renewed_quietly(self._handshakes, why))
 
     async def _renewed_quietly(self, handshakes: int, why: SessionLost) -> None:
@@ -453,15 +488,3 @@ def _method(
     """A method that takes the whole message, put there by the router as its params."""
     passed = Passed(function, "async" if kind == "async" else "plain", wants_context=False)
     return Method(name, passed, kind, timeout=timeout, quick=kind == "inline")
-
-
-def _place(target: Target) -> Place:
-    """The key under which an era is remembered: the URL without credentials and query, or the command."""
-    if isinstance(target, str):
-        scheme, mark, rest = target.partition("://")
-        if not mark:
-            return target
-        authority, slash, path = rest.partition("#")[0].partition("?")[0].partition("/")
-        scheme = scheme.lower()
-        return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}" if scheme != "memory" else None
-    return tuple(target) if isinstance(target, Sequence) else None

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import Literal, TypeAlias
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -71,6 +72,8 @@ LISTS: dict[str, Kind] = {
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 CANCELLED = "notifications/cancelled"
+_REFUSALS = (RpcError, CallTimeout, BadAnswer)
+"""How a request ends at a server that is there."""
 
 
 class SubscriptionManager:
@@ -82,6 +85,7 @@ class SubscriptionManager:
         """Those of the stateless era, by the id of their call."""
         self._others: set[Subscription] = set()
         self._uris: Counter[str] = Counter()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._revivals = BackgroundTasks(LISTEN)
 
     def heard(self, method: str, params: Raw | UnsetType) -> None:
@@ -123,10 +127,11 @@ class SubscriptionManager:
         single = can.resources is not UNSET and can.resources.subscribe is True
         self._others.add(one)
         for uri in one._uris if single else ():
-            self._uris[uri] += 1
-            one._held.append(uri)
-            if self._uris[uri] == 1:
-                await self.far.call("resources/subscribe", msgspec.json.encode({"uri": uri}))
+            async with self._turn(uri):
+                if not self._uris[uri]:
+                    await self.far.call("resources/subscribe", msgspec.json.encode({"uri": uri}))
+                self._uris[uri] += 1
+                one._held.append(uri)
         wanted = one._wanted
         one.granted = SubscriptionFilter(
             tools_list_changed=True if wanted.tools_list_changed is True and told["tools"] else UNSET,
@@ -138,42 +143,63 @@ class SubscriptionManager:
     async def unsubscribe(self, one: Subscription) -> None:
         """End a subscription."""
         self._others.discard(one)
-        for uri in one._held:
-            self._uris[uri] -= 1
-            if self._uris[uri] <= 0:
-                del self._uris[uri]
-                with contextlib.suppress(ChannelError, RpcError, CallTimeout):
-                    await self.far.call("resources/unsubscribe", msgspec.json.encode({"uri": uri}))
-        one._held.clear()
+        held, one._held = one._held, []
+        for uri in held:
+            async with self._turn(uri):
+                self._uris[uri] -= 1
+                if self._uris[uri] <= 0:
+                    del self._uris[uri]
+                    with contextlib.suppress(ChannelError, *_REFUSALS):
+                        await self.far.call("resources/unsubscribe", msgspec.json.encode({"uri": uri}))
+
+    def _turn(self, uri: str) -> asyncio.Lock:
+        """What of one resource goes to the server goes one after the other: who shares a subscription shares its
+        outcome."""
+        return self._turns.setdefault(uri, asyncio.Lock())
 
     async def renewed(self) -> None:
         """The server was connected again and has no state for us."""
         if self.far.era.revision.stateful:
             for uri in tuple(self._uris):
-                await self.far.call("resources/subscribe", msgspec.json.encode({"uri": uri}))
+                try:
+                    await self.far.once("resources/subscribe", msgspec.json.encode({"uri": uri}))
+                except _REFUSALS as error:
+                    self._refused(uri, error)
         for one in tuple(self._others):
             one._changed(Changed("again"))
 
-    def lost(self, why: ChannelError | None) -> None:
-        """The channel is over."""
-        lasting = [one for one in self._others if one._again and why is not None]
+    def _refused(self, uri: str, why: Exception) -> None:
+        """The server does not notify about a resource any more: end the subscriptions to it."""
+        del self._uris[uri]
         for one in tuple(self._others):
-            if one not in lasting:
+            if uri in one._held:
+                one._held.remove(uri)
                 one._end(why)
-        if lasting:
-            self._revivals.begin(self._revive(lasting))
 
-    async def _revive(self, subscriptions: list[Subscription]) -> None:
-        """Connect again for these subscriptions, as long as one of them is open."""
+    def lost(self, why: Exception | None) -> None:
+        """The channel is over (None: closed by us), or the session, and there is no other."""
+        for one in tuple(self._others):
+            if why is None or not one._again or not self.far.comes_back:
+                one._end(why)
+        if self._lasting and not self._revivals:
+            self._revivals.begin(self._revive())
+
+    @property
+    def _lasting(self) -> list[Subscription]:
+        """Those of the stateful era that outlive what they were made in."""
+        return [one for one in self._others if one._again and not one._over]
+
+    async def _revive(self) -> None:
+        """Connect again for the subscriptions that last, as long as one of them is open."""
 
         async def attempt() -> None:
-            if any(one in self._others for one in subscriptions):
-                await self.far.alive()
+            if self._lasting:
+                await self.far.revive()
 
         try:
             await reconnect(attempt, PAUSES, faults=(ChannelError, CallTimeout))
         except Exception as error:
-            for one in subscriptions:
+            for one in self._lasting:
                 one._end(error)
 
 
@@ -322,7 +348,7 @@ class Subscription:
     # -- the stateless era
 
     async def _listen(self) -> None:
-        pauses = backoff(*PAUSES)
+        pauses, far = backoff(*PAUSES), self._listening.far
         while True:
             try:
                 await self._once()
@@ -332,7 +358,7 @@ class Subscription:
                 # "a transport that closes without it indicates an unexpected disconnect, which the client MAY treat
                 # as a trigger to reconnect"; a server that is busy or closing says when to come back
                 later = _retry_after(error) if isinstance(error, RpcError) else 0.0
-                if not self._again or self._over or later is None:
+                if not self._again or self._over or later is None or not far.comes_back:
                     self._end(error)
                     return
                 logger.debug("%s: lost or refused, and asked for again: %s", LISTEN, error)

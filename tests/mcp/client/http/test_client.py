@@ -13,6 +13,7 @@ from dragoman.jsonrpc.errors import BadAnswer, RpcError
 from dragoman.mcp.client import negotiation
 from dragoman.mcp.client.client import Client
 from dragoman.mcp.client.http.refusals import HttpRefused
+from dragoman.mcp.client.subscriptions import Changed
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_11, R2026_07
 
 from ...scripted import discovered, initialized
@@ -319,6 +320,87 @@ async def test_a_session_that_is_lost_every_time_is_an_error() -> None:
         with pytest.raises(ConnectionError):
             await client.call_tool("t")
     assert methods(server).count("tools/call") == 2
+
+
+def losing(lost: Callable[[Seen], bool], **capabilities: Any) -> Any:
+    """A server of the stateful era that does not know the session of some requests. Its sessions are 1, 2 ..."""
+    sessions = 0
+
+    async def script(seen: Seen, talk: Talk) -> None:
+        nonlocal sessions
+        method = seen.message["method"] if seen.method == "POST" else seen.method
+        if method == "initialize":
+            sessions += 1
+            talk.result(seen, initialized(**capabilities).value, headers={"Mcp-Session-Id": str(sessions)})
+        elif method in ("GET", "server/discover"):
+            talk.say(None, "405 Method Not Allowed")
+        elif method == "DELETE" or "id" not in seen.message:
+            talk.say(None, "202 Accepted")
+        elif lost(seen):
+            talk.say(None, "404 Not Found")
+        elif method == "resources/subscribe" and seen.message["params"]["uri"] == "x:gone" and sessions > 1:
+            talk.say(error(-32002, "it is gone", id=seen.id))
+        else:
+            talk.result(seen, {"content": []})
+
+    return scripted(script)
+
+
+SUBSCRIBES = {"resources": {"subscribe": True}}
+
+
+async def test_sessions_that_are_lost_while_they_are_renewed_hang_nothing() -> None:
+    """A balancer that sends each request to another server: what is restored in the new session meets the loss, too."""
+    calls = 0
+
+    def lost(seen: Seen) -> bool:
+        nonlocal calls
+        calls += b"tools/call" in seen.body
+        return calls > 0
+
+    async with asyncio.timeout(20), losing(lost, **SUBSCRIBES) as server, Client(server.url) as client:
+        async with client.subscribe(["x:a"]) as changes:
+            with pytest.raises(ConnectionError):
+                await client.call_tool("t")
+            with pytest.raises(ConnectionError):
+                await anext(changes)
+        assert methods(server).count("initialize") <= 6  # the first, and two for each of two calls
+
+
+async def test_a_subscription_outlives_sessions_that_are_lost_at_once() -> None:
+    def lost(seen: Seen) -> bool:
+        session = seen.headers["mcp-session-id"]
+        return b"tools/call" in seen.body if session == "1" else session in ("2", "3")
+
+    async with (
+        asyncio.timeout(20),
+        losing(lost, **SUBSCRIBES) as server,
+        Client(server.url) as client,
+        client.subscribe(["x:a"], again=True) as changes,
+    ):
+        with pytest.raises(ConnectionError):
+            await client.call_tool("t")
+        assert await anext(changes) == Changed("again")
+        asked = [one.headers["mcp-session-id"] for one in server.seen if b"resources/subscribe" in one.body]
+        assert asked == ["1", "2", "3", "4"]
+
+
+async def test_what_a_new_session_refuses_ends_that_subscription_alone() -> None:
+    """Its reader would wait for ever; and those after it would not be subscribed to again."""
+
+    def lost(seen: Seen) -> bool:
+        return b"tools/call" in seen.body and seen.headers["mcp-session-id"] == "1"
+
+    async with (
+        losing(lost, **SUBSCRIBES) as server,
+        Client(server.url) as client,
+        client.subscribe(["x:gone"]) as gone,
+        client.subscribe(["x:there"]) as there,
+    ):
+        assert (await client.call_tool("t")).content == []
+        with pytest.raises(RpcError, match="it is gone"):
+            await anext(gone)
+        assert await anext(there) == Changed("again")
 
 
 async def test_nonsense_fails_the_call_at_once() -> None:
