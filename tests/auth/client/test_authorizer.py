@@ -261,6 +261,21 @@ async def test_who_waits_for_a_login_that_fails_opens_no_second_window() -> None
     assert len(logins.asked) == 2
 
 
+async def test_who_waits_for_a_refresh_that_fails_asks_no_second_time() -> None:
+    """An issuer that is away lets each try wait for its time-out: as many of them in a row as there are requests."""
+    now = 1_000.0
+    fetcher = Scripted(FetchFailed("no route"))
+    authorizer = made(fetcher, Logins("old", expires_at=1_100.0, renew_at=1_070.0), clock=lambda: now)
+    await request(authorizer, {"old"})
+    now = 1_200.0
+    found = await asyncio.gather(*(request(authorizer, {"new"}) for _ in range(10)), return_exceptions=True)
+    assert {str(one) for one in found if isinstance(one, AuthorizationFailed)} == {str(found[0])}
+    assert len(fetcher.forms) == 1
+    with pytest.raises(AuthorizationFailed):  # a later request tries again
+        await request(authorizer, {"new"})
+    assert len(fetcher.forms) == 2
+
+
 async def test_a_request_that_is_cancelled_leaves_its_login_to_the_next() -> None:
     going, done = asyncio.Event(), asyncio.Event()
 
@@ -284,6 +299,33 @@ async def test_a_request_that_is_cancelled_leaves_its_login_to_the_next() -> Non
     done.set()
     assert await second == [None, "first"]
     assert len(logins.asked) == 1
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_a_refresh_goes_on_when_the_request_that_led_to_it_is_cancelled(closed: bool) -> None:
+    """Its answer holds the only refresh token that is good: the one before it is spent, and would end the login."""
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    class Slow(Scripted):
+        async def post_form(self, url: str, form: Mapping[str, str], **options: Any) -> Fetched:
+            got = await super().post_form(url, form, **options)
+            asked.set()
+            await answered.wait()
+            return got
+
+    store, fetcher = MemoryStore(), Slow((200, NEW), (400, {"error": "invalid_grant"}))
+    authorizer = made(fetcher, Logins("old"), store)
+    assert await request(authorizer, {"old"}) == [None, "old"]
+    first = asyncio.create_task(request(authorizer, {"new"}))
+    await asked.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    asyncio.get_running_loop().call_soon(answered.set)
+    if closed:
+        await authorizer.close()
+        authorizer = made(fetcher, Logins(AuthorizationFailed("a window")), store)
+    assert (await request(authorizer, {"new"}))[-1] == "new"
+    assert [form["refresh_token"] for form in fetcher.forms] == ["r1"]
 
 
 async def test_a_login_that_nobody_finished_ends_with_the_client() -> None:

@@ -50,6 +50,7 @@ MOST_NONCES = 2
 Obtain = Callable[[Asked], Flow[Grant]]
 Patience = Callable[[], AbstractContextManager[object]]
 _Entry = TypeVar("_Entry", Grant, EntryKey)
+_Outcome = TypeVar("_Outcome")
 
 
 class Authorizer:
@@ -100,6 +101,7 @@ class Authorizer:
         self._failure = ""
         self._dpop: Key | None = None
         self._login: asyncio.Task[None] | None = None
+        self._renewals: set[asyncio.Task[bool]] = set()
 
     def __repr__(self) -> str:
         return f"Authorizer({canonical(self.url)!r})"
@@ -132,7 +134,8 @@ class Authorizer:
         seen = self.failures
         with patience():
             async with self._lock:
-                if self.tokens is tokens:
+                # the same token may have been read anew from the store
+                if self.tokens is not None and self.tokens.access_token == tokens.access_token:
                     try:
                         self._same_failure(seen)
                         await self._refresh(tokens)
@@ -167,19 +170,15 @@ class Authorizer:
             self._same_failure(seen)
             if await self._adopted(used):
                 return True
-            try:
-                tokens = self.tokens
-                if tokens is not None and tokens.refresh_token is not None and not attempt.refreshed:
-                    attempt.refreshed = True
-                    if await self._refresh(tokens):
-                        return True
-                if attempt.asked:
-                    return False
-                attempt.asked = True
-                await self._ask(challenge)
-            except AuthError as error:
-                self._failed(error)
-                raise
+            tokens = self.tokens
+            if tokens is not None and tokens.refresh_token is not None and not attempt.refreshed:
+                attempt.refreshed = True
+                if await self._refresh(tokens):
+                    return True
+            if attempt.asked:
+                return False
+            attempt.asked = True
+            await self._ask(challenge)
             return True
 
     async def log_in(self, challenge: Challenge | None) -> None:
@@ -217,11 +216,7 @@ class Authorizer:
             if tries >= MOST_STEP_UPS:
                 return False
             self.step_ups[operation] = tries + 1
-            try:
-                await self._ask(challenge)
-            except AuthError as error:
-                self._failed(error)
-                raise
+            await self._ask(challenge)
             return True
 
     def _other(self, used: str | None) -> bool:
@@ -238,15 +233,24 @@ class Authorizer:
         if self.failures > seen:
             raise AuthorizationFailed(self._failure)
 
-    def _failed(self, error: AuthError) -> None:
-        self.failures += 1
-        self._failure = str(error)
+    async def _outcome(self, work: asyncio.Task[_Outcome]) -> _Outcome:
+        """The outcome of what goes on when the request that led to it is cancelled. A failure is that of all who
+        wait."""
+        work.add_done_callback(_retrieved)
+        try:
+            return await asyncio.shield(work)
+        except AuthError as error:
+            self.failures += 1
+            self._failure = str(error)
+            raise
 
     async def close(self) -> None:
-        """Give up a login that no one has finished."""
+        """Give up a login that no one has finished. A refresh is waited for: its time is bounded."""
         if self._login is not None and not self._login.done():
             self._login.cancel()
             await asyncio.wait([self._login])
+        if self._renewals:
+            await asyncio.wait(self._renewals)
         if self._closing is not None:
             await self._closing()
 
@@ -255,18 +259,18 @@ class Authorizer:
         is cancelled, since a person may be in the midst of it; the next one that needs it joins."""
         if self._login is None or self._login.done():
             self._login = asyncio.get_running_loop().create_task(self._obtained(challenge))
-            self._login.add_done_callback(_retrieved)
-        await asyncio.shield(self._login)
+        await self._outcome(self._login)
 
     async def _obtained(self, challenge: Challenge | None) -> None:
         """Get a new grant, unless another process got one while its login was waited for. If that gave up, or was
         killed, the person is asked here."""
         used = None if self.tokens is None else self.tokens.access_token
+        words = f"Another process is logging in to {canonical(self.url)}: its login is waited for."
         async with AsyncExitStack() as held:
             if self._login_wait is not None:
                 try:
                     await held.enter_async_context(
-                        self._store.locked(self._place, wait=self._login_wait, held=self._told_of_another)
+                        self._store.locked(self._place, wait=self._login_wait, held=lambda: self._driver.say(words))
                     )
                 except LockHeld as error:
                     raise LoginFailed(
@@ -279,9 +283,6 @@ class Authorizer:
                     if await self._adopted(used):
                         return
             await self._flow(challenge)
-
-    def _told_of_another(self) -> None:
-        self._driver.say(f"Another process is logging in to {canonical(self.url)}: its login is waited for.")
 
     async def _flow(self, challenge: Challenge | None) -> None:
         refused = ""
@@ -300,7 +301,14 @@ class Authorizer:
 
     async def _refresh(self, tokens: Tokens) -> bool:
         """Renew the tokens; False: the grant is over, and a new one is needed. Raises AuthorizationFailed where it may
-        work later."""
+        work later. It goes on when the request that led to it is cancelled: the answer may hold the only refresh token
+        that is good. The next request waits for the entry's lock, and finds the new tokens."""
+        renewal = asyncio.get_running_loop().create_task(self._refreshed(tokens))
+        self._renewals.add(renewal)
+        renewal.add_done_callback(self._renewals.discard)
+        return await self._outcome(renewal)
+
+    async def _refreshed(self, tokens: Tokens) -> bool:
         grant = self.grant
         assert grant is not None
         async with self._store.locked(grant.key(self._hint)):
@@ -407,10 +415,10 @@ class Authorizer:
             await forgotten(self._store, grant.server.issuer)
 
 
-def _retrieved(login: asyncio.Task[None]) -> None:
-    """The failure of a login that no one waits for any more is no one's."""
-    if not login.cancelled():
-        login.exception()
+def _retrieved(work: asyncio.Task[Any]) -> None:
+    """The failure of what no one waits for any more is no one's."""
+    if not work.cancelled():
+        work.exception()
 
 
 def _decoded(stored: Stored, kind: type[_Entry]) -> _Entry | None:
