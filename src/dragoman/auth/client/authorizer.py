@@ -284,20 +284,18 @@ class Authorizer:
                         return
             await self._flow(challenge)
 
-    async def _flow(self, challenge: Challenge | None) -> None:
-        refused = ""
-        while True:
-            text = "" if self._read_text is None else await self._read_text(refused)
-            asked = Asked(url=self.url, challenge=challenge, before=self.grant, clock=self._clock, text=text)
-            try:
-                grant = await self._driver.run(self._obtain(asked))
-            except AssertionRefused:
-                if refused:  # another one, once
-                    raise
-                refused = text
-                continue
+    async def _flow(self, challenge: Challenge | None, refused: str | None = None) -> None:
+        """`refused`: the assertion that was not taken."""
+        text = "" if self._read_text is None else await self._read_text(refused or "")
+        asked = Asked(url=self.url, challenge=challenge, before=self.grant, clock=self._clock, text=text)
+        try:
+            grant = await self._driver.run(self._obtain(asked))
+        except AssertionRefused:
+            if refused is not None:  # another one, once
+                raise
+            await self._flow(challenge, text)
+        else:
             await self._stored(grant, self._save_new(grant))
-            return
 
     async def _refresh(self, tokens: Tokens) -> bool:
         """Renew the tokens; False: the grant is over, and a new one is needed. Raises AuthorizationFailed where it may
@@ -314,7 +312,8 @@ class Authorizer:
         async with self._store.locked(grant.key(self._hint)):
             if await self._adopted(tokens.access_token):
                 return True
-            sender = Sender(grant.client, grant.server, by=grant.by, key=self._key, dpop=self._bound_or_none(grant))
+            bound = None if grant.dpop_key is None else self._bound()
+            sender = Sender(grant.client, grant.server, by=grant.by, key=self._key, dpop=bound)
             why = ""
             for _ in range(2):  # an answer that was lost is asked for once more
                 try:
@@ -350,9 +349,6 @@ class Authorizer:
             f"the token for {self.url} has to be renewed at {grant.server.issuer}, which does not answer as it should "
             f"({why}){wait}. The login is kept: try again later"
         )
-
-    def _bound_or_none(self, grant: Grant) -> Key | None:
-        return None if grant.dpop_key is None else self._bound()
 
     # -- the store
 
