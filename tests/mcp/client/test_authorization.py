@@ -21,6 +21,8 @@ from dragoman.mcp.client.http.refusals import HttpRefused
 from tests.ports import free_port
 
 from ...auth.client.test_whole import User
+from ..scripted import initialized
+from ..scripted_http import Seen, Talk, scripted
 
 ERAS = ["2025-11-25", "2026-07-28"]
 
@@ -92,6 +94,30 @@ async def test_tokens_bound_to_a_key(issuer: LocalIssuer, nonces: bool) -> None:
         for _ in range(2):  # the key is kept with its tokens
             async with Client(url, auth=Login(on_url=user, store=store, dpop=True)) as client:
                 assert await client.call_tool("read", result=str) == "alice"
+    assert len(user.windows) == 1
+
+
+async def test_a_token_that_has_ended_opens_no_window_at_the_end(issuer: LocalIssuer) -> None:
+    """The session is deleted with the token that there is, or not at all."""
+
+    async def script(seen: Seen, talk: Talk) -> None:
+        if seen.target.startswith("/.well-known"):
+            talk.say({"resource": server.url, "authorization_servers": [issuer.url]})
+        elif "authorization" not in seen.headers or seen.method == "DELETE":
+            talk.say(status="401 Unauthorized", headers={"WWW-Authenticate": "Bearer"})
+        elif seen.method == "GET":
+            talk.say(status="405 Method Not Allowed")
+        elif "id" in seen.message:
+            talk.result(seen, initialized().value, headers={"Mcp-Session-Id": "s"})
+        else:
+            talk.say(status="202 Accepted")
+
+    user = User()
+    async with scripted(script) as server:
+        login = Login(on_url=user, store=MemoryStore())
+        async with Client(server.url, auth=login, revision="2025-11-25"):
+            pass
+        assert [one.method for one in server.seen if "authorization" in one.headers][-1] == "DELETE"
     assert len(user.windows) == 1
 
 

@@ -90,7 +90,8 @@ class AuthorizedPool:
             fields = await attempt.fields(method, url)
             reply = await self._pool.ask(method, body, {**(headers or {}), **fields}, target=target, timeout=timeout)
             try:
-                again = await attempt.again(reply.status, reply.headers)
+                # the end of a session is worth no login: a window would open when the program is left
+                again = method != "DELETE" and await attempt.again(reply.status, reply.headers)
             except BaseException:
                 reply.close()
                 raise
