@@ -14,8 +14,9 @@ from dragoman.auth.client.discovery import Wanted
 from dragoman.auth.client.errors import AuthorizationFailed, LoginFailed, LoginNeeded
 from dragoman.auth.client.login import Asked, Terms, login
 from dragoman.auth.client.registration import Client
-from dragoman.auth.client.tokens import Grant, Registration
+from dragoman.auth.client.tokens import MOST_SCOPES, Grant, Registration
 from dragoman.auth.errors import AuthError
+from dragoman.auth.fetch import FetchFailed
 from dragoman.auth.metadata import AuthorizationServer, MetadataRefused
 
 from .scripted import AS, ISSUER, OIDC, PRM, REDIRECT, RESOURCE, ROOT_PRM, World, resource, server
@@ -69,6 +70,25 @@ def test_a_challenge_that_leads_nowhere_is_an_error_and_no_downgrade() -> None:
     world = World({AS: server(), f"{'https://mcp.example'}/.well-known/oauth-authorization-server": server()})
     with pytest.raises(AuthorizationFailed, match="is not at"):
         world.play(login(asked(Challenge("Bearer", {"resource_metadata": "https://mcp.example/gone"})), terms()))
+
+
+def test_a_resource_that_fails_is_no_older_one() -> None:
+    """Its metadata may be there: what stands at the root without it is another authorization server, maybe."""
+    root = "https://mcp.example/.well-known/oauth-authorization-server"
+    world = World({PRM: (503, {}), root: server(issuer="https://mcp.example"), AS: server()})
+    with pytest.raises(FetchFailed, match="503"):
+        world.play(login(asked(), terms()))
+    assert world.gets == [PRM, ROOT_PRM]
+    world.documents[ROOT_PRM] = resource()
+    assert world.play(login(asked(), terms())).server.issuer == ISSUER
+
+
+@pytest.mark.parametrize(
+    "params", [{"resource_metadata": "https://[::1"}, {"scope": " ".join(str(n) for n in range(MOST_SCOPES + 1))}]
+)
+def test_a_challenge_that_makes_no_sense_is_the_servers_fault(params: dict[str, str]) -> None:
+    with pytest.raises(AuthError):
+        World().play(login(asked(Challenge("Bearer", params)), terms()))
 
 
 @pytest.mark.parametrize(
@@ -295,6 +315,13 @@ def test_a_refused_registration_says_why() -> None:
         world.play(login(asked(), terms()))
 
 
+def test_a_secret_may_expire_later_than_clocks_can_tell() -> None:
+    world = World()
+    body = b'{"client_id": "c", "client_secret": "s", "client_secret_expires_at": 1%b}' % (b"0" * 400)
+    world.answers[f"{ISSUER}/register"] = [(201, body)]
+    assert not world.play(login(asked(), terms())).client.expired(2e9)
+
+
 def stored(**fields: Any) -> Registration:
     return Registration(client_id="old", redirect_uri=REDIRECT, how="registered", **fields)
 
@@ -381,6 +408,11 @@ def test_a_device() -> None:
     assert grant.tokens is not None
     assert world.waited == 2 + 2 + 7
     assert not world.windows
+    world.answers[f"{ISSUER}/device"] = [code | {"interval": 10**400, "expires_in": 600}]
+    with pytest.raises(LoginFailed, match="in time"):  # and not after as many seconds
+        world.play(login(asked(), terms(device=True)))
+    assert world.waited == 2 + 2 + 7
+    world.answers[f"{ISSUER}/device"] = [code]
     world.answers[f"{ISSUER}/token"] = [(400, {"error": "access_denied"})]
     with pytest.raises(LoginFailed, match="access_denied"):
         world.play(login(asked(), terms(device=True)))

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.auth.client.errors import AuthorizationFailed
 from dragoman.auth.client.tokens import (
     LONGEST_LIFE,
     MOST_SCOPES,
@@ -16,7 +17,6 @@ from dragoman.auth.client.tokens import (
     union,
 )
 from dragoman.auth.metadata import AuthorizationServer
-from dragoman.jsonrpc.errors import LocalError
 
 NOW = 1_000_000.0
 
@@ -79,7 +79,7 @@ def test_nothing_secret_is_shown() -> None:
 
 def test_the_union_is_bounded() -> None:
     assert union(("a", "b"), ("b", "c")) == ("a", "b", "c")
-    with pytest.raises(LocalError, match="scopes="):
+    with pytest.raises(AuthorizationFailed, match="scopes="):
         union(tuple(str(number) for number in range(MOST_SCOPES + 1)))
 
 

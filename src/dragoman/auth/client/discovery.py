@@ -80,18 +80,29 @@ def _resource(url: str, challenge: Challenge | None, wanted: Wanted) -> Flow[Pro
     # "use the resource metadata URL from the parsed WWW-Authenticate headers when present; otherwise, they MUST fall
     # back to constructing and requesting the well-known URIs in the order listed above"
     named = challenge.params.get("resource_metadata") if challenge is not None else None
-    places = [urljoin(url, named)] if named else resource_locations(url)
-    for place in places:
+    away = ""
+    for place in [_joined(url, named)] if named else resource_locations(url):
         got: Fetched = yield Get(url=place, by="document", why="the metadata of the resource")
+        if got.status >= 500:
+            away = away or f"{place} answers HTTP {got.status}"
         if got.status != 200:
             continue
         document = decoded(got.body, ProtectedResource, place)
         if wanted.resource is UNSET:
             check_resource(document, url)
         return document
+    if away:  # it may have metadata: a server must not look older than it is because it fails
+        raise FetchFailed(away)
     if named:
         raise AuthorizationFailed(f"the resource's metadata, which its challenge names, is not at {named}")
     return None
+
+
+def _joined(url: str, named: str) -> str:
+    try:
+        return urljoin(url, named)
+    except ValueError:
+        raise MetadataRefused("the challenge's resource_metadata is no URL") from None
 
 
 def _without(url: str, wanted: Wanted) -> Flow[Found]:

@@ -118,7 +118,7 @@ def device(sender: Sender, resource: str | None, scopes: tuple[str, ...], clock:
     until = clock() + min(life, LONGEST_DEVICE)
     yield ShowCode(uri=uri, code=user_code, complete=complete if isinstance(complete, str) else None, expires_in=life)
     form = {"grant_type": DEVICE, "device_code": code, "resource": resource}
-    while clock() < until:
+    while clock() + pause <= until:
         yield Wait(pause)
         try:
             return (yield from _tokens(sender, form, scopes, clock, "whether the code was entered"))
@@ -160,4 +160,4 @@ def _tokens(
 
 def _seconds(value: object, default: float) -> float:
     good = isinstance(value, int | float) and not isinstance(value, bool) and value >= 1
-    return float(value) if good and isinstance(value, int | float) else default
+    return float(min(value, LONGEST_DEVICE)) if good and isinstance(value, int | float) else default

@@ -16,6 +16,9 @@ from .requests import answer_of
 from .steps import Flow, Post, Say
 from .tokens import Registration
 
+FAR = 1e12
+"""The latest time that is told from never: what a server writes may be too large for a clock."""
+
 
 class Client(Struct, frozen=True, kw_only=True):
     """What the user said about this client."""
@@ -98,7 +101,7 @@ def _registered(answer: Mapping[str, Any], redirect_uri: str) -> Registration:
         client_id=client_id,
         client_secret=secret if isinstance(secret, str) and secret else None,
         method=method if isinstance(method, str) else None,
-        secret_expires_at=float(expires) if isinstance(expires, int | float) and not isinstance(expires, bool) else 0.0,
+        secret_expires_at=float(min(expires, FAR)) if type(expires) in (int, float) and expires > 0 else 0.0,
         redirect_uri=redirect_uri,
         how="registered",
     )

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...jsonrpc.errors import LocalError
 from ..errors import AuthError
 from ..fetch import By
 from ..metadata import AuthorizationServer
+from .errors import AuthorizationFailed
 from .store import Key
 
 EARLY = 30.0
@@ -135,8 +135,10 @@ MOST_SCOPES = 100
 
 
 def union(*sets: tuple[str, ...]) -> tuple[str, ...]:
-    """The scopes of all, each once, in order. Raises LocalError beyond MOST_SCOPES."""
+    """The scopes of all, each once, in order. Raises AuthorizationFailed beyond MOST_SCOPES."""
     scopes = tuple(dict.fromkeys(scope for some in sets for scope in some))
     if len(scopes) > MOST_SCOPES:
-        raise LocalError(f"{len(scopes)} scopes for one server: at most {MOST_SCOPES} are asked for; pin them: scopes=")
+        raise AuthorizationFailed(
+            f"{len(scopes)} scopes for one server: at most {MOST_SCOPES} are asked for; pin them: scopes="
+        )
     return scopes
