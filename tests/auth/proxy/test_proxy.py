@@ -5,6 +5,7 @@ The list is that of the MCP specification, Security Best Practices, "Confused De
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Mapping
@@ -206,7 +207,11 @@ async def test_a_device_logs_in_by_way_of_the_upstream() -> None:
     assert done.status == 200
     behind.clock.advance(6)
     given = body(await behind.token(grant_type=device, device_code=asked["device_code"], client_id="tv"))
-    assert (await behind.verified(given["access_token"])).subject == "alice"
+    identity = await behind.verified(given["access_token"])
+    assert identity.subject == "alice"
+    # the grant of a device is the one that the upstream's tokens are kept for
+    assert await behind.proxy.upstream_token(identity)
+    assert (await behind.refresh(given["refresh_token"], client_id="tv")).status == 200
 
 
 async def test_who_may_come_in_is_decided_by_what_the_upstream_says() -> None:
@@ -237,6 +242,31 @@ async def test_a_grant_lives_as_long_as_the_upstreams() -> None:
     assert body(await behind.refresh(given["refresh_token"]))["error"] == "invalid_grant"
     with pytest.raises(AuthError, match="has ended"):
         await behind.proxy.upstream_token(identity)
+
+
+async def test_a_renewal_goes_on_when_the_call_that_led_to_it_is_cancelled() -> None:
+    """The upstream's answer holds the only refresh token that is good."""
+    behind = Behind(Lives(grace=0))
+    identity = await behind.verified((await behind.login())["access_token"])
+    behind.clock.advance(290)
+    asked, answered, post = asyncio.Event(), asyncio.Event(), behind.wire.post_form
+
+    async def slow(*args: Any, **options: Any) -> Any:
+        got = await post(*args, **options)
+        asked.set()
+        await answered.wait()
+        return got
+
+    behind.wire.post_form = slow  # type: ignore[method-assign]
+    first = asyncio.create_task(behind.proxy.upstream_token(identity))
+    await asked.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    second = asyncio.create_task(behind.proxy.upstream_token(identity))
+    answered.set()
+    fresh = await second
+    behind.clock.advance(290)
+    assert await behind.proxy.upstream_token(identity) != fresh  # the refresh token that it brought is good
 
 
 async def test_an_upstream_that_is_away_ends_nothing() -> None:

@@ -6,7 +6,6 @@ leave, its key and store come from configuration, and it refuses to serve from s
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import time
@@ -24,7 +23,7 @@ from ...store.memory import MemoryStore
 from ...store.opening import open_store
 from ..errors import AuthError, IssuerAway, OAuthError
 from ..fetch import Fetched, Fetcher
-from ..keys import Fetches
+from ..keys import Fetches, SingleFlight
 from ..server.engine import AuthorizationEngine
 from ..server.fetching import fetched_for
 from ..server.messages import Request, refused
@@ -41,7 +40,6 @@ SOON = 60.0
 """Seconds before its end in which an upstream's token is renewed."""
 RENEWING = 15.0
 """Seconds for which one replica renews alone."""
-_LOCKS = 10_000
 
 
 class Proxy(HttpFace):
@@ -91,7 +89,7 @@ class Proxy(HttpFace):
         self._told, self._asks = upstream, tuple(upstream_scopes)
         self._bus: Any = None
         self._started = 0
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._flights: dict[str, SingleFlight] = {}
         redirect_uri = f"{url}/callback"
         self._client = UpstreamClient(
             upstream or Upstream(issuer=url), client_id, client_secret, lambda: redirect_uri, self._asker, clock
@@ -158,20 +156,33 @@ class Proxy(HttpFace):
 
     async def _current(self, family: str) -> Tokens:
         """The upstream's tokens of a grant, renewed if they end soon. Raises OAuthError."""
-        while len(self._locks) >= _LOCKS:
-            del self._locks[next(iter(self._locks))]
-        async with self._locks.setdefault(family, asyncio.Lock()):
-            records = self.engine.records
-            tokens = await records.get("upstream", family, Tokens)
-            if tokens is None:
-                raise refused("invalid_grant", "The login has ended")
-            ends = tokens.expires_at
-            if ends is None or ends > records.clock() + SOON or not tokens.refresh_token:
-                return tokens
+        flight = self._flights.setdefault(family, SingleFlight(lambda: self._looked_up(family)))
+        found: Tokens = await flight.join()
+        return found
+
+    async def _looked_up(self, family: str) -> Tokens:
+        records = self.engine.records
+        try:
+            tokens, due = await self._kept(family)
             # its refresh token may be good once: of several replicas one uses it
-            if not await records.first("renewing", family, RENEWING):
+            if not due or not await records.first("renewing", family, RENEWING):
                 return tokens
-            return await self._renewed(family, tokens)
+            try:
+                tokens, due = await self._kept(family)  # another one may have done so just now
+                return await self._renewed(family, tokens) if due else tokens
+            finally:
+                await records.take("renewing", family, bool)
+        finally:
+            del self._flights[family]
+
+    async def _kept(self, family: str) -> tuple[Tokens, bool]:
+        """The tokens, and whether they are to be renewed."""
+        records = self.engine.records
+        tokens = await records.get("upstream", family, Tokens)
+        if tokens is None:
+            raise refused("invalid_grant", "The login has ended")
+        ends = tokens.expires_at
+        return tokens, ends is not None and ends <= records.clock() + SOON and bool(tokens.refresh_token)
 
     async def _renewed(self, family: str, tokens: Tokens) -> Tokens:
         records = self.engine.records
@@ -187,8 +198,6 @@ class Proxy(HttpFace):
         except (AuthError, OSError) as error:
             log.warning("the upstream of %s is away: %s", self.engine.settings.issuer, error)
             raise refused("temporarily_unavailable", "The issuer behind this server is away", 503) from None
-        finally:
-            await records.take("renewing", family, bool)
 
     # -- its life
 

@@ -232,10 +232,15 @@ class Authorization:
                 return found, False
             if approved is None:
                 return structs.replace(found, state="denied"), True
-            now, claims = int(self._records.clock()), dict(approved.claims)
-            return structs.replace(
-                found, state="approved", subject=approved.subject, claims=claims, auth_time=now
-            ), True
+            agreed = structs.replace(
+                found,
+                state="approved",
+                subject=approved.subject,
+                claims=dict(approved.claims),
+                auth_time=int(self._records.clock()),
+                family=approved.family,
+            )
+            return agreed, True
 
         device = await self._records.get("user code", pending.device, str)
         done = device is not None and await self._records.change("device", device, Device, edit)

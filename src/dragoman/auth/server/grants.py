@@ -160,7 +160,7 @@ class Grants:
     async def _device(self, asked: Asked) -> dict[str, Any]:
         """RFC 8628, 3.4."""
         found = await self._devices.polled(asked.form, asked.client)
-        return await self._begun(asked, self._families.new_id(), _agreed(found), found.resources)
+        return await self._begun(asked, found.family or self._families.new_id(), _agreed(found), found.resources)
 
     async def _begun(self, asked: Asked, id: str, grant: Family, resources: Sequence[str]) -> dict[str, Any]:
         """The first tokens of a grant."""

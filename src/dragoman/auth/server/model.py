@@ -183,6 +183,8 @@ class Device(Struct, frozen=True, kw_only=True):
     subject: str = ""
     claims: dict[str, Any] = {}
     auth_time: int = 0
+    family: str = ""
+    """As `Approved.family`."""
     polled: float = 0.0
     interval: float = 5.0
 
