@@ -177,6 +177,34 @@ async def test_a_document_and_a_form() -> None:
     assert b"content-type: application/x-www-form-urlencoded" in seen[1]
 
 
+async def test_an_answer_that_breaks_off_was_an_answer() -> None:
+    """A form is sent to no second address of a host that took it: its code or refresh token is spent."""
+    seen: list[bytes] = []
+    broken = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 3\r\n\r\nxyz"
+    async with served(replying(broken, seen=seen)) as url:
+        with pytest.raises(FetchFailed) as failed:
+            await Fetcher().post_form(f"{url}/t", {"code": "c"}, by="operator")
+    assert failed.value.sent
+    assert len(seen) == 1
+
+
+async def test_behind_a_proxy_no_name_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks with a proxy often resolve no names outside."""
+    seen: list[bytes] = []
+
+    async def nowhere(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror("no such name")
+
+    async with served(replying(b"HTTP/1.1 502 No\r\n\r\n", seen=seen)) as url:
+        monkeypatch.setenv("https_proxy", url)
+        monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", nowhere)
+        with pytest.raises(FetchFailed, match="by way of the proxy"):
+            await Fetcher(environment_proxies=True).get("https://as.example/x")
+        with pytest.raises(FetchFailed, match="no address"):
+            await Fetcher().get("https://as.example/x")
+    assert [one.split(b"\r\n")[0] for one in seen] == [b"CONNECT as.example:443 HTTP/1.0"]
+
+
 async def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that changes its address between the check and the connection is not asked again."""
     seen: list[bytes] = []

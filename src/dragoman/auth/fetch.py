@@ -169,10 +169,16 @@ class Fetcher:
         self, method: str, url: str, by: By, origin: str | None, headers: dict[str, str], body: bytes | None = None
     ) -> Fetched:
         place = self._checked(url, by, origin)
-        addresses = await _resolved(place)
+        through = _proxy_of(place) if self._proxies else None
+        try:
+            addresses = await _resolved(place)
+        except FetchFailed:
+            if through is None:
+                raise
+            addresses = []  # a network whose names the proxy alone can resolve
         for address in addresses:
             self._check_address(place, address, by, origin)
-        if self._proxies and (through := _proxy_of(place)):
+        if through is not None:
             return await asyncio.to_thread(_through, through, method, url, headers, body, self._timeout, self._limit)
         why: Exception = FetchFailed(f"{place}: its name has no address")
         for address in addresses[:ADDRESSES]:
@@ -190,7 +196,11 @@ class Fetcher:
         pool = Pool(place, Options(client_tls=self._tls), "application/json", address=address)
         try:
             reply = await pool.ask(method, body, headers)
-            return Fetched(reply.status, dict(reply.headers), await reply.body(self._limit), url)
+            try:
+                content = await reply.body(self._limit)
+            except Broken as error:
+                raise FetchFailed(f"{_shown(url)}: {error}", sent=True) from error
+            return Fetched(reply.status, dict(reply.headers), content, url)
         except BadAnswer as error:
             raise FetchFailed(f"{_shown(url)}: {error}", sent=True) from error
         finally:

@@ -173,7 +173,7 @@ class Proxy(HttpFace):
             finally:
                 await records.take("renewing", family, bool)
         finally:
-            del self._flights[family]
+            self._flights.pop(family, None)
 
     async def _kept(self, family: str) -> tuple[Tokens, bool]:
         """The tokens, and whether they are to be renewed."""
