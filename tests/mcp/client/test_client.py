@@ -235,6 +235,10 @@ def test_the_clock_of_a_cache() -> None:
     cache.drop("m")
     cache.put("m", None, "old", 1500, before)
     assert cache.get("m", None) is None
+    before = cache.changes("m")
+    cache.clear()
+    cache.put("m", None, "another's", 1500, before)
+    assert cache.get("m", None) is None
 
 
 # -- calling tools

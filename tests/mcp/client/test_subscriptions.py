@@ -10,6 +10,7 @@ import pytest
 
 from dragoman.channel import ChannelError
 from dragoman.jsonrpc.errors import CallTimeout, LocalError, RpcError
+from dragoman.mcp.client import subscriptions
 from dragoman.mcp.client.client import Client
 from dragoman.mcp.client.subscriptions import Changed
 
@@ -270,6 +271,21 @@ async def test_a_subscription_hears_of_what_is_below_it_and_of_no_neighbour() ->
         for uri in ("g://rose/thorn", "g://rose?old", "file:///a/b", "g://rose"):
             assert await anext(one) == Changed("resource", uri)
         assert await anext(two) == Changed("resource", "g://rosemary")
+
+
+@pytest.mark.parametrize("server", [listens, lambda: legacy(lambda message: [Result({})], **CAN)], ids=["new", "old"])
+async def test_a_slow_reader_is_told_that_anything_may_have_changed(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is below a resource has names without end, and a server that tells of them all fills no memory."""
+    monkeypatch.setattr(subscriptions, "MOST_NEWS", 3)
+    target = server()
+    async with Client(target) as client, client.subscribe(["x:a"]) as changes:
+        id = {"_meta": {ID: target.heard[-1]["id"]}}
+        for n in range(5):
+            target.say(notification("notifications/resources/updated", uri=f"x:a/{n}", **id))
+        await client.ping()
+        assert [await anext(changes) for _ in range(2)] == [Changed("again"), Changed("resource", "x:a/4")]
 
 
 async def test_without_the_capability_nothing_is_subscribed_to() -> None:

@@ -4,7 +4,7 @@ Rules (server/utilities/caching and pagination):
 
 - A result is identified by its method and the params that matter (a cursor, a URI). It is fresh for `ttlMs` after it
   came; a notification of a change ends that at once, even if the result is still on its way.
-- A cache belongs to one client, and so to one authorization context: "private" results are not shared.
+- A cache belongs to one client and one token: "a different access token requires a different cache".
 - Cursors are opaque and may be empty. A server that repeats a cursor, or pages without end, is a BadAnswer.
 """
 
@@ -32,6 +32,7 @@ class Cache:
         self._clock = clock
         self._kept: dict[tuple[str, str | None], tuple[float, Any]] = {}
         self._changes: dict[str, int] = {}
+        self._cleared = 0
 
     def get(self, method: str, key: str | None) -> Any:
         """The fresh result, or None."""
@@ -46,7 +47,7 @@ class Cache:
 
     def changes(self, method: str) -> int:
         """The number of changes notified for these results; an argument of `put`."""
-        return self._changes.get(method, 0)
+        return self._changes.get(method, 0) + self._cleared
 
     def put(self, method: str, key: str | None, result: Any, ttl_ms: int, changes: int) -> None:
         """Keep a result, unless a change was notified since `changes` was read, before the request."""
@@ -60,7 +61,7 @@ class Cache:
 
     def drop(self, method: str, key: str | None = None) -> None:
         """ "the notification invalidates the cached response"; without a key all of the method's."""
-        self._changes[method] = self.changes(method) + 1
+        self._changes[method] = self._changes.get(method, 0) + 1
         if key is not None:
             self._kept.pop((method, key), None)
             return
@@ -68,9 +69,9 @@ class Cache:
             del self._kept[kept]
 
     def clear(self) -> None:
-        """Drop everything: the server, or the identity of the client, has changed."""
-        for method in {one[0] for one in self._kept}:
-            self.drop(method)
+        """Drop everything, also what is on its way: the server, or the identity of the client, has changed."""
+        self._cleared += 1
+        self._kept.clear()
 
 
 async def pages(

@@ -145,6 +145,7 @@ class Client:
         self._far.heard = self._hearing.heard
         self._far.renewed = self._renewed
         self._far.lost = self._lost
+        self._far.reauthorized = self._cache.clear
 
     # -- life
 

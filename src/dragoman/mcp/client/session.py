@@ -80,11 +80,12 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
 class ClientSession:
     """A client's session. `heard(method, params)` gets every notification, in order; `renewed` is awaited after a new
     handshake with the same server, `lost` called when the channel is over (None: closed by us), or a new session cannot
-    be had."""
+    be had; `reauthorized` before a request with another token."""
 
     heard: Callable[[str, Raw | UnsetType], None]
     renewed: Callable[[], Awaitable[None]]
     lost: Callable[[Exception | None], None]
+    reauthorized: Callable[[], None]
 
     def __init__(self, target: Target, hello: ClientProfile, options: SessionOptions) -> None:
         self.target = target
@@ -206,6 +207,8 @@ class ClientSession:
         peer.on_state = lambda state, why: self._state(peer, state, why)
         if http is not None:
             http.on_session_lost = self._session_lost
+            if http.authorized is not None:
+                http.authorized.on_token = self.reauthorized
         peer.attach(channel)
         return _Line(peer, channel, http, self.http, served)
 

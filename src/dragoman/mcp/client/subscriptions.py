@@ -40,13 +40,15 @@ Kind: TypeAlias = Literal["tools", "prompts", "resources", "resource", "again"]
 LISTEN = "subscriptions/listen"
 PAUSES = (0.1, 30.0)
 """The first and the longest pause before a lost subscription is renewed, in seconds."""
+MOST_NEWS = 10_000
+"""Changes of one subscription that wait for their reader. Beyond that they are one: anything may have changed."""
 LONGEST_ASKED = 600.0
 """Seconds at most that a server's `retry_after` defers the next try: no server may put it off for good."""
 
 
 class Changed(Struct, frozen=True):
     """A change. `kind`: the list of tools, prompts or resources; one "resource", which `uri` names; or "again": the
-    subscription was lost and renewed, and anything may have changed meanwhile."""
+    subscription was lost and renewed, or more has changed than is kept for its reader: anything may have changed."""
 
     kind: Kind
     uri: str | None = None
@@ -331,9 +333,13 @@ class Subscription:
 
     def _changed(self, change: Changed) -> None:
         """A change has come."""
-        if not self._over:
-            self._news[change] = None
-            self._wake.set()
+        if self._over:
+            return
+        if len(self._news) >= MOST_NEWS:
+            self._news.clear()
+            change = Changed("again")
+        self._news[change] = None
+        self._wake.set()
 
     def _end(self, why: Exception | None) -> None:
         """No further change will come."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.auth import Token
 from dragoman.jsonrpc.errors import BadAnswer, RpcError
 from dragoman.mcp.client import negotiation
 from dragoman.mcp.client.client import Client
@@ -320,6 +321,29 @@ async def test_a_session_that_is_lost_every_time_is_an_error() -> None:
         with pytest.raises(ConnectionError):
             await client.call_tool("t")
     assert methods(server).count("tools/call") == 2
+
+
+async def test_another_token_has_another_cache() -> None:
+    """server/utilities/caching: "Caches MUST NOT be shared across authorization contexts (e.g. a different access token
+    requires a different cache)"."""
+    good = "one"
+
+    def handler(seen: Seen, talk: Talk) -> None:
+        token = seen.headers["authorization"]
+        if token != f"Bearer {good}":
+            talk.say(None, "401 Unauthorized")
+        elif seen.message["method"] == "tools/list":
+            talk.result(seen, page({"name": token[7:], "inputSchema": {"type": "object"}}) | {"ttlMs": 60_000})
+        else:
+            talk.result(seen, SAID)
+
+    async with modern(handler) as server, Client(server.url, auth=Token(lambda: good)) as client:
+        for _ in range(2):
+            assert [tool.name for tool in await client.list_tools()] == ["one"]
+        assert methods(server).count("tools/list") == 1
+        good = "two"
+        await client.call_tool("one")
+        assert [tool.name for tool in await client.list_tools()] == ["two"]
 
 
 def losing(lost: Callable[[Seen], bool], **capabilities: Any) -> Any:

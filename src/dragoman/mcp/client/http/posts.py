@@ -117,8 +117,9 @@ class StreamableHttp:
         self._posts = Posts(
             str(place), limits, lanes, run=self._run, writable=self._set_writable, release=self._release
         )
-        if isinstance(pool, AuthorizedPool):
-            pool.posts = self._posts
+        self.authorized: AuthorizedPool | None = pool if isinstance(pool, AuthorizedPool) else None
+        if self.authorized is not None:
+            self.authorized.posts = self._posts
 
     # -- the contract -----------------------------------------------------------------------------
 

@@ -68,6 +68,9 @@ class AuthorizedPool:
     ) -> None:
         self.posts: Posts | None = None
         """Whose calls wait without a time-out while a person logs in."""
+        self.on_token: Callable[[], object] = _nothing
+        """Called before a request that has another token than the one before it."""
+        self._sent: str | None = None
         self._pool = pool
         self._origin = f"{place.scheme}://{place.address}"
         self._target = place.target
@@ -88,6 +91,9 @@ class AuthorizedPool:
         attempt = self._authorization.begin(method if not body else self._operation(body), self._patience)
         for tries in range(MOST):
             fields = await attempt.fields(method, url)
+            if (token := fields.get("authorization")) != self._sent:
+                self._sent = token
+                self.on_token()
             reply = await self._pool.ask(method, body, {**(headers or {}), **fields}, target=target, timeout=timeout)
             try:
                 # the end of a session is worth no login: a window would open when the program is left
@@ -119,6 +125,10 @@ class AuthorizedPool:
             yield
         finally:
             call.resume()
+
+
+def _nothing() -> None:
+    """No one needs to know of another token."""
 
 
 def _by_method(body: bytes) -> str:
