@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -162,6 +163,28 @@ class ClosedUser(pydantic.BaseModel):
     token: str = pydantic.Field(default=SECRET, exclude=True)
 
 
+class LoneUser(Struct):
+    """It has no subclass."""
+
+    name: str
+    age: int = 3
+
+
+class Team(pydantic.BaseModel):
+    lead: ModelUser
+    others: list[ModelUser] = []
+    below: Team | None = None
+    boss: ModelUser | None = pydantic.Field(None, exclude=True)
+
+
+class OpenTeam(pydantic.BaseModel, extra="allow"):
+    lead: ModelUser
+
+
+class Users(pydantic.RootModel[dict[str, ModelUser]]):
+    pass
+
+
 class Node(Struct):
     user: StructUser
     inner: Node | None = None
@@ -217,6 +240,9 @@ KINDS: list[tuple[str, Any, Callable[[], Any], Any]] = [
     ("a model's subclass", ModelUser, lambda: ModelAdmin(name="ada"), ONE),
     ("a model's excluded field", ClosedUser, lambda: ClosedUser(name="ada"), ONE),
     ("a dict for a model", ModelUser, lambda: ONE | {"token": SECRET}, ONE),
+    ("another class for one without subclasses", LoneUser, lambda: StructAdmin("ada"), ONE),
+    ("a dict for one without subclasses", LoneUser, lambda: ONE | {"token": SECRET}, ONE),
+    ("a dict of another kind", LoneUser, lambda: OrderedDict(ONE | {"token": SECRET}), ONE),
 ]
 
 new_type: Any = NewType  # mypy fails on one of a Struct
@@ -402,6 +428,25 @@ async def test_of_a_tools_result_what_is_declared_leaves(revision: Revision) -> 
             {"user": ONE, "inner": {"user": ONE, "inner": None}},
         ),
         (set[FrozenUser], {FrozenAdmin("ada")}, [CAMEL]),
+        # several lists and several dicts in a union
+        (list[LoneUser] | list[str], [StructAdmin("ada"), "b"], [ONE, "b"]),
+        (list[str] | list[LoneUser] | None, [StructAdmin("ada")], [ONE]),
+        (tuple[int, LoneUser] | list[str], (1, StructAdmin("ada")), [1, ONE]),
+        (dict[str, int] | dict[str, LoneUser], {"a": 1, "b": StructAdmin("ada")}, {"a": 1, "b": ONE}),
+        (dict[str, LoneUser] | dict[str, int] | None, OrderedDict(a=StructAdmin("ada")), {"a": ONE}),
+        (list[LoneUser] | list, [StructAdmin("ada")], [ONE | {"token": SECRET}]),
+        (LoneUser | Sequence, [StructAdmin("ada")], [ONE | {"token": SECRET}]),
+        (LoneUser | Mapping, {"a": StructAdmin("ada")}, {"a": ONE | {"token": SECRET}}),
+        # what is inside of a dict in place of a model
+        (
+            Team,
+            {"lead": ModelAdmin(name="ada"), "others": [ONE | {"token": SECRET}], "boss": ONE},
+            {"lead": ONE, "others": [ONE]},
+        ),
+        (Team, {"below": {"lead": ONE | {"token": SECRET}, "more": SECRET}}, {"below": {"lead": ONE}}),
+        (OpenTeam, {"lead": ONE | {"token": SECRET}, "more": 1}, {"lead": ONE, "more": 1}),
+        (Users, {"a": ONE | {"token": SECRET}}, {"a": ONE}),
+        (Users, Users({"a": ModelUser(name="ada")}), {"a": ONE}),
         (StructUser, msgspec.Raw(b"1"), 1),
         (StructUser, "text", "text"),
         (StructUser, None, None),
@@ -433,6 +478,11 @@ def test_of_further_types(hint: Any, value: Any, wanted: Any) -> None:
         (StructUser | None, Other()),
         (ModelUser, Other()),
         (list[ModelUser], [Other()]),
+        (LoneUser, [StructAdmin("ada")]),
+        (list[LoneUser], {"users": [StructAdmin("ada")]}),
+        (dict[str, LoneUser], [StructAdmin("ada")]),
+        (LoneUser | None, [{"token": SECRET}]),
+        (list[LoneUser] | None, {"token": SECRET}),
     ],
     ids=lambda one: str(one)[:40].partition(" at ")[0],
 )
@@ -488,6 +538,24 @@ def test_subclasses_that_come_later_count() -> None:
 
     assert leave([Late(1)]) == [{"a": 1}]
     assert leave(value) is value
+
+
+class Deep(Struct):
+    user: LoneUser
+    inner: Deep | None = None
+    others: list[Deep] = []
+
+
+def test_a_value_may_be_as_deep_as_an_answer_may_and_one_that_has_itself_inside_is_an_error() -> None:
+    value: Any = None
+    for _ in range(500):
+        value = Deep(LoneUser("ada"), value)
+    result = json.loads(of_method(Deep, lambda: value, inline=True))["result"]
+    for _ in range(500):
+        assert result["user"] == ONE
+        result = result["inner"]
+    value.others = [value, value, value]
+    assert json.loads(of_method(Deep, lambda: value, inline=True))["error"]["code"] == -32603
 
 
 @pytest.mark.parametrize("hint", [int, str, Any, dict, list[int], dict[str, Any], int | None, tuple[int, str], object])
