@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import collections.abc
 import datetime
+import enum
 import functools
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, LiteralString, TypeVar, Union, get_args, get_origin
@@ -47,7 +48,7 @@ from .constraints import (
     text_of,
 )
 from .decodable import leaves
-from .tree import UNION, Field, Kind, Node, Part, fields_of, has_fields, is_model, leaf, shape_of, unwrapped
+from .tree import UNION, Field, Kind, Node, Part, fields_of, has_fields, is_model, leaf, shape_of, unwrapped, writable
 from .twins import twin
 
 _LISTS = (collections.abc.Iterable, collections.abc.Container, collections.abc.Reversible)
@@ -166,8 +167,10 @@ class _Growth(Struct):
         if hint is LiteralString:
             return leaf(str)
         if isinstance(hint, TypeVar):
-            bound = self.variables.get(hint, hint)
-            return leaf(hint) if bound is hint else self.grow(bound)
+            found = self.variables.get(hint, hint)
+            if isinstance(found, TypeVar):  # a class that is used without its arguments
+                found = found.__bound__
+            return leaf(hint) if found is None else self.grow(found)
         if hasattr(hint, "__supertype__"):  # NewType
             return self.grow(hint.__supertype__)
         origin, args = get_origin(hint), get_args(hint)
@@ -185,7 +188,7 @@ class _Growth(Struct):
         if hint in _LISTS:
             return leaf(list)
         if has_fields(cls):
-            return self._fields(hint, cls, args)
+            return self._fields(hint, cls, args) if (plain := writable(cls)) is cls else self.grow(plain)
         if is_model(cls):
             return Node("model", hint, hint, hint, cls)
         if is_foreign(cls):
@@ -210,6 +213,8 @@ class _Growth(Struct):
             node.shown = Annotated[str, Meta(extra_json_schema={"format": format_of(hint)})]
             return node
         node = leaf(hint)
+        if isinstance(hint, type) and issubclass(hint, enum.Flag):
+            node.shown = int  # any of its members together
         if node.cls in _TIMES:
             example, form = _TIMES[node.cls]
             # what goes out may have no offset, which the format demands

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_origin
 
+from msgspec import Struct
 from msgspec import inspect as mi
 
 from ...jsonrpc.errors import LocalError
@@ -34,6 +35,8 @@ def leaves(hint: Any, where: str) -> tuple[list[Any], bool]:
             raise LocalError(
                 f"{where}: the names of a JSON object are text, which cannot be decoded to the keys of {hint}"
             )
+        if isinstance(node, mi.SetType | mi.FrozenSetType) and _changeable(node.item_type):
+            raise LocalError(f"{where}: what can be changed cannot be an item of a set, as in {hint}; use a list")
         for part in ("type", "item_type", "key_type", "value_type"):
             if isinstance(inner := getattr(node, part, None), mi.Type):
                 todo.append(inner)
@@ -43,6 +46,17 @@ def leaves(hint: Any, where: str) -> tuple[list[Any], bool]:
     return custom, opaque
 
 
+def _changeable(item: Any) -> bool:
+    """Whether values of this type cannot be hashed."""
+    cls = getattr(item, "cls", None)
+    cls = get_origin(cls) or cls
+    config = getattr(cls, "__struct_config__", None)
+    if config is not None:
+        return config.eq and not config.frozen and cls.__hash__ is Struct.__hash__
+    return isinstance(item, _CHANGEABLE) or (isinstance(cls, type) and cls.__hash__ is None)
+
+
+_CHANGEABLE = (mi.ListType, mi.DictType, mi.SetType, mi.TypedDictType, mi.ByteArrayType)
 _NO_NAMES = (
     mi.CollectionType,
     mi.TupleType,

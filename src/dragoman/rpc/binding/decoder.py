@@ -394,7 +394,7 @@ def _one(p: Parameter, value: Any, field: str, fractions: bool, wrong: list[Faul
         return p.decode(msgspec.json.encode(value))
     except RecursionError:
         wrong.append(fault(field, "Nested too deep"))
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, TypeError) as error:
         text, place = words(str(error))
         wrong += find(value, p.annotation.tree, field, None if p.annotation.tree.twinned else error) or [
             fault(f"{field}{place}", text, UNSET if place else value)

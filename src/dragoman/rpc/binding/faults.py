@@ -102,6 +102,8 @@ _PLACE = r"(?s)^(.*?)(?: - at `key` in `([^`]*)`| - at `([^`]*)`)?$"
 
 def words(message: str) -> tuple[str, str]:
     """A message of msgspec's in plain text, and the path that it names below the value ("" for the value itself)."""
+    if message.startswith("unhashable type"):
+        return "Arrays and objects cannot be items of a set", ""
     match = re.match(_PLACE, message)
     text, place = (match[1], match[2] or match[3] or "") if match else (message, "")
     expected, got, received = text.partition(", got ")
@@ -136,7 +138,7 @@ class _Search(Struct):
         self.budget -= len(text)
         try:
             msgspec.json.decode(text, type=hint, dec_hook=decode_hook)
-        except (ValidationError, RecursionError) as error:
+        except (ValidationError, TypeError, RecursionError) as error:
             return error
         return None
 
@@ -296,14 +298,6 @@ def _walked(value: Any, loc: tuple[Any, ...], path: str, missing: bool) -> tuple
 # -- members of unions ----------------------------------------------------------------------------
 
 
-def _member(union: Node, value: list[Any] | dict[str, Any]) -> Node | None:
-    """The member of a union that an array or an object is meant for; None where nothing tells."""
-    meant = [part for part in union.parts if _meant(part, value)]
-    if union.adapted and len(meant) > 1:  # an adapter tries them all, so an integer that one of them wants is tried
-        meant = [part for part in meant if part.integers][:1]
-    return meant[0] if len(meant) == 1 else None
-
-
 def _meant(part: Node, value: list[Any] | dict[str, Any]) -> bool:
     """Whether a value may be meant as this member of a union, by its JSON type and its tag."""
     array = isinstance(value, list)
@@ -325,7 +319,7 @@ def _choices(node: Node) -> str:
     values: list[Any] = []
     if get_origin(hint) is Literal:
         values = list(get_args(hint))
-    elif isinstance(hint, type) and issubclass(hint, enum.Enum):
+    elif isinstance(hint, type) and issubclass(hint, enum.Enum) and not issubclass(hint, enum.Flag):
         values = [member.value for member in hint]
     if not values or len(values) > 20:
         return ""
@@ -385,8 +379,10 @@ def _integers_in(value: list[Any] | dict[str, Any], node: Node) -> Iterable[tupl
     """The keys of an array or object below which there may be integers, with the nodes of what is there."""
     node = _without_adapter(node)
     if node.kind == "union":
-        member = _member(node, value)
-        return () if member is None else _integers_in(value, member)
+        meant = [part for part in node.parts if _meant(part, value)]
+        if not node.adapted and len(meant) > 1:  # nothing tells; an adapter tries them all
+            return ()
+        return {key: part for one in reversed(meant) for key, part in _integers_in(value, one)}.items()
     found: Iterable[tuple[Any, Node]] = ()
     if isinstance(value, list):
         if node.kind == "items":

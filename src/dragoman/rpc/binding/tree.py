@@ -11,7 +11,20 @@ import enum
 import functools
 import types
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NotRequired,
+    Required,
+    TypeAlias,
+    TypedDict,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 from msgspec import NODEFAULT, Meta, Struct
@@ -184,7 +197,7 @@ def facts(hint: Any) -> Facts:
     return Facts(
         fields,
         issubclass(cls, tuple) or getattr(config, "array_like", False),
-        getattr(config, "forbid_unknown_fields", False),
+        issubclass(cls, tuple) or getattr(config, "forbid_unknown_fields", False),
         getattr(config, "tag", None),
         getattr(config, "tag_field", None),
     )
@@ -214,15 +227,21 @@ def _members(hint: Any, cls: Any) -> list[Any]:
 
 def _keys(cls: Any) -> list[_Member]:
     """The keys of a TypedDict; annotations that are text hide Required and NotRequired from `__required_keys__`."""
-    marks = {
-        name: getattr(get_origin(hint), "_name", "") for name, hint in get_type_hints(cls, include_extras=True).items()
-    }
-    return [
-        _Member(
-            name, mark == "Required" or (mark != "NotRequired" and name in cls.__required_keys__), NODEFAULT, NODEFAULT
-        )
-        for name, mark in marks.items()
-    ]
+    hints = get_type_hints(cls, include_extras=True)
+    return [_Member(name, _needed(cls, name, _marks(hint)), NODEFAULT, NODEFAULT) for name, hint in hints.items()]
+
+
+def _marks(hint: Any) -> set[str]:
+    """The names of Final, Required and their like around a hint."""
+    found = set()
+    while (name := getattr(get_origin(hint), "_name", "")) in _WRAPPERS:
+        found.add(name)
+        hint = get_args(hint)[0]
+    return found
+
+
+def _needed(cls: Any, name: str, marks: set[str]) -> bool:
+    return "Required" in marks or ("NotRequired" not in marks and name in cls.__required_keys__)
 
 
 def _attributes(cls: Any) -> list[_Member]:
@@ -241,6 +260,27 @@ def _attributes(cls: Any) -> list[_Member]:
             _Member(field.name, absent and not made, NODEFAULT if absent else default, factory if made else NODEFAULT)
         )
     return found
+
+
+@functools.lru_cache(256)
+def writable(cls: Any) -> Any:
+    """A TypedDict without ReadOnly, which msgspec does not know; any other class as it is."""
+    if not hasattr(cls, "__required_keys__"):
+        return cls
+    try:
+        hints = get_type_hints(cls, include_extras=True)
+    except NameError:  # it is reported with the field's name later
+        return cls
+    marks = {name: _marks(hint) for name, hint in hints.items()}
+    if not any("ReadOnly" in found for found in marks.values()):
+        return cls
+    keys = {
+        name: (Required if _needed(cls, name, marks[name]) else NotRequired)[unwrapped(hint)]
+        for name, hint in hints.items()
+    }
+    made: Any = TypedDict(cls.__name__, keys)  # type: ignore[misc]
+    made.__module__, made.__doc__ = cls.__module__, cls.__doc__
+    return made
 
 
 def unwrapped(hint: Any) -> Any:
