@@ -95,6 +95,7 @@ def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         Callee.of_class,
         Callee.static,
         Callee(),
+        staticmethod(optional),
         functools.partial(lambda x, a, b=2: (a, b), 0),
         decorated(optional),
     ],

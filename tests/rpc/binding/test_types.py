@@ -22,7 +22,9 @@ from typing import (
     NewType,
     NotRequired,
     TypedDict,
+    TypeGuard,
     TypeVar,
+    Unpack,
 )
 
 import attrs
@@ -386,6 +388,8 @@ class Model(pydantic.BaseModel):
         (Unruly, r"Unruly.x = Field\(...\) is read in pydantic's classes alone; write x: Annotated"),
         (Tree, r"Tree refers to itself and has types that msgspec cannot decode; make it a pydantic model"),
         (dict[Point, int], r"the names of a JSON object are text"),
+        (Unpack[Options], r"is not supported"),
+        (TypeGuard[int], r"is not supported"),
         ("Nowhere", r"names 'Nowhere', which is not known here"),
         ("Missing", r"names 'Missing'.*not under TYPE_CHECKING"),
         ("list[", r"cannot be evaluated"),

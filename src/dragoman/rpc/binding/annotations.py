@@ -193,7 +193,9 @@ class _Growth(Struct):
             return Node("model", hint, hint, hint, cls)
         if is_foreign(cls):
             return self._by_pydantic(hint)
-        return self._generic(origin, args) if origin is not None and args else self._leaf(hint)
+        if not args or not (isinstance(origin, type) or origin in UNION):  # TypeGuard and its like: msgspec says so
+            return self._leaf(hint)
+        return self._generic(origin, args)
 
     def _by_pydantic(self, hint: Any, inner: Node | None = None) -> Node:
         """A node that pydantic decodes. `inner`: the node without what only pydantic reads."""

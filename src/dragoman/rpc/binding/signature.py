@@ -160,7 +160,7 @@ def _core(function: Any) -> Any:
         call = next((vars(kind)["__call__"] for kind in type(function).__mro__ if "__call__" in vars(kind)), None)
         if isinstance(function, functools.partial):
             function = function.func
-        elif isinstance(function, MethodType):
+        elif isinstance(function, MethodType | staticmethod):
             function = function.__func__
         elif isinstance(function, FunctionType | type) or not isinstance(call, FunctionType | functools.partial):
             return function
