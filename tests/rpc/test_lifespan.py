@@ -202,6 +202,49 @@ async def test_a_late_one_that_fails_fails_the_call_alone() -> None:
     await life.stop()
 
 
+async def test_who_comes_while_the_last_user_goes_gets_one_of_its_own() -> None:
+    """Also where a part was added, which the one that ends does not open any more."""
+    lives = Lives()
+    life = behind(lives.api).life
+    assert life is not None
+    for added in (False, True):
+        await life.start()
+        if added:
+            life.changed()
+        comes = asyncio.ensure_future(life.start())
+        await asyncio.sleep(0)
+        await asyncio.wait_for(asyncio.gather(life.stop(), comes), 5)
+        assert life.here() is not None
+        await life.stop()
+        assert life.here() is None
+
+
+def test_a_loop_ends_though_a_late_one_is_being_opened() -> None:
+    lives = Lives()
+
+    async def main() -> None:
+        life = behind(lives.api).life
+        assert life is not None
+        await life.start()
+        opening = asyncio.Event()
+
+        async def slow() -> int:
+            opening.set()
+            await asyncio.Event().wait()
+            return 1
+
+        @lives.api.method
+        async def late(slow: Annotated[int, Depends(slow, scope="lifespan")]) -> int:
+            return slow
+
+        begun = asyncio.ensure_future(life.begin())
+        await opening.wait()
+        assert not begun.done()
+
+    asyncio.run(asyncio.wait_for(main(), 5))
+    assert lives.seen[-1] == "end"
+
+
 async def test_one_that_fails_at_its_end_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def life(app: Service) -> AsyncIterator[None]:
         yield

@@ -126,16 +126,17 @@ class Lifespan:
     async def begin(self) -> _Span:
         """The span of this loop, begun; for a call that comes before any user. Raises what it raised."""
         loop = asyncio.get_running_loop()
-        while (span := self._spans.get(loop)) is not None and span.over:
-            assert span.task is not None
-            await asyncio.wait([span.task])
-        if span is None:
-            for gone in [one for one in self._spans if one.is_closed()]:
-                del self._spans[gone]
-            span = self._spans[loop] = _Span(loop)
-            span.task = loop.create_task(self._live(span))
-        while span.ready != self._changes:
-            if span.waiting.done():
+        while (span := self._spans.get(loop)) is None or span.ready != self._changes or span.over:
+            if span is None:
+                for gone in [one for one in self._spans if one.is_closed()]:
+                    del self._spans[gone]
+                span = self._spans[loop] = _Span(loop)
+                span.task = loop.create_task(self._live(span))
+            elif span.over:
+                assert span.task is not None
+                await asyncio.wait([span.task])
+                continue
+            elif span.waiting.done():
                 span.waiting = loop.create_future()
             span.change.set()
             await asyncio.shield(span.waiting)
@@ -153,8 +154,10 @@ class Lifespan:
                         if not span.waiting.done():
                             span.waiting.set_exception(error)
                             span.waiting.exception()  # the task that waited for it may have gone
-                        span.over = span.ready < 0
-                        if span.over:  # nothing uses it yet: the next user tries again from the beginning
+                        assert span.task is not None
+                        # nothing uses it yet: the next user tries again from the beginning; or the loop ends
+                        span.over = span.ready < 0 or span.task.cancelling() > 0
+                        if span.over:
                             return
                     else:
                         span.ready = seen
@@ -162,6 +165,8 @@ class Lifespan:
                             span.waiting.set_result(None)
                     await span.change.wait()
         finally:
+            if not span.waiting.done():  # who waits for a part of it that was added begins it anew
+                span.waiting.set_result(None)
             span.ready = -1
             self._spans.pop(span.loop, None)
             if self._last is span:
