@@ -107,6 +107,7 @@ def sessions(referee: Referee) -> list[Row]:
         peer = sdk("default" if sse else "json", kind, 400)
         also = [] if sse else [sdk("best", kind, 400)]
         also += [Contestant("inline", [*SERVER, *words], 6_000, mcp=kind | {"tool": "subtract_inline"})]
+        also += [Contestant("on uvloop", [*SERVER, "uvloop", *words], 6_000, mcp=kind)]
         limit = None if sse else Contestant("by hand, with every check", IN_SESSION, 8_000, mcp=kind)
         title = f"MCP tools/call, HTTP 2025-11-25 in a session, {name}"
         row = measured(referee, f"mcp-session-{name.lower()}", title, ours, limit, ([peer], also))

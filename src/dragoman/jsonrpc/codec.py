@@ -109,9 +109,8 @@ def decode(raw: bytes, *, limits: Limits = SERVER, lenient: Leniency = STRICT) -
 
 
 def read(raw: bytes, limits: Limits, lenient: Leniency, wire: Wire | None = None) -> Message:
-    """As `decode`, but numbers with exponents are not checked, because the decoder of a method's params refuses
-    them, and a `Request` may have its long params `condensed`. `wire`: what `plain` made of `raw`, if that was asked
-    already."""
+    """As `decode`, but numbers with exponents are not checked, because the decoder of a method's params refuses them,
+    and a `Request` may have its long params `condensed`. `wire`: what `plain` made of `raw`, where it was asked."""
     size = len(raw)
     if size > LONG and (message := _long(raw, limits)) is not None:
         return message
