@@ -209,6 +209,12 @@ USES: list[tuple[str, str, str, str]] = [
     ("def p(*a: str): ...\napp.prompt(p)", "arguments have names here", "p, parameter 'a'", "take away the `/` or"),
     ("app.completion('nothing', 'a')(plain)", "no prompt and no template", "'nothing'", "register it before"),
     ("app.completion('review', 'lang')(plain)", "no argument 'lang'", "review", "it has language"),
+    (
+        "app.completion('review', 'language', inlin=True)(plain)",
+        "'inlin'",
+        "@server.completion",
+        "did you mean inline?",
+    ),
     ("app.remove_tool('forcast')", "no tool 'forcast'", "tool", "did you mean forecast?"),
     ("Client(7)", "not 7", "Client: target", "an mcp.Server"),
     ("Client(api)", "<Service calculator", "Client: target", "dragoman.connect calls a Service"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,16 @@ from dragoman.mcp import (
     ToolError,
 )
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_11, R2026_07, REVISIONS, Revision
-from dragoman.mcp.server.entries import prompt_entry, resource_entry, tool_entry
-from dragoman.mcp.server.registering import PromptOptions, ResourceOptions, ToolOptions
+from dragoman.mcp.server.registering import (
+    COMPLETION,
+    PROMPT,
+    RESOURCE,
+    TOOL,
+    PromptOptions,
+    ResourceOptions,
+    RunOptions,
+    ToolOptions,
+)
 from tests.behind import behind
 
 from ..calling import Calls, calling
@@ -681,12 +688,16 @@ async def test_a_resource_is_read_where_it_is_told_to_be(server: Server, inline:
 
 
 @pytest.mark.parametrize(
-    ("options", "add"),
-    [(ToolOptions, tool_entry), (ResourceOptions, resource_entry), (PromptOptions, prompt_entry)],
+    ("options", "rules", "beside"),
+    [
+        (ToolOptions, TOOL, {"name"}),
+        (ResourceOptions, RESOURCE, {"uri"}),
+        (PromptOptions, PROMPT, {"name"}),
+        (RunOptions, COMPLETION, set()),
+    ],
 )
-def test_whatever_is_registered_may_be_told_all_of_its_options(options: Any, add: Any) -> None:
-    taken = [one.name for one in inspect.signature(add).parameters.values() if one.kind is one.KEYWORD_ONLY]
-    assert sorted(options.__annotations__) == sorted(taken)
+def test_whatever_is_registered_may_be_told_all_of_its_options(options: Any, rules: Any, beside: set[str]) -> None:
+    assert options.__annotations__.keys() == rules.keys() - beside
 
 
 def test_a_description_as_deep_as_no_client_reads_is_named(server: Server) -> None:

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
-from ...channel import Caller
 from ...jsonrpc.errors import LocalError
-from ...jsonrpc.options import check, strict
-from ...rpc.method import Allow, Method
-from ..protocol.params import CacheScope
+from ...jsonrpc.options import Rule, among, check, unknown_option
+from ...rpc.method import Method
 from ..protocol.types import (
-    Annotations,
-    Icon,
     Prompt,
     PromptArgument,
     Resource,
@@ -31,7 +27,7 @@ from ..protocol.types import (
 )
 from ..protocol.uri_template import Template, is_template, parse
 from .completions import completion_method
-from .handlers import Making, Options
+from .handlers import PLAIN, Making, Options
 from .listing import Entry
 from .prompts import prompt_method
 from .registering import COMPLETION, PROMPT, RESOURCE, TOOL
@@ -49,58 +45,24 @@ _EXPLODED: Final = r"\{([A-Za-z0-9_.]+)\*\}"
 _SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f]*"
 
 
-@strict("@server.tool")
-def tool_entry(
-    server: Making,
-    name: str,
-    function: Callable[..., Any],
-    *,
-    title: str | None = None,
-    description: str | None = None,
-    icons: Sequence[Icon] = (),
-    annotations: ToolAnnotations | None = None,
-    input_schema: Mapping[str, Any] | None = None,
-    output_schema: Mapping[str, Any] | None = None,
-    meta: Mapping[str, Any] | None = None,
-    visible: Callable[[Caller], bool] | None = None,
-    tags: Collection[str] = (),
-    version: str | None = None,
-    inline: bool = False,
-    timeout: float | Any | None = UNSET,
-    concurrency: int | None = None,
-    queue: int | None = None,
-    scopes: str | Collection[str] = (),
-    roles: str | Collection[str] = (),
-    allow: Allow | None = None,
-) -> Entry:
-    """The entry of a tool. Raises LocalError for a function that cannot be one."""
-    check(f"tool {name}", TOOL, locals())
-    options = Options(inline, timeout, concurrency, queue, scopes, roles, allow)
-    made = tool_method(name, function, server, options, input=input_schema, output=output_schema)
-    entry = _tool(name, made, title, description, icons, annotations, meta, visible)
-    entry.tags, entry.version = frozenset(tags), version or ""
-    return entry
+def tool_entry(server: Making, name: str, function: Callable[..., Any], **given: Any) -> Entry:
+    """The entry of a tool, with `ToolOptions`. Raises LocalError for a function that cannot be one."""
+    options = _options("@server.tool", f"tool {name}", TOOL, given | {"name": name})
+    written = {"input": options["input_schema"], "output": options["output_schema"]}
+    return _tool(name, tool_method(name, function, server, among(Options, options), **written), options)
 
 
 def method_entry(server: Making, name: str, method: Method, tags: frozenset[str]) -> Entry:
     """The entry of a tool that is a JSON-RPC method of a service; `tags`: besides the method's. Raises LocalError for
     arguments without names."""
     hints = ToolAnnotations(idempotent_hint=True) if method.idempotent else None
-    entry = _tool(name, included_method(name, method, server), None, None, (), hints, None, None)
-    entry.tags, entry.enabled = method.tags | tags, method.enabled
+    options = {"annotations": hints, "tags": method.tags | tags}
+    entry = _tool(name, included_method(name, method, server), dict.fromkeys(TOOL) | _DEFAULTS | options)
+    entry.enabled = method.enabled
     return entry
 
 
-def _tool(
-    name: str,
-    made: MadeTool,
-    title: str | None,
-    description: str | None,
-    icons: Sequence[Icon],
-    annotations: ToolAnnotations | None,
-    meta: Mapping[str, Any] | None,
-    visible: Callable[[Caller], bool] | None,
-) -> Entry:
+def _tool(name: str, made: MadeTool, options: Mapping[str, Any]) -> Entry:
     if _NAME.fullmatch(name) is None:
         # server/tools, Tool Names: each rule is a SHOULD, so clients may still take it
         logger.warning("tool %r: names should have 1 to 128 of A-Z a-z 0-9 _ - and . alone", name)
@@ -110,110 +72,92 @@ def _tool(
     listed = Tool(
         input_schema=made.input,
         output_schema=UNSET if result.schema is None else result.schema,
-        annotations=UNSET if annotations is None else annotations,
-        **_presented(name, title, description, made.documentation, icons, meta),
+        annotations=_unset(options["annotations"]),
+        **_presented(name, options, made.documentation),
     )
     older = None
     if result.older is not result.schema:
         older = msgspec.structs.replace(listed, output_schema=UNSET if result.older is None else result.older)
-    return Entry("tool", name, listed, made.method, older=older, marked=made.marked, visible=visible)
+    return Entry("tool", name, listed, made.method, older=older, marked=made.marked, **_common(options))
 
 
-@strict("@server.resource")
-def resource_entry(
-    server: Making,
-    uri: str,
-    function: Callable[..., Any],
-    *,
-    name: str | None = None,
-    title: str | None = None,
-    description: str | None = None,
-    mime_type: str | None = None,
-    icons: Sequence[Icon] = (),
-    annotations: Annotations | None = None,
-    size: int | None = None,
-    meta: Mapping[str, Any] | None = None,
-    visible: Callable[[Caller], bool] | None = None,
-    tags: Collection[str] = (),
-    version: str | None = None,
-    ttl: float | None = None,
-    cache_scope: CacheScope | None = None,
-    inline: bool = False,
-    timeout: float | Any | None = UNSET,
-    concurrency: int | None = None,
-    queue: int | None = None,
-    scopes: str | Collection[str] = (),
-    roles: str | Collection[str] = (),
-    allow: Allow | None = None,
-) -> Entry:
-    """The entry of a resource, or of a template where the URI has `{...}`.
+def resource_entry(server: Making, uri: str, function: Callable[..., Any], **given: Any) -> Entry:
+    """The entry of a resource, or of a template where the URI has `{...}`, with `ResourceOptions`.
 
     Raises LocalError for a URI that is invalid, and for variables that the function does not take.
     """
-    check(f"resource {uri!r}", RESOURCE, locals())
-    template = _template(uri)
-    options = Options(inline, timeout, concurrency, queue, scopes, roles, allow)
-    method, text = resource_method(
-        uri, function, server, options, template=template, mime_type=mime_type, ttl=ttl, cache_scope=cache_scope
-    )
-    shown = _presented(named(name, function, uri), title, description, text, icons, meta) | {
-        "mime_type": mime_type or UNSET,
-        "annotations": UNSET if annotations is None else annotations,
+    options = _options("@server.resource", f"resource {uri!r}", RESOURCE, given | {"uri": uri})
+    template, size = _template(uri), options["size"]
+    caching = {name: options[name] for name in ("mime_type", "ttl", "cache_scope")}
+    method, text = resource_method(uri, function, server, among(Options, options), template=template, **caching)
+    shown = _presented(named(options["name"], function, uri), options, text) | {
+        "mime_type": options["mime_type"] or UNSET,
+        "annotations": _unset(options["annotations"]),
     }
-    common: dict[str, Any] = {"visible": visible, "tags": frozenset(tags), "version": version or ""}
     if template is None:
-        plain = Resource(uri=uri, size=UNSET if size is None else size, **shown)
-        return Entry("resource", uri, plain, method, **common)
+        plain = Resource(uri=uri, size=_unset(size), **shown)
+        return Entry("resource", uri, plain, method, **_common(options))
     if size is not None:
         raise LocalError(f"{uri}: the resources of a template have no size in common")
     listed = ResourceTemplate(uri_template=uri, **shown)
-    return Entry("template", uri, listed, method, template=template, **common)
+    return Entry("template", uri, listed, method, template=template, **_common(options))
 
 
-@strict("@server.prompt")
-def prompt_entry(
-    server: Making,
-    name: str,
-    function: Callable[..., Any],
-    *,
-    title: str | None = None,
-    description: str | None = None,
-    icons: Sequence[Icon] = (),
-    meta: Mapping[str, Any] | None = None,
-    visible: Callable[[Caller], bool] | None = None,
-    tags: Collection[str] = (),
-    version: str | None = None,
-    inline: bool = False,
-    timeout: float | Any | None = UNSET,
-    concurrency: int | None = None,
-    queue: int | None = None,
-    scopes: str | Collection[str] = (),
-    roles: str | Collection[str] = (),
-    allow: Allow | None = None,
-) -> Entry:
-    """The entry of a prompt. Raises LocalError for arguments without names."""
-    check(f"prompt {name}", PROMPT, locals())
-    options = Options(inline, timeout, concurrency, queue, scopes, roles, allow)
-    made = prompt_method(name, function, server, options)
-    shown = _presented(name, title, description, made.documentation, icons, meta)
-    listed = Prompt(arguments=made.arguments or UNSET, **shown)
-    return Entry("prompt", name, listed, made.method, visible=visible, tags=frozenset(tags), version=version or "")
+def prompt_entry(server: Making, name: str, function: Callable[..., Any], **given: Any) -> Entry:
+    """The entry of a prompt, with `PromptOptions`. Raises LocalError for arguments without names."""
+    options = _options("@server.prompt", f"prompt {name}", PROMPT, given | {"name": name})
+    made = prompt_method(name, function, server, among(Options, options))
+    listed = Prompt(arguments=made.arguments or UNSET, **_presented(name, options, made.documentation))
+    return Entry("prompt", name, listed, made.method, **_common(options))
 
 
-def completion_of(
-    server: Making,
-    where: str,
-    function: Callable[..., Any],
-    *,
-    inline: bool = False,
-    timeout: float | Any | None = UNSET,
-    concurrency: int | None = None,
-    queue: int | None = None,
-) -> Method:
-    """The method that completes an argument; `where`: of what. Raises LocalError for a function that cannot."""
-    check(f"completion of {where}", COMPLETION, locals())
-    options = Options(inline=inline, timeout=timeout, concurrency=concurrency, queue=queue)
-    return completion_method(where, function, server, options)
+def completion_of(server: Making, where: str, function: Callable[..., Any], **given: Any) -> Method:
+    """The method that completes an argument, with `RunOptions`; `where`: of what. Raises LocalError for a function that
+    cannot."""
+    options = _options("@server.completion", f"completion of {where}", COMPLETION, given)
+    return completion_method(where, function, server, among(Options, options))
+
+
+# -- options --------------------------------------------------------------------------------------
+
+_DEFAULTS: Final = {"icons": (), "tags": ()} | msgspec.structs.asdict(PLAIN)
+"""Of the options whose default is not None."""
+
+
+def _options(decorator: str, what: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options that have rules, as they were given or by default. Raises LocalError for others, and for one that
+    breaks its rule."""
+    for name in given:
+        if name not in rules:
+            raise LocalError(f"{decorator}: {unknown_option(name, rules)}")
+    options = {name: given.get(name, _DEFAULTS.get(name)) for name in rules}
+    check(what, rules, options)
+    return options
+
+
+def _unset(value: Any) -> Any:
+    return UNSET if value is None else value
+
+
+def _common(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What every entry has besides what is listed of it."""
+    return {
+        "visible": options["visible"],
+        "tags": frozenset(options["tags"]),
+        "version": options["version"] or "",
+    }
+
+
+def _presented(name: str, options: Mapping[str, Any], documentation: str) -> dict[str, Any]:
+    """What is shown of every entry; without a description what its function's documentation says."""
+    description, meta = options["description"], options["meta"]
+    return {
+        "name": name,
+        "title": options["title"] or UNSET,
+        "description": (described(documentation) if description is None else description) or UNSET,
+        "icons": list(options["icons"]) or UNSET,
+        "meta": UNSET if meta is None else dict(meta),
+    }
 
 
 # -- names ----------------------------------------------------------------------------------------
@@ -242,24 +186,6 @@ def named(name: str | None, function: Callable[..., Any], otherwise: str = "") -
     if not (name or otherwise):
         raise LocalError(f"{function!r} has no name of its own: give one, name='...'")
     return name or otherwise
-
-
-def _presented(
-    name: str,
-    title: str | None,
-    description: str | None,
-    documentation: str,
-    icons: Sequence[Icon],
-    meta: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """What is shown of every entry; without a description what its function's documentation says."""
-    return {
-        "name": name,
-        "title": title or UNSET,
-        "description": (described(documentation) if description is None else description) or UNSET,
-        "icons": list(icons) or UNSET,
-        "meta": UNSET if meta is None else dict(meta),
-    }
 
 
 def arguments_of(entry: Entry) -> Iterable[str]:
