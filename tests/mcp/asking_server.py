@@ -76,7 +76,6 @@ class Stand:
         self.peers: list[ChannelPeer] = []
         self._builtin_methods = builtin.methods(self)  # type: ignore[arg-type]
         self.instructions = None
-        self.on_roots_changed: list[Any] = []
 
     def capabilities(self) -> ServerCapabilities:
         return ServerCapabilities(tools=ToolsCapability(True), resources=ResourcesCapability(True, True))

@@ -1,13 +1,12 @@
 """The methods that a server answers itself: the handshake, lists, log levels, subscriptions.
 
 Each is a `Method` like any other, whose function takes `(admitted, context)` and returns a result as
-JSON text. Tools, resources, prompts and completions have methods of their own, see `functions`.
+JSON text. Tools, resources, prompts and completions have methods of their own, see `handlers`.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 from msgspec import UNSET, Raw, UnsetType
@@ -24,8 +23,6 @@ from ..protocol.revisions import NEWEST_STATEFUL, Revision
 from ..protocol.types import Implementation, ServerCapabilities
 from .listing import Listing
 from .subscriptions import Subscriptions
-
-logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 
 class Pages(Protocol):
@@ -54,8 +51,6 @@ class Answering(Protocol):
     def catalog(self) -> Pages: ...
     @property
     def subscriptions(self) -> Subscriptions: ...
-    @property
-    def on_roots_changed(self) -> Sequence[Callable[[Any], Any]]: ...
     def capabilities(self) -> ServerCapabilities: ...
 
 
@@ -149,13 +144,6 @@ class _Builtin:
             raise MethodNotFound
         return finish(CompleteResult(completion=Completion([])), admitted.revision, self._server.stamp)
 
-    def roots_changed(self, admitted: Admitted, context: Context) -> None:
-        for listener in self._server.on_roots_changed:
-            try:
-                listener(context.peer)
-            except Exception:
-                logger.exception("on_roots_changed failed")
-
     async def listen(self, admitted: Admitted, context: Context) -> Raw:
         return await self._server.subscriptions.listen(admitted, context)
 
@@ -177,7 +165,7 @@ def methods(server: Answering) -> dict[str, Method]:
         method("resources/unsubscribe", own.unsubscribe),
         method("completion/complete", own.nothing_to_complete),
         method("logging/setLevel", own.set_level),
-        method("notifications/roots/list_changed", own.roots_changed),
+        method("notifications/roots/list_changed", lambda admitted, context: None),
         method("subscriptions/listen", own.listen, kind="async", timeout=None, stream=True),
     )
     return {one.name: one for one in found}

@@ -136,8 +136,6 @@ class ServerCore(Offering):
                     self.add_method(function, wanted)
         self.service.router = Router(self).route
         self._users = 0
-        self.on_roots_changed: list[Callable[[ChannelPeer], Any]] = []
-        """Called with the peer when a client says that its roots have changed."""
         self.shared: Shared | None = None
         """The state that this server shares with its replicas; None without a bus."""
 
