@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, runtime_checkable
-
-from msgspec import Raw
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from ...jsonrpc.errors import LocalError
 from ...rpc.context import Context as RpcContext
-from ...rpc.method import LongResult, Method
+from ...rpc.method import Method
 from ..protocol.admission import Admitted
 from ..protocol.extension import Extension, Extensions
 from ..protocol.methods import Row
 from .context import Context
 from .errors import of_others
-from .handlers import Making, Options, method_for
+from .handlers import Making, Options, method_for, running
 from .outcomes import finisher_of
 
 
@@ -50,21 +48,14 @@ def declared_by(given: Iterable[Extension | ServerExtension]) -> Extensions:
 def extension_method(row: Row, function: Callable[..., Any], server: Making, options: Options) -> Method:
     """The method for an extension: `function(params, context)`, which returns the row's result."""
     finished, failed = finisher_of(row, server.stamp, server.ttl, server.cache_scope), of_others(row.name, server)
-    other = server.outcomes.get
+    kind: Literal["async", "plain"] = "async" if inspect.iscoroutinefunction(function) else "plain"
 
-    async def awaited(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
-        try:
-            value = await function(admitted.params, Context(rpc, admitted, server))
-            return (other(type(value)) or finished)(value, admitted)
-        except BaseException as error:
-            return failed(error, admitted, True)
+    def give(rpc: RpcContext, admitted: Admitted) -> Context:
+        return Context(rpc, admitted, server)
 
-    def called(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
-        try:
-            value = function(admitted.params, Context(rpc, admitted, server))
-            return (other(type(value)) or finished)(value, admitted)
-        except BaseException as error:
-            return failed(error, admitted, True)
+    handler = running(function, kind, _params_and_context, finished, failed, give, server.outcomes)
+    return method_for(row.name, kind, function, handler, options)
 
-    waits = inspect.iscoroutinefunction(function)
-    return method_for(row.name, "async" if waits else "plain", function, awaited if waits else called, options)
+
+def _params_and_context(admitted: Admitted, context: Any) -> tuple[Any, ...]:
+    return admitted.params, context

@@ -149,9 +149,22 @@ def handler_of(
     give: Giver | None,
     outcomes: Mapping[type, Finished],
 ) -> Handler:
+    """`running` for a function with a binding."""
+    return running(binding.function, binding.kind, read, finished, failed, give, outcomes)
+
+
+def running(
+    function: Callable[..., Any],
+    kind: Literal["async", "plain"],
+    read: Reader,
+    finished: Finished,
+    failed: Failed,
+    give: Giver | None,
+    outcomes: Mapping[type, Finished],
+) -> Handler:
     """Read the arguments, run the function, make the result. `give` makes the context that the function wants;
     `outcomes`: the other results that it may return."""
-    function, other = binding.function, outcomes.get
+    other = outcomes.get
 
     async def awaited(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
         values = None
@@ -171,7 +184,7 @@ def handler_of(
         except BaseException as error:
             return failed(error, admitted, values is not None)
 
-    return awaited if binding.kind == "async" else called
+    return awaited if kind == "async" else called
 
 
 def leaving(binding: Binding, finished: Finished) -> Finished:
