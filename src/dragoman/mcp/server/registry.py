@@ -43,8 +43,6 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 MOST_URIS: Final = 1_000
 """Resources of one subscription that are looked up: with more it is refused."""
-_TELLS: Final = {"tools": "tools", "resources": "resources", "templates": "resources", "prompts": "prompts"}
-"""The kind of change that clients are told of."""
 GONE: Final = 1_000
 """Removed entries of which it is known who might see them: those are told when another replica removes them later."""
 SWITCHED: Final = ("tool", "resource", "prompt")
@@ -190,7 +188,8 @@ class Registry:
                 self._rank()
             for includer in self.includers:
                 includer.dropped(entry)
-            self._tell(where, entry)
+            if entry.enabled:
+                self._tell(entry)
 
     def dropped(self, kind: str, key: str, version: str) -> None:
         """Remove an entry, if it is still there."""
@@ -236,12 +235,11 @@ class Registry:
         if where.switch(entry, on):
             for includer in self.includers:
                 includer.switched(entry, on)
-            self._changed(_TELLS[where.name], entry)
+            self._tell(entry)
 
-    def _tell(self, where: Entries, entry: Entry) -> None:
-        """Tell of an entry that came or went."""
-        if entry.enabled:
-            self._changed(_TELLS[where.name], entry)
+    def _tell(self, entry: Entry) -> None:
+        """Tell that the list with this entry has changed."""
+        self._changed(f"{entry.switched_as}s", entry)
 
     def planned(self, entries: Iterable[Entry]) -> list[Commit]:
         """What registers these, here and wherever the server is included. LocalError for a key that is taken, and for
@@ -269,7 +267,8 @@ class Registry:
         self._switches.add(entry.id, entry.switched_as, entry.tags, given)
         if entry.template is not None:
             self._rank()
-        self._tell(where, entry)
+        if entry.enabled:
+            self._tell(entry)
 
     def _linked(self, entry: Entry) -> None:
         for method in (entry.method, *entry.completions.values()):
@@ -311,11 +310,7 @@ class Registry:
     def tool(self, name: str, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry:
         """The tool of this name, for this caller: the highest version, or the one that the params ask for.
         InvalidParams where there is none: unknown tools are protocol errors (server/tools)."""
-        entry = self._tools.by_key.get(name)
-        if entry is not None and entry.versions:
-            entry = self._tools.find(name, caller, params)
-        elif entry is not None and not (entry.enabled and (entry.visible is None or entry.visible(caller))):
-            entry = None
+        entry = self._tools.find(name, caller, params)
         if entry is None:
             raise InvalidParams(f"Unknown tool: {_short(name)}{self._tools.otherwise(name, caller)}")
         return entry
@@ -432,20 +427,19 @@ class Registry:
             ),
         }
 
-    def lacks(self, uri: str, caller: Caller) -> bool:
-        """Whether there is no such resource for a caller; also where what decides it raises."""
-        try:
-            return self._reads(uri, lambda one: one.there(caller)) is None
-        except Exception:
-            logger.exception("what says whether %s is visible raised", uri)
-            return True
-
     def _behind(self, method: Method, uris: Any, caller: Caller) -> Method | None:
         """The method that subscribes to these resources, with what they demand; None where they demand nothing."""
         if uris is UNSET or not (self._resources.guarded or self._templates.guarded):
             return None
-        found = (uri for uri in uris[:MOST_URIS] if not self.lacks(uri, caller))
-        return subscribing(method, [self._reads(uri, lambda one: one.there(caller)) for uri in found], caller)
+        return subscribing(method, [self._there(uri, caller) for uri in uris[:MOST_URIS]], caller)
+
+    def _there(self, uri: str, caller: Caller) -> Entry | None:
+        """The resource of this URI for a caller; None also where what decides it raises."""
+        try:
+            return self._reads(uri, lambda one: one.there(caller))
+        except Exception:
+            logger.exception("what says whether %s is visible raised", uri)
+            return None
 
     def has(self, kind: str) -> bool:
         """Whether there are "tools", "resources" (also templates), "prompts" or "completions", enabled or not."""
