@@ -19,7 +19,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -53,15 +53,9 @@ class SealError(InvalidParams):
         super().__init__(f"requestState is refused: {_WORDS[reason]}", {"reason": reason})
 
 
-class Nonces(Protocol):
-    """Remembers which single-use states were used; shared by several servers, it makes them single-use among all."""
-
-    def take(self, nonce: str, until: float) -> bool:
-        """Remember the nonce until then (seconds since the epoch); False when it was already used. Any thread."""
-
-
 class NoncesHere:
-    """The nonces of one process, at most `most` of them: beyond that it refuses rather than forget one."""
+    """Remembers which single-use states were used in this process, `most` of them: beyond that it refuses rather than
+    forget one."""
 
     def __init__(self, most: int = 100_000, *, clock: Callable[[], float] = time.time) -> None:
         self._most = most
@@ -70,7 +64,8 @@ class NoncesHere:
         self._lock = Lock()
 
     def take(self, nonce: str, until: float) -> bool:
-        """As `Nonces`; raises InternalError when the limit is reached."""
+        """Remember the nonce until then (seconds since the epoch); False when it was already used. Any thread. Raises
+        InternalError when the limit is reached."""
         with self._lock:
             now = self._clock()
             while self._taken and next(iter(self._taken.values())) <= now:
@@ -131,7 +126,7 @@ class Seal:
     `keys`: secrets of at least 16 bytes, the first one seals; default: DRAGOMAN_SECRET, else a random one.
     `life`: seconds a state is good for. `audience`: the server's name; another server's states are refused even
     under the same keys. `size`: longest sealed text, in characters. `clock`: seconds since the epoch (the wall's,
-    as machines share it). `nonces`: where single-use states are remembered.
+    as machines share it).
 
     Needs itsdangerous; LocalError where it is missing, and for keys that are too short.
     """
@@ -144,7 +139,6 @@ class Seal:
         audience: str = "",
         size: int = 262_144,
         clock: Callable[[], float] = time.time,
-        nonces: Nonces | None = None,
     ) -> None:
         if life <= 0:
             raise LocalError(f"the life of a sealed state is a number of seconds above 0, not {life!r}")
@@ -154,7 +148,7 @@ class Seal:
         self.life = life
         self.size = size
         self.clock = clock
-        self.nonces: Nonces = NoncesHere(clock=clock) if nonces is None else nonces
+        self.nonces = NoncesHere(clock=clock)
         self._audience = audience
         self._box: Any = None
 
