@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from dragoman import BadAnswer, CallTimeout, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT, SERVER
-from dragoman.mcp.asking.ask import CannotAsk, Elicit, ElicitUrl, QuestionFailed, Roots, Sample, completed, require_url
-from dragoman.mcp.asking.questions import Elicited, known_in
+from dragoman.mcp.asking.ask import QuestionFailed, completed, require_url
+from dragoman.mcp.asking.forms import CannotAsk
+from dragoman.mcp.asking.questions import Elicit, Elicited, ElicitUrl, Roots, Sample, known_in
 from dragoman.mcp.protocol.encoding import encode
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
 from dragoman.mcp.protocol.types import (

@@ -18,7 +18,7 @@ from dragoman.channel import Admitted, Caller, ChannelError, Denied, Handshake, 
 from dragoman.jsonrpc.errors import LocalError, Refusal
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.mcp import Client, Context, Server, ToolError
-from dragoman.mcp.asking.ask import CannotAsk
+from dragoman.mcp.asking.forms import CannotAsk
 from dragoman.mcp.client.subscriptions import Changed
 from dragoman.mcp.protocol import revisions as r
 from dragoman.rpc.middleware import Call, Next

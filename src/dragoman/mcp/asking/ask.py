@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw
 
@@ -33,29 +33,9 @@ from ..protocol.params import (
     URLElicitationRequiredData,
 )
 from ..protocol.revisions import Revision
-from .forms import CannotAsk, Form, form_of
-from .questions import Elicit, Elicited, ElicitUrl, Question, Roots, Sample, demand, known_in, may_ask
+from .forms import CannotAsk
+from .questions import ElicitUrl, Question, demand, known_in, may_ask
 from .request_state import Known, Seal, State, digest, digest_of
-
-__all__ = [
-    "CannotAsk",
-    "Elicit",
-    "ElicitUrl",
-    "Elicited",
-    "Form",
-    "InputRequired",
-    "Question",
-    "QuestionFailed",
-    "Roots",
-    "Sample",
-    "ask",
-    "ask_blocking",
-    "completed",
-    "form_of",
-    "input_required",
-    "require_url",
-    "verify",
-]
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -64,10 +44,6 @@ PATIENCE = 600.0
 TRIES = 3
 """How often a form is shown again when its answers do not fit, where the server calls."""
 _RECORD = "dragoman.ask"
-
-A = TypeVar("A")
-B = TypeVar("B")
-C = TypeVar("C")
 
 
 class Sealing(Protocol):
@@ -136,29 +112,6 @@ def input_required(error: BaseException) -> InputRequired | None:
 # -- asking ---------------------------------------------------------------------------------------
 
 
-@overload
-async def ask(
-    context: Asking, one: Question[A], /, *, once: bool | None = ..., timeout: float | None = ...
-) -> tuple[A]: ...
-@overload
-async def ask(
-    context: Asking, one: Question[A], two: Question[B], /, *, once: bool | None = ..., timeout: float | None = ...
-) -> tuple[A, B]: ...
-@overload
-async def ask(
-    context: Asking,
-    one: Question[A],
-    two: Question[B],
-    three: Question[C],
-    /,
-    *,
-    once: bool | None = ...,
-    timeout: float | None = ...,
-) -> tuple[A, B, C]: ...
-@overload
-async def ask(
-    context: Asking, /, *questions: Question[Any], once: bool | None = ..., timeout: float | None = ...
-) -> tuple[Any, ...]: ...
 async def ask(
     context: Asking, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
 ) -> tuple[Any, ...]:
@@ -173,7 +126,7 @@ async def ask(
     asked = _Asked(_turns(context, questions, once))
     with _client_errors():
         while calls := asked.calls:
-            asked.take(await _called(context, calls, timeout))
+            asked.take(await context.rpc.call_all(calls, result=Raw, timeout=timeout))
     return asked.answers
 
 
@@ -184,10 +137,7 @@ def ask_blocking(
     asked = _Asked(_turns(context, questions, once))
     with _client_errors():
         while calls := asked.calls:
-            if len(calls) == 1:
-                asked.take([context.rpc.call(*calls[0], result=Raw, timeout=timeout)])
-            else:
-                asked.take(context.rpc.call_all(calls, result=Raw, timeout=timeout))
+            asked.take(context.rpc.call_all(calls, result=Raw, timeout=timeout))
     return asked.answers
 
 
@@ -224,13 +174,6 @@ def _client_errors() -> Iterator[None]:
         if not error.remote:
             raise
         raise QuestionFailed(error) from error
-
-
-async def _called(context: Asking, calls: Calls, timeout: float | None) -> Sequence[Raw]:
-    if len(calls) == 1:
-        return [await context.rpc.call(*calls[0], result=Raw, timeout=timeout)]
-    found: Sequence[Raw] = await context.rpc.call_all(calls, result=Raw, timeout=timeout)
-    return found
 
 
 def _turns(context: Asking, questions: Sequence[Question[Any]], once: bool | None) -> Turns:
