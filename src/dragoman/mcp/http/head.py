@@ -47,6 +47,9 @@ class RequestHead(Struct):
 
 def facts(head: Head, headers: Mapping[str, str], spoken: Container[str]) -> RequestHead:
     """The contents of this head; cached with it. `spoken`: the stateful revisions that the server speaks."""
+    if head.memo is not None:
+        known: RequestHead = head.memo
+        return known
     kind = head.headers.get(b"content-type")
     json, sse = accepted(headers.get("accept"))
     version = headers.get(VERSION)

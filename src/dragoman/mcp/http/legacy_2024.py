@@ -25,7 +25,7 @@ from ..protocol.dialect import of
 from ..protocol.revisions import R2024_11
 from .authorization import Expiry, expiry_of
 from .errors import refuse, turned_away
-from .head import RequestHead, facts
+from .head import facts
 from .readers import SSE_LINES
 from .serving import Serving
 
@@ -48,7 +48,7 @@ class OldWire:
 
     def listen(self, request: HttpRequest, reply: Reply) -> None:
         """GET: open a channel."""
-        known = _facts(request, self.server)
+        known = facts(request.head, request.headers, self.server.offered.stateful)
         if request.method != "GET":
             refuse(reply, 405, "GET opens a stream here", lines=(("Allow", "GET"),))
         elif not known.sse:
@@ -66,7 +66,7 @@ class OldWire:
 
     def post(self, request: HttpRequest, reply: Reply) -> None:
         """POST: take one message of a channel."""
-        known = _facts(request, self.server)
+        known = facts(request.head, request.headers, self.server.offered.stateful)
         if request.method != "POST":
             refuse(reply, 405, "POST a message here", lines=(("Allow", "POST"),))
             return
@@ -90,11 +90,6 @@ class OldWire:
         reply.respond(202)
         peer.origin = Origin(request.caller, peer)  # what its token allows now, and not when the stream was opened
         peer.received(request.body)
-
-
-def _facts(request: HttpRequest, server: Serving) -> RequestHead:
-    known: RequestHead | None = request.head.memo
-    return facts(request.head, request.headers, server.offered.stateful) if known is None else known
 
 
 class OldChannel:
