@@ -21,10 +21,9 @@ from ...jsonrpc.errors import InvalidParams, LocalError
 from ...rpc.binding.results import to_json
 from ...rpc.context import Context as RpcContext
 from ...rpc.context import Done, Site, State, store_of
-from ..asking.ask import PATIENCE, ask, ask_blocking, completed, require_url
+from ..asking.ask import PATIENCE, Sealing, ask, ask_blocking, completed, require_url
 from ..asking.by_hand import own_state
 from ..asking.questions import MAX_TOKENS, Elicit, ElicitUrl, Messages, Question, Roots, Sample, ToolUse
-from ..asking.request_state import Seal
 from ..protocol.admission import LEVELS, UNREADABLE, Admitted
 from ..protocol.encoding import decode, encode
 from ..protocol.params import IncludeContext, LoggingMessageNotificationParams, ProgressNotificationParams
@@ -48,14 +47,8 @@ _SAFE = 2**53
 """Larger integers are sent as a double."""
 
 
-class Home(Protocol):
+class Home(Sealing, Protocol):
     """The part of a server that a call's context uses."""
-
-    @property
-    def seal(self) -> Seal: ...
-    @property
-    def once(self) -> bool:
-        """Whether sealed states can be used only once."""
 
     def notify_resource_updated(self, uri: str) -> None: ...
 

@@ -21,13 +21,11 @@ from ...rpc.binding.projection import projection
 from ...rpc.binding.schema import Parameter
 from ...rpc.context import Context as RpcContext
 from ...rpc.method import NO_CONTEXT, Allow, LongResult, Method, Passed, bounded, by_name, demands, may_wait
-from ..asking.request_state import Seal
 from ..protocol.admission import Admitted
 from ..protocol.params import CacheScope
-from ..protocol.results import Stamp
 from .content import CONTENT
-from .context import Context
-from .errors import Failed
+from .context import Context, Home
+from .errors import Failed, Masking
 from .outcomes import Finished
 
 Handler: TypeAlias = Callable[[Admitted, RpcContext], Any]
@@ -39,17 +37,9 @@ Reader: TypeAlias = Callable[[Admitted, Any], tuple[Any, ...]]
 _encode = msgspec.json.Encoder().encode
 
 
-class Making(Protocol):
+class Making(Masking, Home, Protocol):
     """The part of a server that the methods of its functions use."""
 
-    @property
-    def stamp(self) -> Stamp: ...
-    @property
-    def debug(self) -> bool: ...
-    @property
-    def seal(self) -> Seal: ...
-    @property
-    def once(self) -> bool: ...
     @property
     def ttl(self) -> float:
         """Seconds for which clients may cache a result without a `ttl` of its own."""
@@ -60,7 +50,6 @@ class Making(Protocol):
     def outcomes(self) -> Mapping[type, Finished]:
         """Other results that a function may return, by type."""
 
-    def notify_resource_updated(self, uri: str) -> None: ...
     def own_uri(self, uri: str) -> str:
         """The URI as the functions know it, of one that a client asks for."""
 

@@ -21,13 +21,10 @@ from ...rpc.lifespan import Lifespan
 from ...rpc.method import Method
 from ...rpc.middleware import Middleware
 from ...rpc.registering.service_core import ServiceCore
-from ..asking.request_state import Seal
 from ..protocol.params import CacheScope
-from ..protocol.results import Stamp
 from .entries import method_entry, prompt_entry, resource_entry, tool_entry
 from .handlers import Making
 from .listing import Entry, Listing, made
-from .outcomes import Finished
 
 LISTINGS: Final[Mapping[str, Listing]] = {
     "tool": "tools",
@@ -101,38 +98,13 @@ class Within:
 
     def __init__(self, outer: Making, inner: Inner, own_uri: Callable[[str], str]) -> None:
         self._outer, self._inner, self._own_uri = outer, inner, own_uri
-
-    @property
-    def stamp(self) -> Stamp:
-        return self._outer.stamp
+        self.stamp, self.seal, self.once, self.outcomes = outer.stamp, outer.seal, outer.once, outer.outcomes
+        self.ttl, self.cache_scope, self.dependencies = inner.ttl, inner.cache_scope, inner.dependencies
 
     @property
     def debug(self) -> bool:
+        """It may be changed."""
         return self._outer.debug
-
-    @property
-    def seal(self) -> Seal:
-        return self._outer.seal
-
-    @property
-    def once(self) -> bool:
-        return self._outer.once
-
-    @property
-    def ttl(self) -> float:
-        return self._inner.ttl
-
-    @property
-    def cache_scope(self) -> CacheScope:
-        return self._inner.cache_scope
-
-    @property
-    def outcomes(self) -> Mapping[type, Finished]:
-        return self._outer.outcomes
-
-    @property
-    def dependencies(self) -> Dependencies:
-        return self._inner.dependencies
 
     def notify_resource_updated(self, uri: str) -> None:
         self._inner.notify_resource_updated(uri)
