@@ -14,42 +14,44 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from functools import wraps
 from types import TracebackType
-from typing import Any, TypeVar, overload
-
-from msgspec import UNSET, UnsetType
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ...doors import listed
 from ...rpc.background import Portal, blocking, run
-from ..protocol.params import (
-    CallToolResult,
-    Completion,
-    DiscoverResult,
-    GetPromptResult,
-    PromptReference,
-    ReadResourceResult,
-    ResourceTemplateReference,
-    SubscriptionFilter,
-)
+from ..protocol.params import SubscriptionFilter
 from ..protocol.revisions import Revision
-from ..protocol.types import Implementation, LoggingLevel, Prompt, Resource, ResourceTemplate, ServerCapabilities, Tool
+from ..protocol.types import Implementation, ServerCapabilities
 from .client import Client
-from .handlers import RootsSource
-from .notifications import OnProgress
 from .subscriptions import Changed, Subscription
 
 __all__ = ["BlockingClient", "BlockingSubscription", "connect"]
 __dir__: Callable[[], list[str]] = listed(__name__)
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _blocked(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[BlockingClient, P], T]:
+    """A method of `Client` with its signature and docstring, blocking."""
+
+    @wraps(method)
+    def call(self: BlockingClient, /, *args: P.args, **options: P.kwargs) -> T:
+        return self._portal.run(lambda: method(self._client, *args, **options))
+
+    return call
 
 
 class BlockingClient:
     """A client of one MCP server, blocking. Made by `connect`; a context manager that closes at its end.
 
-    Every method does, and raises, what the same method of `Client` does; LocalError on the loop's own thread and in a
-    forked child.
+    `call`, `call_tool`, `complete`, `discover`, `get_prompt`, `list_prompts`, `list_resource_templates`,
+    `list_resources`, `list_tools`, `ping`, `read_resource`, `set_log_level` and `set_roots` do and raise what the same
+    method of `Client` does, and raise LocalError on the loop's own thread and in a forked child.
     """
 
     def __init__(self, client: Client) -> None:
@@ -89,140 +91,19 @@ class BlockingClient:
         """As `Client.instructions`."""
         return self._client.instructions
 
-    def list_tools(self) -> list[Tool]:
-        """As `Client.list_tools`."""
-        return self._portal.run(self._client.list_tools)
-
-    def list_resources(self) -> list[Resource]:
-        """As `Client.list_resources`."""
-        return self._portal.run(self._client.list_resources)
-
-    def list_resource_templates(self) -> list[ResourceTemplate]:
-        """As `Client.list_resource_templates`."""
-        return self._portal.run(self._client.list_resource_templates)
-
-    def list_prompts(self) -> list[Prompt]:
-        """As `Client.list_prompts`."""
-        return self._portal.run(self._client.list_prompts)
-
-    @overload
-    def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = ...,
-        *,
-        result: None = ...,
-        timeout: float | UnsetType | None = ...,
-        total: float | None = ...,
-        on_progress: OnProgress | None = ...,
-        meta: Mapping[str, Any] | None = ...,
-        version: str | None = ...,
-    ) -> CallToolResult: ...
-    @overload
-    def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = ...,
-        *,
-        result: type[T],
-        timeout: float | UnsetType | None = ...,
-        total: float | None = ...,
-        on_progress: OnProgress | None = ...,
-        meta: Mapping[str, Any] | None = ...,
-        version: str | None = ...,
-    ) -> T: ...
-    def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        result: Any = None,
-        timeout: float | UnsetType | None = UNSET,
-        total: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        version: str | None = None,
-    ) -> Any:
-        """As `Client.call_tool`."""
-        return self._portal.run(
-            lambda: self._client.call_tool(
-                name,
-                arguments,
-                result=result,
-                timeout=timeout,
-                total=total,
-                on_progress=on_progress,
-                meta=meta,
-                version=version,
-            )
-        )
-
-    def read_resource(
-        self,
-        uri: str,
-        *,
-        timeout: float | UnsetType | None = UNSET,
-        total: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        version: str | None = None,
-    ) -> ReadResourceResult:
-        """As `Client.read_resource`."""
-        return self._portal.run(
-            lambda: self._client.read_resource(
-                uri, timeout=timeout, total=total, on_progress=on_progress, meta=meta, version=version
-            )
-        )
-
-    def get_prompt(
-        self,
-        name: str,
-        arguments: Mapping[str, str] | None = None,
-        *,
-        timeout: float | UnsetType | None = UNSET,
-        total: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        version: str | None = None,
-    ) -> GetPromptResult:
-        """As `Client.get_prompt`."""
-        return self._portal.run(
-            lambda: self._client.get_prompt(
-                name, arguments, timeout=timeout, total=total, on_progress=on_progress, meta=meta, version=version
-            )
-        )
-
-    def complete(
-        self,
-        ref: str | PromptReference | ResourceTemplateReference,
-        argument: str,
-        value: str,
-        context: Mapping[str, str] | None = None,
-    ) -> Completion:
-        """As `Client.complete`."""
-        return self._portal.run(lambda: self._client.complete(ref, argument, value, context))
-
-    def call(
-        self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | UnsetType | None = UNSET
-    ) -> Any:
-        """As `Client.call`."""
-        return self._portal.run(lambda: self._client.call(method, params, timeout=timeout))
-
-    def set_log_level(self, level: LoggingLevel) -> None:
-        """As `Client.set_log_level`."""
-        self._portal.run(lambda: self._client.set_log_level(level))
-
-    def set_roots(self, roots: RootsSource) -> None:
-        """As `Client.set_roots`."""
-        self._portal.run(lambda: self._client.set_roots(roots))
-
-    def ping(self) -> None:
-        """As `Client.ping`."""
-        self._portal.run(self._client.ping)
-
-    def discover(self) -> DiscoverResult:
-        """As `Client.discover`."""
-        return self._portal.run(self._client.discover)
+    list_tools = _blocked(Client.list_tools)
+    list_resources = _blocked(Client.list_resources)
+    list_resource_templates = _blocked(Client.list_resource_templates)
+    list_prompts = _blocked(Client.list_prompts)
+    call_tool = _blocked(Client.call_tool)
+    read_resource = _blocked(Client.read_resource)
+    get_prompt = _blocked(Client.get_prompt)
+    complete = _blocked(Client.complete)
+    call = _blocked(Client.call)
+    set_log_level = _blocked(Client.set_log_level)
+    set_roots = _blocked(Client.set_roots)
+    ping = _blocked(Client.ping)
+    discover = _blocked(Client.discover)
 
     def subscribe(
         self,
