@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import threading
@@ -225,6 +226,38 @@ def test_a_generator_sees_the_error_may_turn_it_into_another_and_cannot_hide_it(
         call(api, "hidden")
     with pytest.raises(RpcError, match="translated"):
         call(api, "translated")
+
+
+async def test_what_was_opened_is_closed_in_order_though_the_clean_up_of_another_is_cancelled() -> None:
+    api, may = Service("api"), threading.Event()
+    tasks: list[Any] = []
+
+    def slow() -> Iterator[int]:
+        try:
+            yield 1
+        finally:
+            seen.append("slow")
+            may.wait()
+
+    @api.method
+    async def use(
+        first: Annotated[int, Depends(opened_async)],
+        second: Annotated[int, Depends(opened)],
+        third: Annotated[int, Depends(slow)],
+    ) -> None:
+        tasks.append(asyncio.current_task())
+        await asyncio.Event().wait()
+
+    asked = asyncio.ensure_future(api.answer_async(b'{"jsonrpc":"2.0","method":"use","id":1}'))
+    while not tasks:
+        await asyncio.sleep(0.001)
+    tasks[0].cancel()
+    while "slow" not in seen:
+        await asyncio.sleep(0.001)
+    tasks[0].cancel()
+    await asked
+    may.set()
+    assert seen[3:] == ["CancelledError", "closed", "CancelledError", "closed async"]
 
 
 def test_what_was_opened_is_closed_when_a_later_one_fails() -> None:

@@ -320,8 +320,13 @@ def _async(function: Function, injection: Injection, at: int, visible: int, rest
             step, generator = opened.pop()
             if _waits(step):
                 failed = await _leave_async(generator, failed)
+            elif step.inline:
+                failed = _leave(generator, failed)
             else:
-                failed = _leave(generator, failed) if step.inline else await host.thread(_leave, (generator, failed))
+                try:
+                    failed = await host.thread(_leave, (generator, failed))
+                except BaseException as error:  # cancelled once more: the others still end, in their order
+                    failed = error
         if failed is not None:
             raise failed
         return result
