@@ -14,15 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, Unpack, overload
 
-import msgspec
 from msgspec import Struct
 
 from ..jsonrpc.errors import LocalError
-from ..jsonrpc.options import nearest
 from .binding.signature import read
 from .context import Context
 from .method import Method, MethodOptions
-from .middleware import Middleware
 
 F = TypeVar("F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["method", "tool", "resource", "prompt"]
@@ -48,59 +45,6 @@ class Includer(Protocol):
         """The included service has enabled or disabled a method."""
 
 
-class Including(Protocol):
-    """The part of a service that including uses, of either."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def auth(self) -> Any: ...
-    @property
-    def middleware(self) -> tuple[Middleware, ...]: ...
-    @property
-    def registered(self) -> Mapping[str, Method]:
-        """Its methods, those too that are disabled."""
-
-    def planned(self, methods: Iterable[Method]) -> list[Commit]:
-        """What registers these methods. LocalError for one that cannot be."""
-
-    def relink(self, methods: Iterable[Method]) -> None:
-        """Have these in place of those of their names."""
-
-    def remove(self, name: str) -> None:
-        """Remove a method. LocalError if there is none."""
-
-    def switched(self, name: str, on: bool) -> None:
-        """The service that a method is included from has enabled or disabled it."""
-
-
-class IncludedService:
-    """A service within another: an `Includer`. `joined`: the name there of each name here; `tags`: those that the
-    methods have there, too."""
-
-    def __init__(self, outer: Including, inner: Including, joined: Callable[[str], str], tags: frozenset[str]) -> None:
-        self._outer, self._inner, self._joined, self._tags = outer, inner, joined, tags
-
-    def _there(self, one: Method) -> Method:
-        guarded(self._outer, self._inner, one)
-        around = self._inner.middleware + one.middleware
-        return msgspec.structs.replace(one, name=self._joined(one.name), middleware=around, tags=one.tags | self._tags)
-
-    def planned(self, methods: Iterable[Method]) -> list[Commit]:
-        return self._outer.planned([self._there(one) for one in methods])
-
-    def chained(self) -> None:
-        self._outer.relink([self._there(one) for one in self._inner.registered.values()])
-
-    def dropped(self, name: str) -> None:
-        if self._joined(name) in self._outer.registered:  # it may have been removed there alone
-            self._outer.remove(self._joined(name))
-
-    def switched(self, name: str, on: bool) -> None:
-        if self._joined(name) in self._outer.registered:
-            self._outer.switched(self._joined(name), on)
-
-
 def registrable_name(app: str, name: str, taken: Collection[str], longest: int) -> None:
     """LocalError for a method's name that cannot be, or is taken already."""
     if name.startswith("rpc."):
@@ -109,23 +53,6 @@ def registrable_name(app: str, name: str, taken: Collection[str], longest: int) 
         raise LocalError(f"{name[:40]}...: a method's name has at most {longest} characters")
     if name in taken:
         raise LocalError(f"{app} has a method {name!r} already: give another name, or what is included a namespace")
-
-
-class Included(Protocol):
-    """The part of a service that removing uses."""
-
-    name: str
-    includers: list[Includer]
-
-
-def removed(service: Included, table: dict[str, Method], name: str) -> str:
-    """Take a method out of a service's table, and out of the services around it; its name. LocalError if there is
-    none."""
-    if table.pop(name, None) is None:
-        raise LocalError(f"{service.name} has no method {name!r}; {nearest(name, table)}")
-    for includer in service.includers:
-        includer.dropped(name)
-    return name
 
 
 def joined(app: str, namespace: str, prefix: str, separator: str) -> Callable[[str], str]:

@@ -12,29 +12,14 @@ from typing import Any, Protocol, get_type_hints
 
 from ..jsonrpc.errors import LocalError, RpcError
 from .binding.annotations import translate_result
-from .binding.binding import Binding
 from .binding.hooks import schemas
 from .binding.schema import Parameter, described
 from .binding.signature import tidy
+from .method import Method
 
 VERSION = "1.3.2"
 _PLACE = "#/components/schemas/"
 _REFS = _PLACE + "{name}"
-
-
-class Described(Protocol):
-    """The part of a method that a document uses."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def signature(self) -> Binding: ...
-    @property
-    def errors(self) -> tuple[type[RpcError], ...]: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def deprecated(self) -> bool: ...
 
 
 class Describable(Protocol):
@@ -49,7 +34,7 @@ class Describable(Protocol):
     @property
     def description(self) -> str | None: ...
     @property
-    def methods(self) -> Mapping[str, Described]: ...
+    def methods(self) -> Mapping[str, Method]: ...
 
 
 def document(service: Describable, *, servers: Iterable[str] = ()) -> dict[str, Any]:
@@ -81,7 +66,7 @@ def document(service: Describable, *, servers: Iterable[str] = ()) -> dict[str, 
 
 
 def _method(
-    method: Described,
+    method: Method,
     inputs: list[dict[str, Any]],
     result: dict[str, Any],
     data: Mapping[type[RpcError], dict[str, Any]],

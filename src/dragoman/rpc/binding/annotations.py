@@ -417,7 +417,7 @@ def _fields_node(node: Node) -> Node | None:
 def _constrained(node: Node, metas: list[Meta]) -> Node:
     """The node with constraints; of a union, on the members that can take them (msgspec refuses the others)."""
     if node.kind == "union":
-        told, checks = _only_told(metas), _only_checks(metas)
+        told, checks = _of_metas(metas, TOLD), _of_metas(metas, CHECKS)
         parts = node.parts
         if checks:
             parts = tuple(_constrained(part, checks) if _takes(part.check, checks) else part for part in parts)
@@ -444,17 +444,8 @@ def _constrained(node: Node, metas: list[Meta]) -> Node:
     )
 
 
-def _only_told(metas: list[Meta]) -> list[Meta]:
-    """What metas tell the reader of a schema."""
-    return _of_metas(metas, TOLD)
-
-
-def _only_checks(metas: list[Meta]) -> list[Meta]:
-    """What metas constrain."""
-    return _of_metas(metas, CHECKS)
-
-
 def _of_metas(metas: list[Meta], words: tuple[str, ...]) -> list[Meta]:
+    """What metas say in these words alone."""
     found = [{word: value for word in words if (value := getattr(meta, word)) is not None} for meta in metas]
     return [Meta(**said) for said in found if said]
 

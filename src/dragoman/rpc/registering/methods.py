@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.options import CALLABLE, NONE, TEXT, check, many, nearest
@@ -15,7 +17,6 @@ from ..binding.signature import name_of, registrable
 from ..dispatch import run
 from ..including import (
     Commit,
-    IncludedService,
     Includer,
     acyclic,
     guarded,
@@ -23,7 +24,6 @@ from ..including import (
     joined,
     marked,
     registrable_name,
-    removed,
 )
 from ..method import Handler, LongResult, Method, method_of
 from ..middleware import Call, Middleware, Next, chain
@@ -135,10 +135,13 @@ class Registered(Routed):
 
     def remove(self, name: str) -> None:
         """As `Service.remove`."""
-        removed(self, self._registered, name)
+        if self._registered.pop(name, None) is None:
+            raise LocalError(f"{self.name} has no method {name!r}; {nearest(name, self._registered)}")
         self._switches.remove(name)
         self._table.pop(name, None)
         self._inline.pop(name, None)
+        for includer in self.includers:
+            includer.dropped(name)
 
     def relink(self, methods: Iterable[Method]) -> None:
         """Have these in place of those of their names: their middleware is another."""
@@ -270,7 +273,7 @@ class Registered(Routed):
             return
         acyclic(self._origin, other._origin)
         guarded(self, other)
-        includer = IncludedService(self, other, name_there, added)
+        includer = _Included(self, other, name_there, added)
         commits = includer.planned(other.registered.values())
         self.dependencies.include(other.dependencies)
         for commit in commits:
@@ -298,3 +301,32 @@ class Registered(Routed):
             return value.as_text() if isinstance(value, LongResult) else value
 
         return last
+
+
+class _Included:
+    """A service within another: an `Includer`. `joined`: the name there of each name here; `tags`: those that the
+    methods have there, too."""
+
+    def __init__(
+        self, outer: Registered, inner: Registered, joined: Callable[[str], str], tags: frozenset[str]
+    ) -> None:
+        self._outer, self._inner, self._joined, self._tags = outer, inner, joined, tags
+
+    def _there(self, one: Method) -> Method:
+        guarded(self._outer, self._inner, one)
+        around = self._inner.middleware + one.middleware
+        return msgspec.structs.replace(one, name=self._joined(one.name), middleware=around, tags=one.tags | self._tags)
+
+    def planned(self, methods: Iterable[Method]) -> list[Commit]:
+        return self._outer.planned([self._there(one) for one in methods])
+
+    def chained(self) -> None:
+        self._outer.relink([self._there(one) for one in self._inner.registered.values()])
+
+    def dropped(self, name: str) -> None:
+        if self._joined(name) in self._outer.registered:  # it may have been removed there alone
+            self._outer.remove(self._joined(name))
+
+    def switched(self, name: str, on: bool) -> None:
+        if self._joined(name) in self._outer.registered:
+            self._outer.switched(self._joined(name), on)
