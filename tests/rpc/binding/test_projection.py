@@ -185,6 +185,17 @@ class Users(pydantic.RootModel[dict[str, ModelUser]]):
     pass
 
 
+@dataclass
+class Folder:
+    at: Path
+    size: int = field(init=False, default=3)
+
+
+@dataclass
+class DeepFolder(Folder):
+    token: str = SECRET
+
+
 class Node(Struct):
     user: StructUser
     inner: Node | None = None
@@ -458,6 +469,7 @@ async def test_of_a_tools_result_what_is_declared_leaves(revision: Revision) -> 
         (StructUser | Any, StructAdmin("ada"), ONE | {"token": SECRET}),
         # paths are their text
         (Path, Path("a/b"), "a/b"),
+        (Folder, DeepFolder(Path("a")), {"at": "a", "size": 3}),
         (list[Path], [Path("a")], ["a"]),
         (Any, {"at": Path("a")}, {"at": "a"}),
     ],

@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw, Struct, ValidationError
 
 from .adapters import Adapter, Described, marker
 from .hooks import decoder, schemas
-from .tree import Field, Node
+from .tree import Field, Node, attributes_of
 
 _EXPECTED = r"Expected `([^`]*)`, got (`[^`]*`)"
 
@@ -115,8 +115,11 @@ def built(hint: Any, fields: Sequence[Field], twin: Any, shown: Any) -> Any:
     cls = get_origin(hint) or hint
     decode = decoder(Node("leaf", twin, twin, twin))
     attrs = hasattr(cls, "__attrs_attrs__")
+    fixed = {one.name for one in attributes_of(cls) if not one.init}
     names = [
-        (f"f{index}", field.attribute.lstrip("_") if attrs else field.attribute) for index, field in enumerate(fields)
+        (f"f{index}", field.attribute.lstrip("_") if attrs else field.attribute)
+        for index, field in enumerate(fields)
+        if field.attribute not in fixed
     ]
     optional = {f"f{index}" for index, field in enumerate(fields) if not field.required}
 

@@ -13,14 +13,12 @@ import types
 from collections.abc import Iterable
 from typing import (
     Any,
-    ClassVar,
     Literal,
     NotRequired,
     Required,
     TypeAlias,
     TypedDict,
     Union,
-    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -28,7 +26,6 @@ from typing import (
 
 import msgspec
 from msgspec import NODEFAULT, Meta, Struct
-from msgspec import inspect as mi
 
 from ...jsonrpc.errors import LocalError
 
@@ -178,8 +175,7 @@ def facts(hint: Any) -> Facts:
         hints = {field.name: field.type for field in msgspec.structs.fields(hint)}
     else:
         hints = get_type_hints(cls, include_extras=True)
-    order = list(hints)
-    keyed = hasattr(cls, "__required_keys__")  # msgspec sorts its keys
+    keyed = hasattr(cls, "__required_keys__")
     config = getattr(cls, "__struct_config__", None)
     fields = tuple(
         Field(
@@ -187,12 +183,11 @@ def facts(hint: Any) -> Facts:
             getattr(f, "encode_name", f.name),
             unwrapped(hints.get(f.name, Any)),
             f.required,
-            getattr(f, "default", NODEFAULT),
-            getattr(f, "default_factory", NODEFAULT),
+            f.default,
+            f.default_factory,
             not keyed and f.name.startswith("_") and getattr(f, "encode_name", f.name) == f.name,
         )
-        for f in (sorted(members, key=lambda f: order.index(f.name)) if keyed else members)
-        if get_origin(hints.get(f.name)) is not ClassVar
+        for f in members
     )
     return Facts(
         fields,
@@ -213,16 +208,14 @@ class _Member(Struct):
 
 
 def _members(hint: Any, cls: Any) -> list[Any]:
-    """The fields of a class, without their types: msgspec cannot describe one with a field that an adapter decodes."""
+    """The fields of a class, without their types. msgspec itself cannot describe one with a field that an adapter
+    decodes."""
     if issubclass(cls, Struct):
         return list(msgspec.structs.fields(hint))
     if issubclass(cls, tuple):
         defaults = cls._field_defaults
         return [_Member(name, name not in defaults, defaults.get(name, NODEFAULT), NODEFAULT) for name in cls._fields]
-    try:
-        return list(cast(Any, mi.type_info(hint)).fields)
-    except TypeError:
-        return _keys(cls) if hasattr(cls, "__required_keys__") else _attributes(cls)
+    return _keys(cls) if hasattr(cls, "__required_keys__") else _attributes(cls)
 
 
 def _keys(cls: Any) -> list[_Member]:
@@ -247,19 +240,26 @@ def _needed(cls: Any, name: str, marks: set[str]) -> bool:
 def _attributes(cls: Any) -> list[_Member]:
     """The fields of a dataclass or an attrs class."""
     found = []
-    for field in getattr(cls, "__attrs_attrs__", None) or cls.__dataclass_fields__.values():
-        default, factory = field.default, getattr(field, "default_factory", None)
+    for field in attributes_of(cls):
+        default: Any = field.default
+        factory: Any = getattr(field, "default_factory", NODEFAULT)
         if type(default).__name__ == "Factory":  # of attrs
-            found.append(_Member(field.name, False, NODEFAULT, default.factory))
-            continue
-        absent = type(default).__name__ in ("_MISSING_TYPE", "_Nothing") or repr(default) == "NOTHING"
-        made = factory is not None and type(factory).__name__ != "_MISSING_TYPE"
-        if not field.init or getattr(getattr(field, "_field_type", None), "name", "_FIELD") != "_FIELD":
-            continue
-        found.append(
-            _Member(field.name, absent and not made, NODEFAULT if absent else default, factory if made else NODEFAULT)
-        )
+            default, factory = NODEFAULT, default.factory
+        default, factory = (NODEFAULT if _absent(value) else value for value in (default, factory))
+        required = field.init and default is NODEFAULT and factory is NODEFAULT
+        found.append(_Member(field.name, required, default, factory))
     return found
+
+
+def attributes_of(cls: Any) -> list[Any]:
+    """The fields of a dataclass or an attrs class, as it has them; none for other classes."""
+    every = getattr(cls, "__attrs_attrs__", None) or getattr(cls, "__dataclass_fields__", {}).values()
+    return [one for one in every if getattr(getattr(one, "_field_type", None), "name", "_FIELD") == "_FIELD"]
+
+
+def _absent(value: Any) -> bool:
+    """Whether it stands for a default that is not there."""
+    return type(value).__name__ in ("_MISSING_TYPE", "_Nothing")
 
 
 @functools.lru_cache(256)
