@@ -16,8 +16,7 @@ Rules:
   function's error where it yielded, may raise another, and cannot make it a success.
 - Where they run: for a plain function, in its thread (a coroutine on the loop, for which the thread waits); for an
   `async def`, coroutines on the loop and plain functions in a worker thread, or in place with `inline=True`.
-- With `scope="lifespan"` the value is made once on each event loop, when the serving begins there (`rpc.lifespan`), in
-  place on the loop, and lives as long.
+- With `scope="lifespan"` the value is made once on each event loop, in place, and lives as long as `rpc.lifespan`'s.
 """
 
 from __future__ import annotations
