@@ -94,7 +94,7 @@ class Datagram:
         if self._answered:
             return
         self._answered = True
-        self._port.left()
+        self._port.listener.left()
         if answer is None:
             return
         allowed = self._port.allowed(len(self.request))
@@ -124,26 +124,25 @@ class _Port(asyncio.DatagramProtocol):
     """One bound address of a listener."""
 
     def __init__(self, listener: UdpListener) -> None:
-        self._listener = listener
-        self._limits = listener.limits
+        self.listener: UdpListener = listener
         self._transport: asyncio.DatagramTransport | None = None
         self._full = False
         self._gone = asyncio.Event()
 
     def __str__(self) -> str:
-        return self._listener.url
+        return self.listener.url
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        if not self._listener.open:
+        if not self.listener.open:
             return
-        self._listener.entered()
+        self.listener.entered()
         datagram = Datagram(self, data, addr)
-        if len(data) > self._limits.message_size:
-            refusal = too_large("message_size", self._limits.message_size, len(data))
-            if (rejected := self._listener.rejected) is not None:
+        if len(data) > (most := self.listener.limits.message_size):
+            refusal = too_large("message_size", most, len(data))
+            if (rejected := self.listener.rejected) is not None:
                 rejected(
                     Rejection(
                         kind="too_large",
@@ -156,7 +155,7 @@ class _Port(asyncio.DatagramProtocol):
             dropped = overlong(data, refusal)
             datagram.respond(failure(dropped.id, PLAIN.error(refusal)) if dropped.answerable else None, refusal)
         else:
-            exchanged(self._listener.served, datagram)
+            exchanged(self.listener.served, datagram)
 
     def error_received(self, exc: Exception) -> None:
         log.debug("%s: an earlier answer did not arrive: %s", self, in_words(exc))
@@ -173,7 +172,7 @@ class _Port(asyncio.DatagramProtocol):
 
     def allowed(self, request: int) -> int:
         """Bytes that the answer to a request of that size may have."""
-        return LARGEST if self._listener.amplify else min(LARGEST, max(_LEAST, _FACTOR * request))
+        return LARGEST if self.listener.amplify else min(LARGEST, max(_LEAST, _FACTOR * request))
 
     def send(self, answer: bytes, address: Any) -> None:
         """Send a datagram, or drop it if the network does not take it, as networks do."""
@@ -181,10 +180,6 @@ class _Port(asyncio.DatagramProtocol):
             log.debug("%s: an answer was dropped, the network is full", self)
         elif self._transport is not None and not self._transport.is_closing():
             self._transport.sendto(answer, address)
-
-    def left(self) -> None:
-        """An exchange has ended."""
-        self._listener.left()
 
     async def close(self) -> None:
         """Close the socket."""

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from ....channel import Broken, Caller, Channel, ChannelError, Options, Outgoing, Receiver
+from ....channel import Broken, Caller, Channel, Options, Outgoing, Receiver
 from ....jsonrpc.errors import BadAnswer
 from ....jsonrpc.limits import Limits
 from ....net.replies import excerpt, holds_response, orphan, unanswered
@@ -58,6 +58,7 @@ class _HttpChannel:
         self._posts = Posts(
             str(place), limits, (self._lane,), run=self._run, writable=self._set_writable, release=pool.close
         )
+        self.flush, self.close, self.abort = self._posts.flush, self._posts.close, self._posts.abort
         if isinstance(pool, AuthorizedPool):
             pool.posts = self._posts
 
@@ -70,21 +71,6 @@ class _HttpChannel:
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
         """POST `message`, at once or when one of the running POSTs has ended."""
         self._posts.send(message, call, self._lane)
-
-    async def flush(self) -> None:
-        """Wait for space in the queue, and until the server has accepted the current task's notifications.
-
-        Raises the error of one that was refused: Broken, BadAnswer or RpcError.
-        """
-        await self._posts.flush()
-
-    async def close(self) -> None:
-        """Let running and waiting POSTs end (within `limits.write_timeout`), then close the pool."""
-        await self._posts.close()
-
-    def abort(self, why: ChannelError) -> None:
-        """Abort every POST and close the pool."""
-        self._posts.abort(why)
 
     def _set_writable(self, writable: bool) -> None:
         self.writable = writable
