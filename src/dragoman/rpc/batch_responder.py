@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from ..channel import Caller
 from ..jsonrpc.errors import CallRefused, Refusal
@@ -18,52 +18,30 @@ from .observing import Arrival, Deliver
 Start: TypeAlias = Callable[[Single, Deliver], None]
 
 
-class BatchResponder:
+class BatchResponder(Struct, eq=False):
     """Collects the answers of one batch, in the order of its requests, running `width` elements at once.
 
     `start` begins one element, `done` gets the answers and their total bytes, `fault` makes the answer if our own code
     raised. Answers beyond `allowed` bytes in total are not kept, because they will not be sent.
     """
 
-    __slots__ = (
-        "allowed",
-        "answers",
-        "delivered",
-        "done",
-        "fault",
-        "left",
-        "messages",
-        "next",
-        "running",
-        "size",
-        "start",
-        "stepping",
-        "width",
-    )
+    messages: Sequence[Single]
+    start: Start
+    done: Callable[[list[bytes], int], None]
+    fault: Callable[[Single, Exception], bytes | None]
+    width: int
+    allowed: int
+    answers: list[bytes | UnsetType | None] = []
+    """Of each message; UNSET until it is delivered."""
+    size: int = 1
+    left: int = 0
+    next: int = 0
+    running: int = 0
+    stepping: bool = False
 
-    def __init__(
-        self,
-        messages: Sequence[Single],
-        start: Start,
-        done: Callable[[list[bytes], int], None],
-        fault: Callable[[Single, Exception], bytes | None],
-        *,
-        width: int,
-        allowed: int,
-    ) -> None:
-        self.messages: Sequence[Single] = messages
-        self.start: Start = start
-        self.width: int = width
-        self.allowed: int = allowed
-        self.done: Callable[[list[bytes], int], None] = done
-        self.fault: Callable[[Single, Exception], bytes | None] = fault
-        self.delivered: bytearray = bytearray(len(messages))
-        self.answers: list[bytes | None] = [None] * len(messages)
-        self.size: int = 1
-        self.left: int = len(messages)
-        self.next: int = 0
-        self.running: int = 0
-        self.stepping: bool = False
+    def __post_init__(self) -> None:
+        self.left = len(self.messages)
+        self.answers = [UNSET] * self.left
 
     def step(self) -> None:
         """Start further elements."""
@@ -86,18 +64,18 @@ class BatchResponder:
 
     def _finish(self) -> None:
         try:
-            self.done([answer for answer in self.answers if answer is not None], self.size)
+            self.done([answer for answer in self.answers if isinstance(answer, bytes)], self.size)
         except Exception as error:
             faults = [answer for message in self.messages if (answer := self.fault(message, error)) is not None]
             self.done(faults, sum(map(len, faults)) + len(faults) + 1)
 
     def _delivered(self, index: int, answer: bytes | None) -> None:
-        if self.delivered[index]:
+        if self.answers[index] is not UNSET:
             return
-        self.delivered[index] = True
         if answer is not None:
             self.size += len(answer) + 1
-            self.answers[index] = answer if self.size <= self.allowed else b""
+            answer = answer if self.size <= self.allowed else b""
+        self.answers[index] = answer
         self.running -= 1
         self.left -= 1
         self.step()

@@ -21,6 +21,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from types import CodeType
 from typing import Any, Final
 
+from msgspec import Struct, field
+
 from ..jsonrpc.errors import LocalError
 from .binding.dependencies import Dependencies, entered
 from .binding.signature import name_of, runs_as
@@ -34,24 +36,21 @@ Part = Callable[[Mapping[Any, Any]], AbstractAsyncContextManager[Any]]
 _EMPTY: Final[Mapping[Any, Any]] = {}
 
 
-class _Span:
+class _Span(Struct, eq=False):
     """The lifespan of one loop."""
 
-    __slots__ = ("change", "held", "loop", "over", "ready", "task", "users", "waiting")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop: asyncio.AbstractEventLoop = loop
-        self.waiting: asyncio.Future[None] = loop.create_future()
-        """Done when every part has been entered, or one could not be."""
-        self.change: asyncio.Event = asyncio.Event()
-        """Parts were added, or it is over."""
-        self.over: bool = False
-        self.ready: int = -1
-        """The number of changes that it has seen."""
-        self.users: int = 0
-        self.held: dict[Any, Any] = {}
-        """The values of its parts by key; None: the state."""
-        self.task: asyncio.Task[None] | None = None
+    loop: asyncio.AbstractEventLoop
+    waiting: asyncio.Future[None]
+    """Done when every part has been entered, or one could not be."""
+    change: asyncio.Event = field(default_factory=asyncio.Event)
+    """Parts were added, or it is over."""
+    over: bool = False
+    ready: int = -1
+    """The number of changes that it has seen."""
+    users: int = 0
+    held: dict[Any, Any] = {}
+    """The values of its parts by key; None: the state."""
+    task: asyncio.Task[None] | None = None
 
 
 class Lifespan:
@@ -130,7 +129,7 @@ class Lifespan:
             if span is None:
                 for gone in [one for one in self._spans if one.is_closed()]:
                     del self._spans[gone]
-                span = self._spans[loop] = _Span(loop)
+                span = self._spans[loop] = _Span(loop, loop.create_future())
                 span.task = loop.create_task(self._live(span))
             elif span.over:
                 assert span.task is not None

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from ..channel import Caller, ChannelError
 from ..jsonrpc.codec import error_code
@@ -241,20 +241,17 @@ class Watch:
             log.exception("the observer %r raised; this is logged once", observer)
 
 
-class Arrival:
+class Arrival(Struct, eq=False):
     """What takes the answer to a message that came in, and tells the observers of it first."""
 
-    __slots__ = ("_alone", "context", "deliver", "refusal", "seen", "watch")
-
-    def __init__(self, watch: Watch, seen: Observation, deliver: Deliver, context: Context | None) -> None:
-        self.watch: Watch = watch
-        self.seen: Observation = seen
-        self.deliver: Deliver = deliver
-        self.context: Context | None = context
-        """What the handler runs in; None: as it is."""
-        self.refusal: Refusal | None = None
-        """Why it is not done, once that is known."""
-        self._alone = False
+    watch: Watch
+    seen: Observation
+    deliver: Deliver
+    context: Context | None
+    """What the handler runs in; None: as it is."""
+    refusal: Refusal | None = None
+    """Why it is not done, once that is known."""
+    _alone: bool = False
 
     def __call__(self, answer: bytes | None, refusal: Refusal | None = None, /) -> None:
         self.over(answer, refusal or self.refusal)
@@ -318,16 +315,13 @@ class Arrival:
         return Arrival(self.watch, self.seen, nothing, self.context)
 
 
-class Departure:
+class Departure(Struct, eq=False):
     """A message that goes out, as observers see it."""
 
-    __slots__ = ("_watch", "headers", "meta", "seen")
-
-    def __init__(self, watch: Watch, seen: Observation, meta: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-        self._watch = watch
-        self.seen: Observation = seen
-        self.meta: Mapping[str, Any] = meta
-        self.headers: Mapping[str, str] = headers
+    _watch: Watch
+    seen: Observation
+    meta: Mapping[str, Any]
+    headers: Mapping[str, str]
 
     def __enter__(self) -> Departure:
         return self

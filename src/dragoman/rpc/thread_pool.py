@@ -25,32 +25,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct, field
 
-class Work:
+
+class Work(Struct, eq=False):
     """One function in the pool; `future` gets its result or its exception."""
 
-    __slots__ = (
-        "_abandoned",
-        "_arguments",
-        "_begun",
-        "_context",
-        "_error",
-        "_function",
-        "_result",
-        "_returned",
-        "future",
-    )
-
-    def __init__(self, future: asyncio.Future[Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self.future: asyncio.Future[Any] = future
-        self._context = contextvars.copy_context()
-        self._function = function
-        self._arguments = arguments
-        self._begun = False
-        self._abandoned = False
-        self._returned: Callable[[], None] | None = None
-        self._result: Any = None
-        self._error: BaseException | None = None
+    future: asyncio.Future[Any]
+    _function: Callable[..., Any]
+    _arguments: tuple[Any, ...]
+    _context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    _begun: bool = False
+    _abandoned: bool = False
+    _returned: Callable[[], None] | None = None
+    _result: Any = None
+    _error: BaseException | None = None
 
     def abandon(self, returned: Callable[[], None]) -> bool:
         """Ignore the result. True while the function runs: `returned` is called on the loop once it has returned.

@@ -71,24 +71,18 @@ class Durations(Struct, frozen=True):
     """The tool or prompt of MCP."""
 
 
-class _Tally:
+class _Tally(Struct, eq=False):
     """How often calls ended in one way, and how long they took."""
 
-    __slots__ = ("buckets", "seconds")
-
-    def __init__(self) -> None:
-        self.buckets = [0] * (len(BOUNDS) + 1)
-        self.seconds = 0.0
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    seconds: float = 0.0
 
 
-class _Method:
+class _Method(Struct, eq=False):
     """The tallies of one method. `failed`: of calls that were answered with an error, by outcome and code."""
 
-    __slots__ = ("failed", "over")
-
-    def __init__(self) -> None:
-        self.over: dict[Outcome | None, _Tally] = {}
-        self.failed: dict[tuple[Outcome | None, str], _Tally] = {}
+    over: dict[Outcome | None, _Tally] = {}
+    failed: dict[tuple[Outcome | None, str], _Tally] = {}
 
     def tallies(self) -> list[tuple[str, str, _Tally]]:
         """All of them, with their outcome and code."""
@@ -96,24 +90,22 @@ class _Method:
         return plain + [(f"{outcome}", code, one) for (outcome, code), one in list(self.failed.items())]
 
 
-class _Side:
+class _Side(Struct, eq=False):
     """The counters of one service, in one direction."""
 
-    __slots__ = (
-        *("batches", "codes", "in_flight", "malformed", "methods", "protocol", "received", "sent"),
-        *("notifications", "unknown", "wait", "waits"),
-    )
-
-    def __init__(self, protocol: str) -> None:
-        self.protocol = protocol
-        self.methods: dict[str | tuple[str, str], _Method] = {}
-        """By name; tools and prompts by method and name."""
-        self.unknown = _Method()
-        self.codes: dict[str, int] = {}
-        self.waits = [0] * (len(BOUNDS) + 1)
-        self.wait = 0.0
-        self.notifications: dict[Outcome | None, int] = {}
-        self.in_flight = self.batches = self.malformed = self.received = self.sent = 0
+    protocol: str
+    methods: dict[str | tuple[str, str], _Method] = {}
+    """By name; tools and prompts by method and name."""
+    unknown: _Method = field(default_factory=_Method)
+    codes: dict[str, int] = {}
+    waited: _Tally = field(default_factory=_Tally)
+    """Of all methods, from the call to its start."""
+    notifications: dict[Outcome | None, int] = {}
+    in_flight: int = 0
+    batches: int = 0
+    malformed: int = 0
+    received: int = 0
+    sent: int = 0
 
     def of(self, seen: Observation) -> _Method:
         """Where a call is counted that is not in `methods` yet."""
@@ -228,8 +220,9 @@ class Metrics:
         tally.buckets[bisect_left(BOUNDS, seconds)] += 1
         if started is not None:
             wait = started - began
-            side.wait += wait
-            side.waits[bisect_left(BOUNDS, wait) if wait > SHORTEST else 0] += 1
+            waited = side.waited
+            waited.seconds += wait
+            waited.buckets[bisect_left(BOUNDS, wait) if wait > SHORTEST else 0] += 1
         side.received += len(seen.message)
         if seen.batch is None:
             side.sent += len(seen.answer or b"")
@@ -354,7 +347,9 @@ def _families(sides: Mapping[str, _Side], direction: Direction) -> list[Family]:
     def each(name: str, pick: Callable[[_Side], float]) -> Family:
         return _family(name, {(("service", service),): pick(side) for service, side in sides.items()})
 
-    waits = [Sample((("service", name),), side.wait, tuple(side.waits)) for name, side in sides.items()]
+    waits = [
+        Sample((("service", name),), side.waited.seconds, tuple(side.waited.buckets)) for name, side in sides.items()
+    ]
     both = [
         _family(f"{way}calls_total", calls),
         _family(f"{way}errors_total", codes),

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
 
+from msgspec import Struct
 
-class Switch:
+
+class Switch(Struct, eq=False):
     """How one name is switched. `given`: whether the app that it is included from has it; True for what is included
     from none."""
 
-    __slots__ = ("given", "kind", "named", "tags")
-
-    def __init__(self, kind: str, tags: frozenset[str], given: bool) -> None:
-        self.kind: str = kind
-        self.tags: frozenset[str] = tags
-        self.given: bool = given
-        self.named: bool | None = None
-        """What was said of it by its name; None: nothing that still counts."""
+    kind: str
+    tags: frozenset[str]
+    given: bool
+    named: bool | None = None
+    """What was said of it by its name; None: nothing that still counts."""
 
 
 class Switches:
