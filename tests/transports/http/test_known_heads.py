@@ -163,6 +163,16 @@ async def test_a_head_that_is_new_with_every_request_is_known_by_what_matters() 
         assert len(listener.heads.kept) == 1
 
 
+async def test_fields_of_one_name_are_joined_in_their_order_whether_their_head_is_known_or_not() -> None:
+    """The last address of `X-Forwarded-For` is that of the proxy that added it: the others are what the caller says."""
+    scripted = Scripted(lambda x: x.respond(x.caller.headers["x-forwarded-for"].encode()))
+    async with asked(scripted) as (listener, reader, writer):
+        for number in range(8):
+            writer.write(traced(number, b"X-Forwarded-For: caller-%d\r\nX-Forwarded-For: proxy\r\n" % number))
+            assert (await answer(reader)).body == b"caller-%d, proxy" % number
+        assert len(listener.heads.kept) == 1
+
+
 @pytest.mark.parametrize("kind", ["exchange", "endpoint"])
 async def test_the_caller_of_a_known_head_has_the_length_of_its_own_body(kind: str) -> None:
     """The heads differ in their length alone; those that come again are known by all their bytes."""

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from ...channel import Caller, Identity
 from ...jsonrpc.errors import Refusal
 from ...net.scheme import is_tls
+from ...net.sockets import remote_name
 from .known_heads import RequestFields
 from .messages import JSON, JSON_LINES, Answer, Head, Lines
 from .refusals import failure, rpc_answer
@@ -259,7 +260,7 @@ class ResponseWriter:
 def remote(scope: Scope) -> str:
     """The far end's address as text."""
     client = scope.get("client")
-    return "" if client is None else f"{client[0]}:{client[1]}"
+    return "" if client is None else remote_name(tuple(client))
 
 
 def secure(scope: Scope) -> bool:

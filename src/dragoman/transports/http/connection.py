@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, cast
 
 from ...channel import Admitted, Caller, exchanged
 from ...net.read_buffer import read_buffer
+from ...net.sockets import remote_name
 from ...net.urls import printable
 from .admission import Admission, handshake
 from .app import log
@@ -109,7 +110,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)  # uvloop's transports are not a subclass
         self.transport = transport
         peer = transport.get_extra_info("peername")
-        self.remote = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else ""
+        self.remote = remote_name(peer) if isinstance(peer, tuple) else ""
         transport.set_write_buffer_limits(high=self.app.limits.send_queue)
         if self.owner.admit(self):
             self._settle()

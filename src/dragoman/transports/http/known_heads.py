@@ -300,9 +300,10 @@ def length_of(fields: Iterable[tuple[bytes, bytes]]) -> int:
     return max([int(value[:_DIGITS]) for value in lengths]) if lengths else 0
 
 
-def own_texts(head: Head, varied: Iterable[bytes]) -> dict[str, str]:
-    """The headers of a request that differs from its head in these lines, as `Caller.headers` has them."""
-    texts = texts_of(varied, head.settled)
+def own_texts(head: Head, varied: Sequence[bytes]) -> dict[str, str]:
+    """The headers of a request that differs from its head in these lines, the last first, as `Caller.headers` has
+    them."""
+    texts = texts_of(reversed(varied), head.settled)
     if head.protection is not None:
         for name in SECRETS:
             texts.pop(name.decode(), None)

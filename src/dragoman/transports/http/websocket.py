@@ -35,7 +35,7 @@ from ...net.fields import fields
 from ...net.guarding import EXPIRED, LetsFinish
 from ...net.read_buffer import read_buffer
 from ...net.sending import StallWatch, Waiters
-from ...net.sockets import cannot_dial, connected
+from ...net.sockets import cannot_dial, connected, remote_name
 from ...net.urls import Url, printable
 
 _CLOSE_TIMEOUT = 10.0
@@ -478,5 +478,5 @@ def _reason(wire: ClientProtocol) -> Reason:
 
 def _far(place: Url, transport: asyncio.Transport) -> Caller:
     peer = transport.get_extra_info("peername")
-    remote = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else place.address
+    remote = remote_name(peer) if isinstance(peer, tuple) else place.address
     return Caller(scheme=place.scheme, remote=remote, path=place.path, tls=place.tls)
