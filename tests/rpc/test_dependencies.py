@@ -230,6 +230,7 @@ def test_a_generator_sees_the_error_may_turn_it_into_another_and_cannot_hide_it(
 
 async def test_what_was_opened_is_closed_in_order_though_the_clean_up_of_another_is_cancelled() -> None:
     api, may = Service("api"), threading.Event()
+    loop, begun, leaving = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
     tasks: list[Any] = []
 
     def slow() -> Iterator[int]:
@@ -237,6 +238,7 @@ async def test_what_was_opened_is_closed_in_order_though_the_clean_up_of_another
             yield 1
         finally:
             seen.append("slow")
+            loop.call_soon_threadsafe(leaving.set)
             may.wait()
 
     @api.method
@@ -246,14 +248,13 @@ async def test_what_was_opened_is_closed_in_order_though_the_clean_up_of_another
         third: Annotated[int, Depends(slow)],
     ) -> None:
         tasks.append(asyncio.current_task())
+        begun.set()
         await asyncio.Event().wait()
 
     asked = asyncio.ensure_future(api.answer_async(b'{"jsonrpc":"2.0","method":"use","id":1}'))
-    while not tasks:
-        await asyncio.sleep(0.001)
+    await begun.wait()
     tasks[0].cancel()
-    while "slow" not in seen:
-        await asyncio.sleep(0.001)
+    await leaving.wait()
     tasks[0].cancel()
     await asked
     may.set()
