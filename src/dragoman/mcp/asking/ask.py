@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, Protocol, TypeAlias
 
@@ -123,46 +123,34 @@ async def ask(
     Raises CannotAsk; QuestionFailed, CallTimeout, BadAnswer, ChannelError where the server calls; InputRequired
     where it may not; LocalError for invalid questions.
     """
-    asked = _Asked(_turns(context, questions, once))
+    turns = _turns(context, questions, once)
     with _client_errors():
-        while calls := asked.calls:
-            asked.take(await context.rpc.call_all(calls, result=Raw, timeout=timeout))
-    return asked.answers
+        try:
+            calls = next(turns)
+            while True:
+                calls = turns.send(await context.rpc.call_all(calls, result=Raw, timeout=timeout))
+        except StopIteration as done:
+            answers: tuple[Any, ...] = done.value
+    return answers
 
 
 def ask_blocking(
     context: Asking, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
 ) -> tuple[Any, ...]:
     """As `ask`, for plain functions, which run in threads: it blocks where the server calls."""
-    asked = _Asked(_turns(context, questions, once))
+    turns = _turns(context, questions, once)
     with _client_errors():
-        while calls := asked.calls:
-            asked.take(context.rpc.call_all(calls, result=Raw, timeout=timeout))
-    return asked.answers
+        try:
+            calls = next(turns)
+            while True:
+                calls = turns.send(context.rpc.call_all(calls, result=Raw, timeout=timeout))
+        except StopIteration as done:
+            answers: tuple[Any, ...] = done.value
+    return answers
 
 
 Calls: TypeAlias = list[tuple[str, Any]]
 Turns: TypeAlias = Generator[Calls, Sequence[Raw], tuple[Any, ...]]
-
-
-class _Asked:
-    """Questions on their way: `calls` are to be made next; when there are none, `answers` has all answers."""
-
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
-        self.calls: Calls = []
-        self.answers: tuple[Any, ...] = ()
-        self._step(lambda: next(turns))
-
-    def take(self, results: Sequence[Raw]) -> None:
-        """Take the results of `calls`."""
-        self._step(lambda: self._turns.send(results))
-
-    def _step(self, step: Callable[[], Calls]) -> None:
-        try:
-            self.calls = step()
-        except StopIteration as done:
-            self.calls, self.answers = [], done.value
 
 
 @contextmanager
