@@ -28,7 +28,6 @@ from ..protocol.headers import HTTP, check_arguments
 from ..protocol.methods import HEADER_MISMATCH
 from ..protocol.params import PromptReference, ResourceTemplateReference
 from ..protocol.revisions import NEWEST, Revision
-from ..protocol.uri_template import is_template
 from ..session.changes import EntryId, Visible, sees
 from .entries import arguments_of, completion_of, named, prompt_entry, resource_entry, tool_entry
 from .errors import missing
@@ -85,9 +84,9 @@ class Registry:
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
     ) -> Entry:
         """Register a tool. Raises LocalError for a name that is taken, and for a function that cannot be a tool."""
-        return self._add("tools", named(name, function), lambda on, key: tool_entry(on, key, function, **options))
+        return self._add(named(name, function), lambda on, key: tool_entry(on, key, function, **options))
 
-    def _add(self, listing: Listing, key: str, make: Make) -> Entry:
+    def _add(self, key: str, make: Make) -> Entry:
         entry = made(make, self.making, key)
         self._commit(self.planned([entry]))
         return entry
@@ -129,14 +128,13 @@ class Registry:
 
         Raises LocalError for a URI that is invalid or taken, and for variables that the function does not take.
         """
-        listing: Listing = "templates" if is_template(uri) else "resources"
-        return self._add(listing, uri, lambda on, key: resource_entry(on, key, function, **options))
+        return self._add(uri, lambda on, key: resource_entry(on, key, function, **options))
 
     def add_prompt(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
     ) -> Entry:
         """Register a prompt. Raises LocalError for a name that is taken, and for arguments without names."""
-        return self._add("prompts", named(name, function), lambda on, key: prompt_entry(on, key, function, **options))
+        return self._add(named(name, function), lambda on, key: prompt_entry(on, key, function, **options))
 
     def add_completion(
         self, function: Callable[..., Any], ref: str, argument: str, **options: Unpack[RunOptions]

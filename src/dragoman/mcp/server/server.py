@@ -13,9 +13,11 @@ from msgspec import UNSET
 
 from ...channel import Caller
 from ...doors import run_app
+from ...jsonrpc.errors import LocalError
 from ...jsonrpc.limits import SERVER, Limits
 from ...jsonrpc.options import check, strict
 from ...observer import Observer
+from ...rpc.binding.signature import registrable
 from ...rpc.middleware import Middleware
 from ...rpc.service import behind
 from ..protocol.extension import Extension
@@ -147,13 +149,13 @@ class Server:
         descriptions from the docstring, `Annotated` and `msgspec.Meta`; `options` are `ToolOptions`.
         Raises LocalError for a name that is taken, and for annotations to which JSON cannot be decoded.
         """
-        return self._core.tool(name, **options)
+        return _by_name(self.add_tool, name, options, "server.tool")
 
     def add_tool(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
     ) -> Entry:
         """As the decorator `tool`, at any time: clients are told that the list has changed."""
-        return self._core.add_tool(function, name=name, **options)
+        return self._core.catalog.add_tool(function, name=name, **options)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
         """Register a function that reads a resource, or every resource of a template ("file:///{path}").
@@ -162,11 +164,13 @@ class Server:
         `ResourceContents`, or a list of them. `options` are `ResourceOptions`.
         Raises LocalError for a URI that is taken, and for variables that the function does not take.
         """
-        return self._core.resource(uri, **options)
+        if not isinstance(uri, str):
+            raise LocalError('a resource has a URI: @server.resource("file:///notes.txt")')
+        return _registering(lambda function: self.add_resource(function, uri, **options), "server.resource")
 
     def add_resource(self, function: Callable[..., Any], uri: str, **options: Unpack[ResourceOptions]) -> Entry:
         """As the decorator `resource`, at any time."""
-        return self._core.add_resource(function, uri, **options)
+        return self._core.catalog.add_resource(function, uri, **options)
 
     @overload
     def prompt(self, function: F, /) -> F: ...
@@ -177,13 +181,13 @@ class Server:
 
         `options` are `PromptOptions`. Raises LocalError for a name that is taken, and for arguments without names.
         """
-        return self._core.prompt(name, **options)
+        return _by_name(self.add_prompt, name, options, "server.prompt")
 
     def add_prompt(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
     ) -> Entry:
         """As the decorator `prompt`, at any time."""
-        return self._core.add_prompt(function, name=name, **options)
+        return self._core.catalog.add_prompt(function, name=name, **options)
 
     def completion(self, ref: str, argument: str, **options: Unpack[RunOptions]) -> Callable[[F], F]:
         """Register a function that completes an argument: `ref` is a prompt's name or a template's URI.
@@ -191,7 +195,8 @@ class Server:
         It takes what the user has typed (and, by name, `ctx` and `arguments`, the arguments already known),
         and returns a list of strings or a `Completion` (server/utilities/completion). `options` are `RunOptions`.
         """
-        return self._core.completion(ref, argument, **options)
+        add = self._core.catalog.add_completion
+        return _registering(lambda function: add(function, ref, argument, **options), "server.completion")
 
     def method(self, name: str, **options: Unpack[CallOptions]) -> Callable[[F], F]:
         """Register the function that answers a method of an extension: it takes `(params, context)`, the params as the
@@ -200,7 +205,7 @@ class Server:
 
         Raises LocalError for a method that no extension of this server declares, and for one that is already answered.
         """
-        return self._core.method(name, **options)
+        return _registering(lambda function: self.add_method(function, name, **options), "server.method")
 
     def add_method(self, function: Callable[..., Any], name: str, **options: Unpack[CallOptions]) -> None:
         """As the decorator `method`."""
@@ -216,15 +221,15 @@ class Server:
     def remove_tool(self, name: str, *, version: str | None = None) -> None:
         """Remove a tool, in all its versions or in this one; clients are told that the list has changed. Raises
         LocalError when there is none."""
-        self._core.remove_tool(name, version=version)
+        self._core.catalog.remove("tool", name, version)
 
     def remove_resource(self, uri: str, *, version: str | None = None) -> None:
         """Remove a resource or a template, as `remove_tool`."""
-        self._core.remove_resource(uri, version=version)
+        self._core.catalog.remove("resource", uri, version)
 
     def remove_prompt(self, name: str, *, version: str | None = None) -> None:
         """Remove a prompt, as `remove_tool`."""
-        self._core.remove_prompt(name, version=version)
+        self._core.catalog.remove("prompt", name, version)
 
     def enable(
         self,
@@ -235,7 +240,7 @@ class Server:
         version: str | None = None,
     ) -> None:
         """Enable what `disable` has disabled, but for what another disabled tag or kind holds back; see there."""
-        self._core.enable(kind, key, tag=tag, version=version)
+        self._core.catalog.turn(kind, key, tag, version, on=True)
 
     def disable(
         self,
@@ -247,7 +252,7 @@ class Server:
     ) -> None:
         """Disable an entry, `key` (a name or URI), in all versions or in one; or all of a kind, or with a tag, later
         ones too: not listed, unknown in calls. What is disabled here stays so, whatever an included server enables."""
-        self._core.disable(kind, key, tag=tag, version=version)
+        self._core.catalog.turn(kind, key, tag, version, on=False)
 
     def use(self, middleware: Middleware) -> Middleware:
         """Add middleware inside the existing ones, around every method and every tool. Usable as a decorator."""
@@ -255,7 +260,7 @@ class Server:
 
     def override(self, function: Callable[..., Any], fake: Callable[..., Any]) -> AbstractContextManager[None]:
         """As `Service.override`."""
-        return self._core.override(function, fake)
+        return self._core.service.override(function, fake)
 
     def notify_resource_updated(self, uri: str) -> None:
         """Tell every client that subscribed to a resource that it has changed. From any thread."""
@@ -313,3 +318,21 @@ class Server:
 def _behind(other: object) -> object:
     """What is behind a server or service that is included; anything else as it is."""
     return other._core if isinstance(other, Server) else behind(other)
+
+
+def _registering(add: Callable[[Callable[..., Any]], object], decorator: str) -> Callable[[F], F]:
+    """A decorator that passes a function to `add` and returns it unchanged. LocalError for what cannot be called."""
+
+    def register(function: F) -> F:
+        add(registrable(function, decorator))
+        return function
+
+    return register
+
+
+def _by_name(add: Callable[..., object], name: Any, options: Mapping[str, Any], decorator: str) -> Any:
+    """`@server.tool`, `@server.tool(...)` and `@server.tool("name")`: the decorator, or what it gives where `name` is
+    the function itself."""
+    if name is None or isinstance(name, str):
+        return _registering(lambda function: add(function, name=name, **options), decorator)
+    return _registering(lambda function: add(function, **options), decorator)(name)

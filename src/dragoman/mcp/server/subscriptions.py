@@ -151,7 +151,7 @@ class Subscriptions:
                 for part in event.parts():
                     self._spread(part)
             for reader in self._readers(event):
-                if reader.hint is None and (not those or _any_sees(those, reader.caller())):
+                if reader.hint is None and (not those or any(sees(one, reader.caller()) for one in those)):
                     reader.put(Event(event.kind, event.uri))
 
     # -- several servers that serve the same
@@ -343,10 +343,6 @@ class Subscriptions:
         if hearer is None:
             hearer = self._sessions[peer] = _Hearer(self, peer)
         return hearer
-
-
-def _any_sees(those: Iterable[Visible], caller: Caller) -> bool:
-    return any(sees(visible, caller) for visible in those)
 
 
 def _both(asked: Any, can: Any, name: str) -> Any:

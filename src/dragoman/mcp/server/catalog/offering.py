@@ -1,10 +1,9 @@
-"""What a server registers: tools, resources, prompts, completions, and the methods of extensions; by decorators and by
-functions, at any time."""
+"""What a server offers besides the entries of its catalog: the methods of extensions, what it includes, its middleware;
+and who may call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
@@ -13,7 +12,6 @@ from ....channel import Caller
 from ....jsonrpc.errors import LocalError
 from ....jsonrpc.options import TEXT, check, many
 from ....rpc.binding.dependencies import Dependencies
-from ....rpc.binding.signature import registrable
 from ....rpc.including import acyclic
 from ....rpc.lifespan import Lifespan
 from ....rpc.method import DEMANDS, RUNNING
@@ -28,7 +26,7 @@ from ...protocol.results import Stamp
 from ..extensions import extension_method
 from ..handlers import Options
 from ..outcomes import Finished, demand
-from ..registering import CallOptions, EntryKind, PromptOptions, ResourceOptions, RunOptions, ToolOptions
+from ..registering import CallOptions
 from ..registry import Entry, Registry
 from ..subscriptions import Subscriptions
 from ..table import MethodTable
@@ -103,45 +101,6 @@ class Offering(RoutedServer):
         """The value of the lifespan on this event loop; None without one, and before it began."""
         return None if self.life is None else self.life.held().get(None)
 
-    def tool(self, name: Any = None, **options: Unpack[ToolOptions]) -> Any:
-        """As `Server.tool`."""
-        return _by_name(self.add_tool, name, options, "server.tool")
-
-    def add_tool(
-        self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
-    ) -> Entry:
-        """As `Server.add_tool`."""
-        return self.catalog.add_tool(function, name=name, **options)
-
-    def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
-        """As `Server.resource`."""
-        if not isinstance(uri, str):
-            raise LocalError('a resource has a URI: @server.resource("file:///notes.txt")')
-        return _registering(lambda function: self.add_resource(function, uri, **options), "server.resource")
-
-    def add_resource(self, function: Callable[..., Any], uri: str, **options: Unpack[ResourceOptions]) -> Entry:
-        """As `Server.add_resource`."""
-        return self.catalog.add_resource(function, uri, **options)
-
-    def prompt(self, name: Any = None, **options: Unpack[PromptOptions]) -> Any:
-        """As `Server.prompt`."""
-        return _by_name(self.add_prompt, name, options, "server.prompt")
-
-    def add_prompt(
-        self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
-    ) -> Entry:
-        """As `Server.add_prompt`."""
-        return self.catalog.add_prompt(function, name=name, **options)
-
-    def completion(self, ref: str, argument: str, **options: Unpack[RunOptions]) -> Callable[[F], F]:
-        """As `Server.completion`."""
-        add = self.catalog.add_completion
-        return _registering(lambda function: add(function, ref, argument, **options), "server.completion")
-
-    def method(self, name: str, **options: Unpack[CallOptions]) -> Callable[[F], F]:
-        """As `Server.method`."""
-        return _registering(lambda function: self.add_method(function, name, **options), "server.method")
-
     def add_method(self, function: Callable[..., Any], name: str, **options: Unpack[CallOptions]) -> None:
         """As `Server.add_method`."""
         made = Options(**options)
@@ -185,44 +144,6 @@ class Offering(RoutedServer):
         """A URI as the server's functions know it."""
         return uri
 
-    def remove_tool(self, name: str, *, version: str | None = None) -> None:
-        """As `Server.remove_tool`."""
-        self.catalog.remove("tool", name, version)
-
-    def remove_resource(self, uri: str, *, version: str | None = None) -> None:
-        """As `Server.remove_resource`."""
-        self.catalog.remove("resource", uri, version)
-
-    def remove_prompt(self, name: str, *, version: str | None = None) -> None:
-        """As `Server.remove_prompt`."""
-        self.catalog.remove("prompt", name, version)
-
-    def enable(
-        self,
-        kind: EntryKind | None = None,
-        key: str | None = None,
-        *,
-        tag: str | None = None,
-        version: str | None = None,
-    ) -> None:
-        """As `Server.enable`."""
-        self.catalog.turn(kind, key, tag, version, on=True)
-
-    def disable(
-        self,
-        kind: EntryKind | None = None,
-        key: str | None = None,
-        *,
-        tag: str | None = None,
-        version: str | None = None,
-    ) -> None:
-        """As `Server.disable`."""
-        self.catalog.turn(kind, key, tag, version, on=False)
-
-    def override(self, function: Callable[..., Any], fake: Callable[..., Any]) -> AbstractContextManager[None]:
-        """As `Server.override`."""
-        return self.service.override(function, fake)
-
     def use(self, middleware: Middleware) -> Middleware:
         """As `Server.use`."""
         self.service.use(middleware)
@@ -237,21 +158,3 @@ class Offering(RoutedServer):
         self.subscriptions.updated(uri)
         for includer in self.catalog.includers:
             includer.updated(uri)
-
-
-def _registering(add: Callable[[Callable[..., Any]], object], decorator: str) -> Callable[[F], F]:
-    """A decorator that passes a function to `add` and returns it unchanged. LocalError for what cannot be called."""
-
-    def register(function: F) -> F:
-        add(registrable(function, decorator))
-        return function
-
-    return register
-
-
-def _by_name(add: Callable[..., object], name: Any, options: Mapping[str, Any], decorator: str) -> Any:
-    """`@server.tool`, `@server.tool(...)` and `@server.tool("name")`: the decorator, or what it gives where `name` is
-    the function itself."""
-    if name is None or isinstance(name, str):
-        return _registering(lambda function: add(function, name=name, **options), decorator)
-    return _registering(lambda function: add(function, **options), decorator)(name)
