@@ -9,7 +9,8 @@ import jwt
 import pytest
 
 from dragoman.auth import Bearer, Exchange, Issuer, IssuerAway, OAuthError
-from dragoman.auth.exchange import ACCESS_TOKEN, ASSERTION, EARLY, GRANT, ON_BEHALF
+from dragoman.auth.authentication import ASSERTION, ASSERTION_LIFE
+from dragoman.auth.exchange import ACCESS_TOKEN, EARLY, GRANT, ON_BEHALF
 from dragoman.auth.jose import new_key
 from dragoman.channel import Identity
 from dragoman.jsonrpc.errors import LocalError
@@ -65,7 +66,7 @@ async def test_a_private_key() -> None:
     public = jwt.PyJWK(key.public_jwk()).key
     unjudged: Any = {"verify_exp": False, "verify_iat": False}  # the clock is that of the test
     claims = jwt.decode(form["client_assertion"], public, algorithms=["ES256"], audience=ISSUER, options=unjudged)
-    assert (claims["iss"], claims["sub"], claims["exp"] - claims["iat"]) == ("app", "app", 60)
+    assert (claims["iss"], claims["sub"], claims["exp"] - claims["iat"]) == ("app", "app", ASSERTION_LIFE)
     assert claims["jti"]
 
 

@@ -5,28 +5,23 @@ The caller's token is for this server and goes nowhere else but to its own issue
 
 from __future__ import annotations
 
-import os
 import time
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final, Literal
-from urllib.parse import quote_plus
 
 import msgspec
 from msgspec import Struct
 
 from ..jsonrpc.errors import LocalError
+from .authentication import authentication
 from .errors import AuthError, IssuerAway, OAuthError
-from .jose import Key, encoded, signed
+from .jose import Key
 from .keys import Answer, Fetches, IssuerKeys
 
 GRANT: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
 ON_BEHALF: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-ASSERTION_LIFE: Final = 60
-"""Seconds for which an assertion of ours is good: it is used at once."""
 KEPT: Final = 1_000
 """Tokens that were got by exchange and are kept until shortly before they expire."""
 EARLY: Final = 30.0
@@ -53,19 +48,10 @@ class Exchange(Struct, frozen=True, kw_only=True):
         return f"Exchange(client_id={self.client_id!r})"
 
 
-def authentication(client: Exchange, audience: str, now: float) -> tuple[dict[str, str], dict[str, str]]:
-    """What authenticates a client: members of the form, and headers. `audience`: the issuer (RFC 7523 section 3: "the
-    authorization server ... as an intended audience")."""
-    if client.key is not None:
-        claims = {"iss": client.client_id, "sub": client.client_id, "aud": audience, "jti": encoded(os.urandom(16))}
-        assertion = signed(claims | {"iat": int(now), "exp": int(now) + ASSERTION_LIFE}, client.key)
-        return {"client_id": client.client_id, "client_assertion_type": ASSERTION, "client_assertion": assertion}, {}
-    secret = client.secret or ""
-    if client.method == "post":
-        return {"client_id": client.client_id, "client_secret": secret}, {}
-    # RFC 6749 section 2.3.1: both are form-encoded before they are joined
-    pair = f"{quote_plus(client.client_id)}:{quote_plus(secret)}"
-    return {}, {"authorization": "Basic " + b64encode(pair.encode()).decode()}
+def authenticated(client: Exchange, audience: str, now: float) -> tuple[dict[str, str], dict[str, str]]:
+    """As `authentication`."""
+    method = "private_key_jwt" if client.key is not None else f"client_secret_{client.method}"
+    return authentication(method, client.client_id, client.secret, client.key, audience, now)
 
 
 def answered(answer: Answer, limit: int) -> dict[str, Any]:
@@ -146,7 +132,7 @@ class Exchanger:
             url, by = (await self._keys.metadata()).token_endpoint, "document"
         if url is None:
             raise LocalError(f"Identity.exchange: the metadata of {issuer.issuer} name no token_endpoint")
-        more, headers = authentication(self._client, issuer.issuer, self._now())
+        more, headers = authenticated(self._client, issuer.issuer, self._now())
         try:
             answer = await self._fetcher().post_form(
                 url, {**form, **more}, by=by, origin=issuer.issuer, headers=headers

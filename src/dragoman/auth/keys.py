@@ -13,7 +13,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextvars import Context
 from typing import Any, Final, Protocol, TypeVar
 
@@ -240,24 +240,34 @@ class IssuerKeys:
     async def _found(self) -> AuthorizationServer:
         if self._metadata is not None and self._clock() < self._metadata_at + METADATA_LIFE:
             return self._metadata
-        issuer, why = self.issuer, "its metadata are at none of the well-known places"
-        # MCP, authorization server metadata discovery: RFC 8414 first, OpenID Connect after it
-        for place in [issuer.metadata_uri] if issuer.metadata_uri else server_locations(issuer.issuer):
-            try:
-                answer = await self._fetcher().get(place, by="operator", origin=issuer.issuer)
-                if answer.status != 200:
-                    continue
-                found = decoded(answer.body, AuthorizationServer, place)
-            except (AuthError, OSError) as error:
-                why = str(error)
+        row = self.issuer
+        self._metadata = await published(self._fetcher(), row.issuer, row.aliases, row.metadata_uri)
+        self._metadata_at = self._clock()
+        return self._metadata
+
+
+async def published(
+    fetcher: Fetches, issuer: str, aliases: Collection[str] = (), place: str | None = None
+) -> AuthorizationServer:
+    """The metadata of an issuer that the operator named. `aliases`: other names that they may have; `place`: where they
+    are, None: at the well-known places. Raises AuthError."""
+    why = "its metadata are at none of the well-known places"
+    # MCP, authorization server metadata discovery: RFC 8414 first, OpenID Connect after it
+    for each in [place] if place else server_locations(issuer):
+        try:
+            answer = await fetcher.get(each, by="operator", origin=issuer)
+            if answer.status != 200:
                 continue
-            # RFC 8414 section 3.3: "If these values are not identical, the data contained in the response MUST NOT be
-            # used."
-            if found.issuer not in issuer.aliases | {issuer.issuer}:
-                raise AuthError(f"its metadata are those of another issuer, {found.issuer!r}")
-            self._metadata, self._metadata_at = found, self._clock()
-            return found
-        raise AuthError(why)
+            found = decoded(answer.body, AuthorizationServer, each)
+        except (AuthError, OSError) as error:
+            why = str(error)
+            continue
+        # RFC 8414 section 3.3: "If these values are not identical, the data contained in the response MUST NOT be
+        # used."
+        if found.issuer != issuer and found.issuer not in aliases:
+            raise AuthError(f"its metadata are those of another issuer, {found.issuer!r}")
+        return found
+    raise AuthError(why)
 
 
 def fresh(headers: Mapping[str, str]) -> float:

@@ -359,7 +359,7 @@ async def test_users_and_codes_are_sent_to_https_alone(name: str, url: str) -> N
     behind.wire.pages = dict.fromkeys(server_locations(UPSTREAM), page)
     sent = await behind.sent()
     assert (sent.status, header(sent, "Location")) == (503, "")
-    assert [asked for asked, _ in behind.wire.asked] == server_locations(UPSTREAM)
+    assert [asked for asked, _ in behind.wire.asked] == server_locations(UPSTREAM)[:1]
 
 
 # -- the confused deputy

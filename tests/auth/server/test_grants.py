@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from dragoman.auth.authentication import ASSERTION
 from dragoman.auth.jose import new_key, signed, taken_apart
 from dragoman.auth.server import Client, TrustedIssuer, secret_hash
-from dragoman.auth.server.model import JWT_CLIENT, Lives
+from dragoman.auth.server.model import Lives
 
 from .asking import (
     ALL,
@@ -57,7 +58,7 @@ def assertion(asker: Asker, **changes: Any) -> dict[str, str]:
     now = asker.clock()
     said = {"iss": "keyed", "sub": "keyed", "aud": ISSUER, "exp": now + 60, "iat": now, "jti": str(asker.clock())}
     made = {name: value for name, value in (said | changes).items() if value is not None}
-    return {"client_assertion_type": JWT_CLIENT, "client_assertion": signed(made, KEY, typ="JWT")}
+    return {"client_assertion_type": ASSERTION, "client_assertion": signed(made, KEY, typ="JWT")}
 
 
 async def test_client_credentials_give_a_token_of_the_client_and_no_refresh_token() -> None:
@@ -165,7 +166,7 @@ async def test_a_wrong_assertion_of_a_client_is_refused(changes: dict[str, Any])
 
 @pytest.mark.parametrize("text", ["", "x", "a.b.c", "é.é.é", "eyJhbGciOiJub25lIn0.e30."])
 async def test_what_is_no_assertion_is_refused(text: str) -> None:
-    sent = {"client_assertion_type": JWT_CLIENT, "client_assertion": text, "grant_type": "client_credentials"}
+    sent = {"client_assertion_type": ASSERTION, "client_assertion": text, "grant_type": "client_credentials"}
     assert (await keyed().token(**sent)).status in (400, 401)
     assert (await keyed().token(client_id="keyed", **sent)).status in (400, 401)
 
@@ -173,7 +174,7 @@ async def test_what_is_no_assertion_is_refused(text: str) -> None:
 async def test_an_assertion_of_another_key_or_type_is_refused() -> None:
     asker = keyed()
     other = signed(claims(assertion(asker)["client_assertion"]), new_key("ES256", kid="k1"), typ="JWT")
-    sent = {"client_assertion_type": JWT_CLIENT, "client_assertion": other, "grant_type": "client_credentials"}
+    sent = {"client_assertion_type": ASSERTION, "client_assertion": other, "grant_type": "client_credentials"}
     assert (await asker.token(**sent)).status == 401
     right = assertion(asker) | {"client_assertion_type": "saml"}
     assert (await asker.token(grant_type="client_credentials", **right)).status == 400

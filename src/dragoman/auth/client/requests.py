@@ -1,16 +1,14 @@
-"""Requests to a token endpoint: who the client is (RFC 6749 section 2.3, RFC 7523 section 2.2), the proof that goes
-with them (RFC 9449 section 5), and what the answer is. Flows without I/O."""
+"""Requests to a token endpoint: as which client, the proof that goes with them (RFC 9449 section 5), and what the
+answer is. Flows without I/O."""
 
 from __future__ import annotations
 
-import os
-from base64 import b64encode
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote_plus
 
 from msgspec import Struct
 
+from ..authentication import authentication
 from ..errors import OAuthError
 from ..fetch import By, Fetched
 from ..metadata import AuthorizationServer
@@ -20,10 +18,6 @@ from .tokens import Registration
 
 if TYPE_CHECKING:
     from ..jose import Key
-
-ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-ASSERTION_LIFE = 300
-"""Seconds for which an assertion of ours is good: clocks differ by minutes."""
 
 
 class Sender:
@@ -52,7 +46,10 @@ class Sender:
     def post(self, url: str, form: Mapping[str, str | None], now: float, why: str) -> Flow[Fetched]:
         """POST a form as this client; once more with a nonce if the server wants one (RFC 9449 section 8)."""
         for again in (True, False):
-            fields, headers = self._authenticated(now)
+            client = self.client
+            fields, headers = authentication(
+                self.method(), client.client_id, client.client_secret, self.key, self.server.issuer, now
+            )
             body = {name: value for name, value in form.items() if value is not None} | fields
             if self.dpop is not None:
                 from ..dpop import proof  # noqa: PLC0415  (joserfc, for those who bind their tokens)
@@ -84,33 +81,6 @@ class Sender:
         raise AuthorizationFailed(
             f"{self.server.issuer} authenticates clients by {', '.join(supported)} alone, none of which fits a secret"
         )
-
-    def _authenticated(self, now: float) -> tuple[dict[str, str], dict[str, str]]:
-        """Fields and headers that say who the client is."""
-        client, method = self.client, self.method()
-        if method == "client_secret_basic":
-            # RFC 6749 section 2.3.1: both are encoded as forms are, then joined
-            pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret or '')}"
-            return {}, {"authorization": "Basic " + b64encode(pair.encode()).decode()}
-        if method == "client_secret_post":
-            return {"client_id": client.client_id, "client_secret": client.client_secret or ""}, {}
-        if method == "private_key_jwt" and self.key is not None:
-            return {"client_assertion_type": ASSERTION, "client_assertion": self._assertion(self.key, now)}, {}
-        return {"client_id": client.client_id}, {}
-
-    def _assertion(self, key: Key, now: float) -> str:
-        from ..jose import signed  # noqa: PLC0415  (joserfc, for those who sign)
-
-        # RFC 7523 section 3: iss and sub are the client's id, aud identifies the authorization server
-        claims = {
-            "iss": self.client.client_id,
-            "sub": self.client.client_id,
-            "aud": self.server.issuer,
-            "jti": os.urandom(16).hex(),
-            "iat": int(now),
-            "exp": int(now) + ASSERTION_LIFE,
-        }
-        return signed(claims, key, typ="JWT")
 
 
 def _error(got: Fetched) -> str | None:

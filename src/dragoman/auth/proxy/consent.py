@@ -24,6 +24,7 @@ from ..server.families import Families
 from ..server.messages import Parameters, Request, Response, of_query, redirect, refused
 from ..server.model import Approved, Client, Pending
 from ..server.pages import error_page, warning
+from ..server.seals import digest
 from .upstream import Login, UpstreamClient
 
 STATE_LIFE = 600.0
@@ -80,7 +81,7 @@ class UpstreamLogin:
         except AuthError as error:
             return error_page(str(error), status=503)
         value = encoded(hashlib.sha256(f"{login.verifier}{pending.id}".encode()).digest())
-        waiting = Waiting(pending, login, _hash(value))
+        waiting = Waiting(pending, login, digest(value))
         await engine.records.put("upstream state", login.state, waiting, STATE_LIFE)
         # Lax and not Strict: the way back from the upstream begins on another site
         secure = "" if engine.settings.loopback else "; Secure"
@@ -88,7 +89,7 @@ class UpstreamLogin:
         return redirect(url, {}, (("Set-Cookie", cookie),))
 
     def _name(self, state: str) -> str:
-        return f"{'' if self.engine.settings.loopback else '__Host-'}dragoman-up-{_hash(state)[:12]}"
+        return f"{'' if self.engine.settings.loopback else '__Host-'}dragoman-up-{digest(state)[:12]}"
 
     async def callback(self, request: Request) -> Response:
         """GET of the redirect URI that the upstream knows."""
@@ -103,7 +104,7 @@ class UpstreamLogin:
         if waiting is None or not hmac.compare_digest(waiting.login.state, state):
             return error_page("This login is too old or was finished already; start again where you came from")
         value = cookies(request.headers).get(self._name(state), "")
-        if not value or not hmac.compare_digest(_hash(value), waiting.cookie):
+        if not value or not hmac.compare_digest(digest(value), waiting.cookie):
             return error_page("Another browser began this login; start again where you came from", status=403)
         client = await engine.clients.find(waiting.pending.client)
         if client is None:
@@ -151,7 +152,3 @@ class UpstreamLogin:
 
 
 _TOLD = frozenset({"access_denied", "temporarily_unavailable"})
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

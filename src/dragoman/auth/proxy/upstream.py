@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Struct
 
 from ...jsonrpc.errors import LocalError
+from ..authentication import authentication
 from ..errors import AuthError, IssuerAway, OAuthError, TokenRefused
 from ..id_token import id_token_claims
 from ..jose import KeySet, encoded
-from ..keys import Fetches
-from ..metadata import server_locations
+from ..keys import Fetches, published
 from ..pkce import s256
 from ..server.redirects import is_loopback
 from ..urls import split
@@ -105,25 +104,18 @@ class UpstreamClient:
         return self._found
 
     async def _discovered(self) -> Upstream:
-        told, why = self.upstream, "no metadata"
-        for place in server_locations(told.issuer):
-            try:
-                answer = await self._http().get(place, by="operator", origin=told.issuer)
-            except (AuthError, OSError) as error:
-                why = str(error)
-                continue
-            document = _object(answer.body) if answer.status == 200 else {}
-            # RFC 8414, 3.3: the issuer is identical to the one that was asked for
-            if document.get("issuer") != told.issuer:
-                continue
-            names = ("authorization_endpoint", "token_endpoint", "userinfo_endpoint", "jwks_uri")
-            found = {name: getattr(told, name) or str(document.get(name) or "") for name in names}
-            if all(_secure(found[name]) for name in names[:2]):
-                iss = told.iss or document.get("authorization_response_iss_parameter_supported") is True
-                ways = document.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
-                return msgspec.structs.replace(told, iss=iss, post="client_secret_basic" not in ways, **found)
-            why = "its metadata name no https endpoints"
-        raise IssuerAway(f"The upstream issuer cannot be used: {why}", 10)
+        told = self.upstream
+        try:
+            document = await published(self._http(), told.issuer)
+        except AuthError as error:
+            raise IssuerAway(f"The upstream issuer cannot be used: {error}", 10) from error
+        names = ("authorization_endpoint", "token_endpoint", "userinfo_endpoint", "jwks_uri")
+        found = {name: getattr(told, name) or getattr(document, name) or "" for name in names}
+        if not all(_secure(found[name]) for name in names[:2]):
+            raise IssuerAway("The upstream issuer cannot be used: its metadata name no https endpoints", 10)
+        iss = told.iss or document.authorization_response_iss_parameter_supported is True
+        ways = document.token_endpoint_auth_methods_supported or ("client_secret_basic",)
+        return msgspec.structs.replace(told, iss=iss, post="client_secret_basic" not in ways, **found)
 
     async def begin(self) -> tuple[Login, str]:
         """A new login, and the URL to which its user is sent."""
@@ -178,15 +170,14 @@ class UpstreamClient:
 
     async def _asked(self, form: Mapping[str, str]) -> dict[str, Any]:
         known = await self.known()
-        headers = {"accept": "application/json"}
-        if known.post:
-            form = {**form, "client_id": self._id, "client_secret": self._secret}
-        else:
-            # RFC 6749, 2.3.1: id and secret are form-encoded first
-            pair = f"{quote(self._id, safe='')}:{quote(self._secret, safe='')}".encode()
-            headers["authorization"] = "Basic " + base64.b64encode(pair).decode()
+        method = "client_secret_post" if known.post else "client_secret_basic"
+        more, headers = authentication(method, self._id, self._secret, None, known.issuer, self._clock())
         answer = await self._http().post_form(
-            known.token_endpoint, dict(form), by="operator", origin=known.issuer, headers=headers
+            known.token_endpoint,
+            {**form, **more},
+            by="operator",
+            origin=known.issuer,
+            headers=headers | {"accept": "application/json"},
         )
         found = _object(answer.body)
         error = found.get("error")

@@ -7,7 +7,6 @@ before that it is a page.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import re
@@ -26,7 +25,7 @@ from .pages import error_page, form, hidden, page, plain, rows, warning, wrong
 from .records import Records
 from .redirects import host_of, is_loopback, matches, source_of
 from .scopes import resources_of, scopes_of
-from .seals import Signer
+from .seals import Signer, digest
 
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 """RFC 7636, 4.2: SHA-256 in base64url without padding."""
@@ -123,7 +122,7 @@ class Authorization:
     def ask(self, pending: Pending, client: Client, fault: str = "", cookie: str = "") -> Response:
         """The consent page. `cookie`: the one that the browser has already."""
         given = cookie or encoded(os.urandom(24))
-        pending = structs.replace(pending, cookie=_hash(given))
+        pending = structs.replace(pending, cookie=digest(given))
         settings = self._settings()
         shown = [
             ("Client", client.title),
@@ -173,7 +172,7 @@ class Authorization:
             return error_page("This page is too old; start again where you came from")
         # the form is the one of the browser that got the page: an attacker's page can send a form, not the cookie
         cookie = cookies(request.headers).get(self._name(pending.id), "")
-        if not cookie or not hmac.compare_digest(_hash(cookie), pending.cookie):
+        if not cookie or not hmac.compare_digest(digest(cookie), pending.cookie):
             return error_page("This browser was not asked; start again where you came from", status=403)
         client = await self._clients.find(pending.client)
         if client is None:
@@ -285,7 +284,3 @@ def cookies(headers: Mapping[str, str]) -> dict[str, str]:
         name, _, value = part.strip().partition("=")
         found.setdefault(name, value)
     return found
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,16 +17,17 @@ import msgspec
 from msgspec import structs
 
 from ...jsonrpc.errors import LocalError
+from ..authentication import ASSERTION
 from ..errors import AuthError, OAuthError
 from ..jose import KeySet, encoded
 from ..keys import Answer
 from .assertions import Assertions
 from .documents import DOCUMENT, is_url, of_document, of_registration, url_fault
 from .messages import Parameters, Request, Response, bad, json, refused
-from .model import JWT_CLIENT, Client, Settings
+from .model import Client, Settings
 from .records import Records
 from .redirects import fault
-from .seals import Signer
+from .seals import Signer, digest
 
 KEYS = 256 * 1024
 """Bytes of the keys or metadata of an issuer that the operator trusts."""
@@ -50,7 +50,7 @@ the operator trusts; else a stranger did. Raises AuthError."""
 
 def secret_hash(secret: str) -> str:
     """A secret of 128 bits or more needs no slow hash."""
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return digest(secret)
 
 
 class Clients:
@@ -170,8 +170,8 @@ class Clients:
             if form.get("client_id") not in ("", id):
                 raise _unknown(request, "client_id differs from the Authorization header")
         elif assertion:
-            if form.get("client_assertion_type") != JWT_CLIENT:
-                bad(f"client_assertion_type is {JWT_CLIENT}")
+            if form.get("client_assertion_type") != ASSERTION:
+                bad(f"client_assertion_type is {ASSERTION}")
             id, used = form.get("client_id") or self._assertions.subject(assertion), "private_key_jwt"
         else:
             id, used = form.need("client_id"), "client_secret_post" if secret else "none"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from .model import DEVICE_CODE, Client, Device, Pending, Settings
 from .pages import error_page, field, form, page, wrong
 from .records import Records
 from .scopes import resources_of, scopes_of
+from .seals import digest
 
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 """RFC 8628, 6.1: no vowels, so no words; 8 of 20 letters are 34 bits."""
@@ -55,7 +55,7 @@ class Devices:
             resources=resources_of(asked, client, settings),
             interval=lives.interval,
         )
-        key = _hash(secret)
+        key = digest(secret)
         await self._records.put("device", key, device, lives.device)
         await self._records.put("user code", code, key, lives.device)
         page_url = self._at("/device")
@@ -130,7 +130,7 @@ class Devices:
                 return structs.replace(found, polled=now, interval=found.interval + _SLOWER), "slow_down"
             return structs.replace(found, polled=now), "authorization_pending"
 
-        found = await self._records.change("device", _hash(asked.need("device_code")), Device, edit)
+        found = await self._records.change("device", digest(asked.need("device_code")), Device, edit)
         if isinstance(found, str):
             raise refused(found, _WORDS[found])
         return found
@@ -154,7 +154,3 @@ def _normal(text: str) -> str:
     """A code as it was issued. RFC 8628, 6.1: case and punctuation that a user adds do not matter."""
     letters = "".join(each for each in text.upper() if each in LETTERS)
     return f"{letters[:4]}-{letters[4:]}" if len(letters) == 8 else ""
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

@@ -16,7 +16,6 @@ TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 GRANTS = (AUTHORIZATION_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS, DEVICE_CODE, JWT_BEARER, TOKEN_EXCHANGE)
 REGISTRABLE = (AUTHORIZATION_CODE, REFRESH_TOKEN, DEVICE_CODE)
 """Grants that a client may give itself by a document or by registration: in each of them a user decides."""
-JWT_CLIENT = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 METHODS = ("none", "client_secret_basic", "client_secret_post", "private_key_jwt")
 """How clients authenticate (RFC 8414, `token_endpoint_auth_methods_supported`)."""
 ALGORITHMS = frozenset({"ES256", "RS256", "PS256", "EdDSA"})

@@ -17,6 +17,11 @@ SECRET = 32
 """Bytes of a server's secret, at least."""
 
 
+def digest(text: str) -> str:
+    """The SHA-256 of a text that has 128 bits of chance or more, and so needs no slow hash."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
 class Signer:
     """Signs with a secret: HMAC-SHA-256, with a name for what it is, so that no value passes for one of another use.
 

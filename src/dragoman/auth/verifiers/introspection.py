@@ -15,7 +15,7 @@ from ..claims import Claims
 from ..credential import TokenCredential
 from ..dpop import ProofChecker
 from ..errors import IssuerAway, OAuthError, TokenRefused
-from ..exchange import Exchange, answered, authentication
+from ..exchange import Exchange, answered, authenticated
 from ..fetching import FETCHER, fetching
 from ..jose import Key, Token
 from ..keys import Fetches
@@ -99,7 +99,7 @@ class Introspection:
         return identity
 
     async def _ask(self, token: str) -> tuple[Identity, Binding | None]:
-        more, headers = authentication(self._client, self._issuer, self._now())
+        more, headers = authenticated(self._client, self._issuer, self._now())
         form = {"token": token, "token_type_hint": "access_token", **more}
         answer = await self._fetch().post_form(self._url, form, by="operator", origin=self._issuer, headers=headers)
         try:
