@@ -33,6 +33,7 @@ from .errors import IssuerAway, TokenRefused, described
 from .limits import DEFAULTS, AuthLimits
 from .metadata import resource_locations
 from .replays import SeenOnce
+from .verifiers.contract import Verifier
 
 _CREDENTIALS: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?: +(.*))?", re.DOTALL)
 _TOKEN68: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
@@ -44,13 +45,6 @@ _AROUND: Final = 1024
 refused in its own words."""
 _NOT_OF_A_RESOURCE: Final = frozenset({"offline_access"})
 """Scopes that a challenge does not name: "Servers SHOULD NOT include `offline_access`" (2026-07-28, Refresh Tokens)."""
-
-
-class Verifier(Protocol):
-    """Finds out whose a token is."""
-
-    async def verify(self, token: str, handshake: Handshake) -> Identity | None:
-        """The identity; None: this verifier does not know the token. Raises TokenRefused and IssuerAway."""
 
 
 @runtime_checkable

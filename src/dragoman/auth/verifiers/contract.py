@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...channel import Handshake, Identity
-from ..keys import Fetches
+
+if TYPE_CHECKING:
+    from ..keys import Fetches
 
 
 class Verifier(Protocol):
