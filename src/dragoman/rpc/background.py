@@ -20,6 +20,8 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from msgspec import Struct, field
+
 from ..channel import Closed
 from ..jsonrpc.errors import LocalError
 
@@ -72,17 +74,14 @@ def _wait(work: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractEven
     return _Work(work(), loop).wait()
 
 
-class _Work(Generic[T]):
+class _Work(Struct, Generic[T], eq=False):
     """A piece of work on the loop for a waiting thread. `asyncio.run_coroutine_threadsafe` does the same with another
     future and condition, at twice the price, and that is most of a blocking call."""
 
-    __slots__ = ("_loop", "_over", "_task", "_work")
-
-    def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
-        self._work = work
-        self._loop = loop
-        self._over = threading.Lock()
-        self._task: asyncio.Task[T] | None = None
+    _work: Coroutine[Any, Any, T]
+    _loop: asyncio.AbstractEventLoop
+    _over: Any = field(default_factory=threading.Lock)
+    _task: asyncio.Task[T] | None = None
 
     def wait(self) -> T:
         self._over.acquire()

@@ -5,7 +5,7 @@ a function registered with `inline=True` runs in place, a plain one in a worker 
 in the calling thread), an `async def` on the loop (in `answer`: on one background loop).
 This module imports no asyncio, so a script that only answers bytes does not pay for it.
 
-A `Service` is what its users call; `core` gives what is behind it to those who serve it.
+A `Service` is what its users call; `behind` gives what is behind it to those who serve it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..jsonrpc.limits import SERVER, Limits
 from ..jsonrpc.options import check, strict
 from ..observer import Observer
 from .dispatch import HERE, LooplessAcceptor
+from .including import instance_of
 from .method import SERVICE, Method, MethodOptions
 from .middleware import Middleware
 from .registering.service_core import ServiceCore
@@ -132,7 +133,8 @@ class Service:
     def service(self, kind: type[K], /) -> type[K]:
         """Register the methods of a class, marked with `dragoman.method`, of an instance that is made here. For an
         instance with arguments: `include`."""
-        return self._core.service(kind)
+        self._core.include(instance_of(kind))
+        return kind
 
     def include(self, other: object, *, namespace: str = "", prefix: str = "", tags: Collection[str] = ()) -> None:
         """Add methods: those of another Service, with its middleware and its lifespan, now and whenever it gets more;
@@ -150,13 +152,13 @@ class Service:
 
     def enable(self, name: str | None = None, *, tag: str | None = None) -> None:
         """Enable what `disable` has disabled, but for what another disabled tag holds back; see there."""
-        self._core.enable(name, tag=tag)
+        self._core.turn("enable", name, tag, on=True)
 
     def disable(self, name: str | None = None, *, tag: str | None = None) -> None:
         """Disable a method, or all with a tag, those too that are registered or included later: they are unknown in
         calls, and not in the OpenRPC document. What is disabled here stays so, whatever an included service enables.
         LocalError for a name that no method has."""
-        self._core.disable(name, tag=tag)
+        self._core.turn("disable", name, tag, on=False)
 
     def use(self, middleware: Middleware) -> Middleware:
         """Add middleware inside the existing ones. Usable as a decorator."""

@@ -24,7 +24,7 @@ from ...jsonrpc.errors import InvalidParams, LocalError, ParseError
 from .faults import MOST, Fault, below, fault, find, has_fractions, integral, surplus, words
 from .hooks import decoder_of
 from .schema import Made, Parameter
-from .tree import has_fields, is_model
+from .tree import generic, has_fields, is_model
 
 Params: TypeAlias = Raw | UnsetType
 Arguments: TypeAlias = Callable[..., tuple[Any, ...]]
@@ -267,10 +267,10 @@ def _decoder(plan: Plan, either: list[Parameter], by_position: bool) -> tuple[Ca
 def _array(plan: Plan, of: Callable[[Parameter], Any]) -> Any:
     """The type of params by position."""
     if plan.rest is not None:
-        return _generic(tuple, (of(plan.rest), ...))
+        return generic(tuple, (of(plan.rest), ...))
     least = next((i for i in range(len(plan.lead), 0, -1) if plan.lead[i - 1].required), 0)
     if least == len(plan.lead):
-        return _generic(tuple, tuple(of(p) for p in plan.lead))
+        return generic(tuple, tuple(of(p) for p in plan.lead))
     # the one array type with defaults that msgspec makes a tuple of
     kind: Any = NamedTuple("Positional", [(f"p{index}", of(p)) for index, p in enumerate(plan.lead)])  # type: ignore[misc]
     kind._field_defaults = {f"p{index}": p.default for index, p in enumerate(plan.lead) if index >= least}
@@ -281,7 +281,7 @@ def _array(plan: Plan, of: Callable[[Parameter], Any]) -> Any:
 def _object(plan: Plan, either: list[Parameter], of: Callable[[Parameter], Any]) -> Any:
     """The type of params by name."""
     if plan.members is not None:
-        return _generic(dict, (str, of(plan.members)))
+        return generic(dict, (str, of(plan.members)))
     parameters = [*either, *plan.named]
     return msgspec.defstruct(
         "Named",
@@ -298,10 +298,6 @@ def _itself(value: Any) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
     return msgspec.field(default_factory=lambda: value)
-
-
-def _generic(origin: Any, args: Any) -> Any:
-    return origin[args]
 
 
 def _union(kinds: list[Any]) -> Any:

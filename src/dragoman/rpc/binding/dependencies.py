@@ -362,22 +362,21 @@ async def _entered_async(step: Step, values: list[Any], host: Host, opened: list
     return value
 
 
+_ONCE: Final = "{}(): a dependency that is a generator {}"
+
+
 def _first(generator: Any) -> Any:
     try:
         return next(generator)
     except StopIteration:
-        raise LocalError(
-            f"{generator.__qualname__}(): a dependency that is a generator yields its value once"
-        ) from None
+        raise LocalError(_ONCE.format(generator.__qualname__, "yields its value once")) from None
 
 
 async def _first_async(generator: Any) -> Any:
     try:
         return await anext(generator)
     except StopAsyncIteration:
-        raise LocalError(
-            f"{generator.__qualname__}(): a dependency that is a generator yields its value once"
-        ) from None
+        raise LocalError(_ONCE.format(generator.__qualname__, "yields its value once")) from None
 
 
 def _leave(generator: Any, error: BaseException | None) -> BaseException | None:
@@ -392,7 +391,7 @@ def _leave(generator: Any, error: BaseException | None) -> BaseException | None:
     except BaseException as raised:
         return raised
     generator.close()
-    return LocalError(f"{generator.__qualname__}(): a dependency that is a generator yields once, and this one went on")
+    return LocalError(_ONCE.format(generator.__qualname__, "yields once, and this one went on"))
 
 
 async def _leave_async(generator: Any, error: BaseException | None) -> BaseException | None:
@@ -406,7 +405,7 @@ async def _leave_async(generator: Any, error: BaseException | None) -> BaseExcep
     except BaseException as raised:
         return raised
     await generator.aclose()
-    return LocalError(f"{generator.__qualname__}(): a dependency that is a generator yields once, and this one went on")
+    return LocalError(_ONCE.format(generator.__qualname__, "yields once, and this one went on"))
 
 
 @contextlib.asynccontextmanager

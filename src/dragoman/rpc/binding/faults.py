@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, ValidationError
 
 from .hooks import decode_hook
-from .tree import Node, Shape
+from .tree import Node, Shape, generic
 
 MOST = 100
 SHOWN = 200
@@ -223,14 +223,14 @@ def _items(value: list[Any], inner: Node, path: str, search: _Search, depth: int
         piece = value[start : start + _PIECE]
         if search.over:
             return
-        if search.failure(piece, _generic(list, inner.check)) is not None:
+        if search.failure(piece, generic(list, inner.check)) is not None:
             for index, item in enumerate(piece, start):
                 _examine(item, inner, f"{path}[{index}]", search, depth)
 
 
 def _members(value: dict[str, Any], node: Node, path: str, search: _Search, depth: int) -> None:
     key, inner = node.parts
-    names, whole = list(value), _generic(dict, (key.check, inner.check))
+    names, whole = list(value), generic(dict, (key.check, inner.check))
     for start in range(0, len(names), _PIECE):
         piece = {name: value[name] for name in names[start : start + _PIECE]}
         if search.over:
@@ -238,13 +238,9 @@ def _members(value: dict[str, Any], node: Node, path: str, search: _Search, dept
         if search.failure(piece, whole) is None:
             continue
         for name, item in piece.items():
-            if (error := search.failure({name: None}, _generic(dict, (key.check, Any)))) is not None:
+            if (error := search.failure({name: None}, generic(dict, (key.check, Any)))) is not None:
                 search.add(below(path, name), f"The name does not fit: {words(str(error))[0]}", name)
             _examine(item, inner, below(path, name), search, depth)
-
-
-def _generic(origin: Any, args: Any) -> Any:
-    return origin[args]
 
 
 def _object(value: Any, shape: Shape, path: str, search: _Search, depth: int) -> None:

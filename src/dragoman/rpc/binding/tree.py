@@ -283,6 +283,11 @@ def writable(cls: Any) -> Any:
     return made
 
 
+def generic(origin: Any, args: Any) -> Any:
+    """The type with these arguments, which are known at run time alone."""
+    return origin[args]
+
+
 def unwrapped(hint: Any) -> Any:
     """The hint without Final, Required and their like."""
     while getattr(get_origin(hint), "_name", "") in _WRAPPERS:

@@ -20,7 +20,6 @@ from ..including import (
     Includer,
     acyclic,
     guarded,
-    instance_of,
     joined,
     marked,
     registrable_name,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from ..lifespan import Lifespan
 
 F = TypeVar("F", bound=Callable[..., Any])
-K = TypeVar("K")
 
 
 class Registered(Routed):
@@ -157,15 +155,8 @@ class Registered(Routed):
         for includer in self.includers:
             includer.chained()
 
-    def enable(self, name: str | None = None, *, tag: str | None = None) -> None:
-        """As `Service.enable`."""
-        self._turn("enable", name, tag, on=True)
-
-    def disable(self, name: str | None = None, *, tag: str | None = None) -> None:
-        """As `Service.disable`."""
-        self._turn("disable", name, tag, on=False)
-
-    def _turn(self, call: str, name: str | None, tag: str | None, on: bool) -> None:
+    def turn(self, call: str, name: str | None, tag: str | None, *, on: bool) -> None:
+        """As `Service.enable` and `Service.disable`; `call`: which of them."""
         check(f"Service.{call}", {"name": TEXT | NONE, "tag": TEXT | NONE}, {"name": name, "tag": tag})
         if (name is None) == (tag is None):
             raise LocalError(f'{call} takes the name of a method, {call}("erase"), or a tag, {call}(tag="admin")')
@@ -253,11 +244,6 @@ class Registered(Routed):
         free = not held and method.access is None
         if method.quick and free and not method.binding.wants_context and not method.binding.opaque:
             self._inline[method.name] = method.binding
-
-    def service(self, kind: type[K], /) -> type[K]:
-        """As `Service.service`."""
-        self.include(instance_of(kind))
-        return kind
 
     def include(self, other: object, *, namespace: str = "", prefix: str = "", tags: Collection[str] = ()) -> None:
         """As `Service.include`."""
