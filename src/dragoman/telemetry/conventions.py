@@ -84,11 +84,7 @@ def name_of(seen: Observation) -> str:
 
 def beginning(seen: Observation) -> dict[str, Any]:
     """Attributes that a sampler may look at."""
-    method = seen.method[:SHOWN]
-    found = (
-        {"mcp.method.name": method} if seen.protocol == "mcp" else {"rpc.system.name": "jsonrpc", "rpc.method": method}
-    )
-    found["dragoman.service"] = seen.service
+    found: dict[str, Any] = _of_method(seen.protocol, name_of(seen), seen.service)
     if (transport := _TRANSPORTS.get(seen.caller.scheme)) is not None:
         found["network.transport"] = transport
     elif (system := _BROKERS.get(seen.caller.scheme)) is not None:
@@ -123,14 +119,23 @@ def _of_mcp(seen: Observation, name: str, found: dict[str, Any]) -> tuple[str, d
     version = given.meta.get(_META_VERSION) or seen.caller.headers.get(_VERSION)
     if isinstance(version, str):
         found["mcp.protocol.version"] = version[:SHOWN]
-    target, chosen = _TARGETS.get(seen.method), given.name
-    if target is not None and chosen and isinstance(chosen, str):
-        found[target] = chosen[:SHOWN]
-        if seen.method == "tools/call":
-            found["gen_ai.operation.name"] = "execute_tool"
+    chosen = given.name
+    if seen.method in _TARGETS and chosen and isinstance(chosen, str):
+        found |= _of_target(seen.method, chosen[:SHOWN])
         if seen.code is None:  # else there may be no such tool
             name = f"{name} {chosen[:SHOWN]}"
     return name, found
+
+
+def _of_method(protocol: str, method: str, service: str) -> dict[str, str]:
+    called = {"mcp.method.name": method} if protocol == "mcp" else {"rpc.system.name": "jsonrpc", "rpc.method": method}
+    return called | {"dragoman.service": service}
+
+
+def _of_target(method: str, name: str) -> dict[str, str]:
+    """Of a call of MCP's tool or prompt of this name."""
+    operation = {"gen_ai.operation.name": "execute_tool"} if method == "tools/call" else {}
+    return {_TARGETS[method]: name} | operation
 
 
 # -- the bus
@@ -138,14 +143,17 @@ def _of_mcp(seen: Observation, name: str, found: dict[str, Any]) -> tuple[str, d
 
 def publishing(url: str, topic: str) -> tuple[str, dict[str, Any]]:
     """The span of a message that is published on a bus, by the conventions of messaging."""
-    found = {"messaging.operation.name": "publish", "messaging.operation.type": "send"}
-    return "publish", found | {"messaging.system": _engine(url), "messaging.destination.name": topic[:SHOWN]}
+    return "publish", _messaging("publish", "send", url, topic)
 
 
 def processing(url: str, topic: str) -> tuple[str, dict[str, Any]]:
     """The span of what a subscriber does with a message."""
-    found = {"messaging.operation.name": "process", "messaging.operation.type": "process"}
-    return "process", found | {"messaging.system": _engine(url), "messaging.destination.name": topic[:SHOWN]}
+    return "process", _messaging("process", "process", url, topic)
+
+
+def _messaging(name: str, kind: str, url: str, topic: str) -> dict[str, Any]:
+    found = {"messaging.operation.name": name, "messaging.operation.type": kind}
+    return found | {"messaging.system": _engine(url), "messaging.destination.name": topic[:SHOWN]}
 
 
 def storing(url: str, operation: str) -> tuple[str, dict[str, Any]]:
@@ -200,14 +208,9 @@ def metric_attributes(labels: Labels) -> dict[str, str]:
 def duration_attributes(one: Durations) -> dict[str, str]:
     """The attributes of a histogram of calls."""
     method = OTHER if one.method == UNKNOWN else one.method[:SHOWN]
-    found = (
-        {"mcp.method.name": method} if one.protocol == "mcp" else {"rpc.system.name": "jsonrpc", "rpc.method": method}
-    )
-    found |= {"dragoman.service": one.service, "dragoman.outcome": one.outcome}
+    found = _of_method(one.protocol, method, one.service) | {"dragoman.outcome": one.outcome}
     if one.target:
-        found[_TARGETS[one.method]] = one.target
-        if one.method == "tools/call":
-            found["gen_ai.operation.name"] = "execute_tool"
+        found |= _of_target(one.method, one.target)
     if one.code:
         found |= {"rpc.response.status_code": one.code, "error.type": one.code}
     elif one.outcome in FAILED:

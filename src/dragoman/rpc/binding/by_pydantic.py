@@ -112,17 +112,16 @@ def _discriminator(value: Any) -> Any:
 def of_one_field(field: Any, where: str) -> list[Any]:
     """`spread` for a Field inside of an annotation, where it names no parameter and has no default."""
     said = parameter_field(field, where)
-    for option, given in (("alias", said.name is not None), ("default", said.default is not UNDEFINED)):
+    for option, given in (
+        ("alias", said.name is not None),
+        ("default", said.default is not UNDEFINED),
+        ("default_factory", said.factory is not None),
+    ):
         if given:
             raise LocalError(
                 f"{where}: Field({option}=...) is for a parameter or a model's field, not inside of another type; "
                 "leave it out, or write a pydantic model"
             )
-    if said.factory is not None:
-        raise LocalError(
-            f"{where}: Field(default_factory=...) is for a parameter or a model's field, not inside of another type; "
-            "leave it out, or write a pydantic model"
-        )
     return spread(field, where)
 
 
