@@ -87,7 +87,7 @@ def forbidden_batch(message: Message, peer: Any, caller: Caller, raw: bytes) -> 
     table = peer.runner.service
     if table.demanded is None:
         return None
-    found = forbidden_among(message.messages if type(message) is Batch else (message,), table, _Origin(caller, peer))
+    found = forbidden_among(message.messages if type(message) is Batch else (message,), table, caller, peer)
     if not found:
         return None
     from ..access import union  # noqa: PLC0415  (start-up: for calls that not every caller may make)
@@ -99,24 +99,17 @@ def forbidden_batch(message: Message, peer: Any, caller: Caller, raw: bytes) -> 
     return refusal
 
 
-class _Origin(Struct, frozen=True):
-    """As `dispatch.Origin`, as far as a router looks."""
-
-    caller: Caller
-    peer: Any
-
-
-def forbidden_among(messages: Iterable[Any], table: Any, origin: Any) -> Mapping[int, CallRefused]:
-    """The calls and notifications that their caller may not make, by the identity of the message. `table` and `origin`
-    are those of a dispatcher."""
+def forbidden_among(messages: Iterable[Any], table: Any, caller: Caller, peer: Any) -> Mapping[int, CallRefused]:
+    """The calls and notifications that their caller may not make, by the identity of the message. `table` is that of a
+    dispatcher, `peer` the one that they came in on."""
     found: dict[int, CallRefused] = {}
     for message in messages:
         if type(message) is not Request and type(message) is not Notification:
             continue
         try:
-            method, routed = table.router(message, origin.caller, origin.peer)
+            method, routed = table.router(message, caller, peer)
             if method is not None and method.access is not None:
-                method.access.demand(routed, origin.caller, table.challenge)
+                method.access.demand(routed, caller, table.challenge)
         except CallRefused as error:
             if error.refusal.kind == "forbidden":
                 found[id(message)] = error
@@ -136,7 +129,7 @@ def starting(
 
     if table.demanded is None:
         return start
-    forbidden = forbidden_among(messages, table, origin)
+    forbidden = forbidden_among(messages, table, origin.caller, origin.peer)
 
     def start_or_refuse(message: Single, deliver: Deliver) -> None:
         error = forbidden.get(id(message))

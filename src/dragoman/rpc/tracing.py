@@ -176,20 +176,6 @@ SHOWN = 4 * KIB
 """Characters of a message that are written down."""
 
 
-class _Line(Struct):
-    time: float
-    channel: str
-    direction: str
-    kind: str
-    method: str | None
-    id: Raw | None
-    bytes: int
-    message: str
-    answer: str | None
-    outcome: str | None
-    ms: float | None
-
-
 def json_lines(write: Callable[[str], object], *, mask: Iterable[str] = SECRETS) -> Hook:
     """A hook that gives `write` one line of JSON for each event, with its line end.
 
@@ -221,19 +207,19 @@ def json_lines(write: Callable[[str], object], *, mask: Iterable[str] = SECRETS)
         return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}... ({len(raw)} bytes in all)"
 
     def hook(event: Event) -> None:
-        line = _Line(
-            time=round(event.time, 6),
-            channel=event.channel,
-            direction=event.direction,
-            kind=event.kind,
-            method=event.method,
-            id=None if event.id is None else Raw(event.id.encode()),
-            bytes=len(event.message),
-            message=text(event.message),
-            answer=None if event.answer is None else text(event.answer),
-            outcome=event.outcome,
-            ms=None if event.seconds is None else round(event.seconds * 1000, 3),
-        )
+        line = {
+            "time": round(event.time, 6),
+            "channel": event.channel,
+            "direction": event.direction,
+            "kind": event.kind,
+            "method": event.method,
+            "id": None if event.id is None else Raw(event.id.encode()),
+            "bytes": len(event.message),
+            "message": text(event.message),
+            "answer": None if event.answer is None else text(event.answer),
+            "outcome": event.outcome,
+            "ms": None if event.seconds is None else round(event.seconds * 1000, 3),
+        }
         write(msgspec.json.encode(line).decode() + "\n")
 
     return hook
