@@ -230,15 +230,14 @@ def test_a_generator_sees_the_error_may_turn_it_into_another_and_cannot_hide_it(
 
 async def test_what_was_opened_is_closed_in_order_though_the_clean_up_of_another_is_cancelled() -> None:
     api, may = Service("api"), threading.Event()
-    loop, begun, leaving = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-    tasks: list[Any] = []
+    begun: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    closing, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def slow() -> Iterator[int]:
         try:
             yield 1
         finally:
-            seen.append("slow")
-            loop.call_soon_threadsafe(leaving.set)
+            loop.call_soon_threadsafe(closing.set)
             may.wait()
 
     @api.method
@@ -247,18 +246,17 @@ async def test_what_was_opened_is_closed_in_order_though_the_clean_up_of_another
         second: Annotated[int, Depends(opened)],
         third: Annotated[int, Depends(slow)],
     ) -> None:
-        tasks.append(asyncio.current_task())
-        begun.set()
+        begun.set_result(asyncio.current_task())
         await asyncio.Event().wait()
 
     asked = asyncio.ensure_future(api.answer_async(b'{"jsonrpc":"2.0","method":"use","id":1}'))
-    await begun.wait()
-    tasks[0].cancel()
-    await leaving.wait()
-    tasks[0].cancel()
+    task = await begun
+    task.cancel()
+    await closing.wait()
+    task.cancel()
     await asked
     may.set()
-    assert seen[3:] == ["CancelledError", "closed", "CancelledError", "closed async"]
+    assert seen[2:] == ["CancelledError", "closed", "CancelledError", "closed async"]
 
 
 def test_what_was_opened_is_closed_when_a_later_one_fails() -> None:
