@@ -265,6 +265,7 @@ class Dog(pydantic.BaseModel):
 
 Numbers = TypeAliasType("Numbers", list[int])
 Several = TypeAliasType("Several", list[T], type_params=(T,))
+Maybe = TypeAliasType("Maybe", T | None, type_params=(T,))
 Positive = TypeAliasType("Positive", Annotated[int, Ge(1)])
 UserId = NewType("UserId", int)
 
@@ -315,7 +316,17 @@ UNIONS: list[Any] = [
     *(int | str, int | float, bool | int, list[int] | dict[str, int], Plain | list[Plain], Plain | Data, Plain | str),
     *(date | str, UUID | str, Plain | dict[str, int], dict[str, int] | Plain, Word | int, Word | str, Number | str),
     *(float | str, tuple[int, int] | list[str], Cat | Dog, Annotated[Cat | Dog, pydantic.Discriminator("kind")]),
-    *(Keys | Plain, Row | Plain, Attrs | None, Path | None, Bounded | None, list[Bounded] | None, BoundedData | str),
+    *(
+        Maybe[Plain] | str,
+        list[Maybe[Plain] | bool],
+        Keys | Plain,
+        Row | Plain,
+        Attrs | None,
+        Path | None,
+        Bounded | None,
+        list[Bounded] | None,
+        BoundedData | str,
+    ),
     *(dict[str, Bounded] | None, Literal["a", 1, None], Literal["a"] | None, Literal[True, 2]),
 ]
 AGREE = [*CLASSES, *ALIASES, *METADATA, *UNIONS]

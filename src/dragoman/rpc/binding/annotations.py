@@ -253,6 +253,8 @@ class _Growth(Struct):
         shown = rebuilt(tuple(p.shown for p in parts))
         if self.result and kind == "union" and not _decodable(tuple(p.shown for p in parts)):
             shown = outgoing(parts)
+        if kind == "union":  # an alias of a union in a union
+            parts = tuple(one for p in parts for one in (p.parts if p.kind == "union" and not p.adapted else (p,)))
         return Node(
             kind,
             rebuilt(tuple(p.type for p in parts)),
