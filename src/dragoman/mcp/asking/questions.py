@@ -129,6 +129,10 @@ class Elicit(Struct, Generic[T], frozen=True):
         schema = form_of(self.schema).schema(revision)
         return ElicitRequest(ElicitRequestParams(message=self.message, mode="form", requested_schema=schema))
 
+    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
+        """The capabilities that this client would need and has not declared."""
+        return _lacks(self.request(revision), declared, revision)
+
     def text(self, request: InputRequest) -> bytes:
         """As `Question.text`."""
         return _text(request)
@@ -177,6 +181,10 @@ class ElicitUrl(Struct, frozen=True):
     def request(self, revision: Revision) -> InputRequest:
         """As `Question.request`. Raises LocalError when the URL is invalid."""
         return ElicitRequest(self.params())
+
+    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
+        """The capabilities that this client would need and has not declared."""
+        return _lacks(self.request(revision), declared, revision)
 
     def text(self, request: InputRequest) -> bytes:
         """As `Question.text`."""
@@ -249,6 +257,10 @@ class Sample(Struct, frozen=True, kw_only=True):
             )
         )
 
+    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
+        """The capabilities that this client would need and has not declared."""
+        return _lacks(self.request(revision), declared, revision)
+
     def text(self, request: InputRequest) -> bytes:
         """As `Question.text`."""
         return _text(request)
@@ -277,6 +289,10 @@ class Roots(Struct, frozen=True):
     def request(self, revision: Revision) -> InputRequest:
         """As `Question.request`."""
         return ListRootsRequest(ListRootsRequestParams())
+
+    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
+        """The capabilities that this client would need and has not declared."""
+        return _lacks(self.request(revision), declared, revision)
 
     def text(self, request: InputRequest) -> bytes:
         """As `Question.text`."""
