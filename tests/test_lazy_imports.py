@@ -33,12 +33,12 @@ ASKED: Final = "start-up: what is only made when a document or metrics are asked
 GUARDED: Final = "start-up: what only methods that are not for every caller, and servers behind a guard, need"
 
 LAZY: Final = {
+    ("dragoman.auth.authentication", "dragoman.auth.jose"): EXTRA,
     ("dragoman.auth.client.authorizer", "dragoman.auth.dpop"): EXTRA,
     ("dragoman.auth.client.authorizer", "dragoman.auth.jose"): EXTRA,
     ("dragoman.auth.client.login", "dragoman.auth.jose"): EXTRA,
     ("dragoman.auth.client.person", "webbrowser"): RARE,
     ("dragoman.auth.client.requests", "dragoman.auth.dpop"): EXTRA,
-    ("dragoman.auth.client.requests", "dragoman.auth.jose"): EXTRA,
     ("dragoman.auth.client.sources", "dragoman.auth.client.identity"): EXTRA,
     ("dragoman.auth.client.sources", "dragoman.auth.client.store.files"): EXTRA,
     ("dragoman.auth.client.sources", "dragoman.auth.jose"): EXTRA,
