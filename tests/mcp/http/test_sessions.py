@@ -116,14 +116,22 @@ async def test_without_a_session(both: tuple[Place, Stage]) -> None:
 
 
 @pytest.mark.parametrize("revision", [R2025_03, R2025_06, R2025_11], ids=lambda one: one.date)
-async def test_a_session_that_is_missing_is_an_error_without_an_id_or_with_null(
+async def test_a_session_that_is_missing_is_an_error_with_the_id_of_the_request(
     there: tuple[Place, Stage], revision: Revision
 ) -> None:
-    for more, status in (({}, 400), ({"Mcp-Session-Id": "made-up"}, 404)):
-        found = await there[0].ask(body("ping"), {"MCP-Protocol-Version": revision.date, **more})
-        told = json.loads(found.body)
-        assert (found.status, told.get("id", "none")) == (status, None if revision.null_error_id else "none")
-        assert "retry-after" not in found.headers
+    """ "Error responses MUST include the same ID as the request they correspond to" (basic); a notification has none."""
+    none = None if revision.null_error_id else "none"
+    for raw, id in ((body("ping", id=7), 7), (body("notifications/initialized", id=None), none)):
+        for more, status in (({}, 400), ({"Mcp-Session-Id": "made-up"}, 404)):
+            found = await there[0].ask(raw, {"MCP-Protocol-Version": revision.date, **more})
+            assert (found.status, json.loads(found.body).get("id", "none")) == (status, id)
+            assert "retry-after" not in found.headers
+
+
+async def test_a_version_that_is_not_spoken_in_a_session_is_an_error_with_the_id(there: tuple[Place, Stage]) -> None:
+    sitting = await there[0].begin()
+    found = await there[0].ask(body("ping", id=7), sitting.headers | {"MCP-Protocol-Version": "2025-01-07"})
+    assert (found.status, json.loads(found.body)["id"]) == (400, 7)
 
 
 async def test_a_stream_of_events_is_what_a_get_without_accept_gets(there: tuple[Place, Stage]) -> None:
@@ -138,7 +146,6 @@ async def test_a_stream_of_events_is_what_a_get_without_accept_gets(there: tuple
 async def test_an_unknown_session(there: tuple[Place, Stage]) -> None:
     found = await there[0].ask(body("tools/list"), {"Mcp-Session-Id": "made-up"})
     assert found.status == 404
-    assert "id" not in json.loads(found.body)
     found = await there[0].ask(initialize(), {"Mcp-Session-Id": "made-up"})
     assert found.status == 404
 

@@ -110,13 +110,12 @@ class McpEndpoint:
 
     def _misses_version(self, message: Message, reply: Reply) -> None:
         """A message of the stateful era where that is not spoken, or one without headers."""
-        id = message.id if type(message) is Request else UNSET
         if type(message) is Request and message.method == "initialize":
             # "SHOULD name the protocol versions it supports in any error it returns to an `initialize`"
             # (basic/versioning)
-            refuse(reply, 400, self.unsupported(_asked(message)), id=id)
+            refuse(reply, 400, self.unsupported(_asked(message)), id=message.id)
         else:
-            refuse(reply, 400, RpcError.of(HEADER_MISMATCH, _MISSING), id=id)
+            refuse(reply, 400, RpcError.of(HEADER_MISMATCH, _MISSING), id=_id(message))
 
     def unsupported(self, version: str) -> RpcError:
         """-32022, with the revisions that this server speaks."""
@@ -173,16 +172,16 @@ class McpEndpoint:
         identity = request.caller.identity
         principal = None if identity is None else identity.principal
         if self.server.call_limit.draining and (asks or type(message) is Batch or request.method == "GET"):
-            self._draining(reply, message.id if type(message) is Request else UNSET)
+            self._draining(reply, _id(message))
         elif known.session is None and asks and message.method == "initialize":  # type: ignore[union-attr]
             self._begin(sessions, request, message, known, reply)  # type: ignore[arg-type]
         # "If the server receives a request with an invalid or unsupported `MCP-Protocol-Version`, it MUST respond with
         # 400 Bad Request"; without one the version is what was negotiated
         elif known.unspoken is not None:
-            refuse(reply, 400, self.unsupported(known.unspoken))
+            refuse(reply, 400, self.unsupported(known.unspoken), id=_id(message))
         elif known.session is None:
             # "Servers that require a session ID SHOULD respond to requests without [it] with HTTP 400 Bad Request"
-            refuse(reply, 400, "Mcp-Session-Id is missing: `initialize` gives one", null=known.null)
+            refuse(reply, 400, "Mcp-Session-Id is missing: `initialize` gives one", id=_id(message), null=known.null)
         elif asks and (session := sessions.here(known.session, principal)) is not None:
             try:
                 reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, self.server)
@@ -215,7 +214,7 @@ class McpEndpoint:
         try:
             session = await sessions.find(id, request.caller.principal, request.caller)
             if session is None:
-                refused(reply, NO_SESSION, null=known.null)
+                refused(reply, NO_SESSION, id=_id(message), null=known.null)
                 return
             # an error without an id is said as the session's revision has it
             reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, server)
@@ -234,9 +233,9 @@ class McpEndpoint:
                 reply.respond(204)
         except BusLost as lost:
             logger.warning("%s: %s", server.name, lost)
-            refused(reply, AWAY, id=message.id if type(message) is Request else UNSET)
+            refused(reply, AWAY, id=_id(message))
         except Exception:
-            self._raised(reply, message.id if type(message) is Request else UNSET)
+            self._raised(reply, _id(message))
 
     def _raised(self, reply: Reply, id: Any) -> None:
         logger.exception("a request of a session raised")
@@ -246,6 +245,11 @@ class McpEndpoint:
         refusal = self.server.call_limit.refusal()
         assert refusal is not None
         refuse(reply, 503, dialect.MCP.error(refusal), id=id, lines=retry_after(refusal))
+
+
+def _id(message: Message | None) -> Any:
+    """The id of a request, for an error: it "MUST include the same ID as the request" (basic); UNSET for others."""
+    return message.id if type(message) is Request else UNSET
 
 
 def _names_revision(message: Message) -> bool:

@@ -298,7 +298,8 @@ class ChannelEnd:
             call_limit.leave(size)
             if verdict == "duplicate":
                 reason = {"reason": "a call with this id is in flight", "id": message.id}  # type: ignore[union-attr]
-                deliver(failure(None, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
+                null = None if self.dialect.null_id else UNSET  # its own id would settle the first call at the caller
+                deliver(failure(null, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
                 return
             refusal = self._full() if verdict == "busy" else self.refusing
         if told:
