@@ -119,7 +119,7 @@ async def test_without_a_session(both: tuple[Place, Stage]) -> None:
 async def test_a_session_that_is_missing_is_an_error_with_the_id_of_the_request(
     there: tuple[Place, Stage], revision: Revision
 ) -> None:
-    """ "Error responses MUST include the same ID as the request they correspond to" (basic); a notification has none."""
+    """ "Error responses MUST include the same ID as the request they correspond to" (basic)."""
     none = None if revision.null_error_id else "none"
     for raw, id in ((body("ping", id=7), 7), (body("notifications/initialized", id=None), none)):
         for more, status in (({}, 400), ({"Mcp-Session-Id": "made-up"}, 404)):
