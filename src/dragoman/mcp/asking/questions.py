@@ -105,6 +105,11 @@ _filled = _later(_Filled)
 _text = msgspec.json.Encoder().encode
 
 
+def _lacks_of(question: Question[Any], declared: ClientCapabilities, revision: Revision) -> Lacks:
+    """The capabilities that this client would need for a question and has not declared."""
+    return _lacks(question.request(revision), declared, revision)
+
+
 class Elicit(Struct, Generic[T], frozen=True):
     """Ask the user to fill in a form. `schema`: a type with fields (Struct, dataclass, TypedDict, pydantic model),
     a single value's type, a dict that is the schema, or None for a mere yes or no.
@@ -129,9 +134,7 @@ class Elicit(Struct, Generic[T], frozen=True):
         schema = form_of(self.schema).schema(revision)
         return ElicitRequest(ElicitRequestParams(message=self.message, mode="form", requested_schema=schema))
 
-    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
-        """The capabilities that this client would need and has not declared."""
-        return _lacks(self.request(revision), declared, revision)
+    lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
         """As `Question.text`."""
@@ -182,9 +185,7 @@ class ElicitUrl(Struct, frozen=True):
         """As `Question.request`. Raises LocalError when the URL is invalid."""
         return ElicitRequest(self.params())
 
-    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
-        """The capabilities that this client would need and has not declared."""
-        return _lacks(self.request(revision), declared, revision)
+    lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
         """As `Question.text`."""
@@ -257,9 +258,7 @@ class Sample(Struct, frozen=True, kw_only=True):
             )
         )
 
-    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
-        """The capabilities that this client would need and has not declared."""
-        return _lacks(self.request(revision), declared, revision)
+    lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
         """As `Question.text`."""
@@ -290,9 +289,7 @@ class Roots(Struct, frozen=True):
         """As `Question.request`."""
         return ListRootsRequest(ListRootsRequestParams())
 
-    def lacks(self, declared: ClientCapabilities, revision: Revision) -> Lacks:
-        """The capabilities that this client would need and has not declared."""
-        return _lacks(self.request(revision), declared, revision)
+    lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
         """As `Question.text`."""
