@@ -43,15 +43,6 @@ logging.getLogger("aiormq.connection").addFilter(
 )
 
 
-def _short_text(raw: bytes) -> tuple[int, str | None]:
-    """A short string of AMQP, and how many bytes it took; None for one that is not UTF-8."""
-    end = 1 + raw[0]
-    try:
-        return end, raw[1:end].decode()
-    except UnicodeDecodeError:
-        return end, None
-
-
 def _or_missing(read: Callable[[bytes], Any], size: Callable[[bytes], int]) -> Callable[[bytes], Any]:
     """Reads a value of that size; what cannot be read counts as missing."""
 
@@ -67,7 +58,7 @@ def _or_missing(read: Callable[[bytes], Any], size: Callable[[bytes], int]) -> C
 # The broker passes on what a publisher wrote, whatever it is. For a property that it cannot decode the library ends the
 # connection, and the broker delivers the message again, to the next connection of a worker: for ever.
 decode.METHODS |= {
-    "shortstr": _short_text,
+    "shortstr": _or_missing(decode.short_str, lambda raw: 1 + raw[0]),
     "table": _or_missing(decode.field_table, lambda raw: 4 + int.from_bytes(raw[:4], "big")),
     "timestamp": _or_missing(decode.timestamp, lambda raw: 8),
 }
