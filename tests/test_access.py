@@ -122,7 +122,7 @@ def test_an_allow_that_raises_is_in_the_log_with_a_reference(caplog: pytest.LogC
 
 @pytest.mark.parametrize("scope", ['re"ad', "re\\ad", "reäd", "re\x7fad", "re\tad"])
 def test_a_scope_that_no_token_could_have(scope: str) -> None:
-    with pytest.raises(LocalError, match="is no scope"):
+    with pytest.raises(LocalError, match="is not a scope"):
         access_of("notes", [scope], (), None, fits)
 
 

@@ -150,7 +150,7 @@ def test_allowed_in_the_url_for_a_person():
     print(f"https://as.example/authorize?state={{random_text()}}&scope=a")
 
 def test_allowed_where_nothing_is_secret():
-    log.debug("a call %s", "eyJ is no token")
+    log.debug("a call %s", "eyJ is not a token")
 """
 
 

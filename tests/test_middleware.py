@@ -365,7 +365,7 @@ async def test_what_may_be_repeated_is(ends: list[str], named: bool, outcome: st
         (lambda: retries(["a"], times=0), "times"),
         (lambda: size_limit(0), "params"),
         (lambda: size_limit(9, names="look"), "size_limit: names are those of the calls to look at"),
-        (lambda: map_errors({5: NotFound}), "5 is no class of exceptions"),  # type: ignore[dict-item]
+        (lambda: map_errors({5: NotFound}), "5 is not a class of exceptions"),  # type: ignore[dict-item]
         (lambda: audit(5), "write"),  # type: ignore[arg-type]
         (lambda: timing(5), "took"),  # type: ignore[arg-type]
     ],

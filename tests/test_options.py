@@ -174,7 +174,7 @@ def test_what_is_given_by_place() -> None:
             with pytest.raises(LocalError, match="name is text that is not empty"):
                 make(name)  # type: ignore[arg-type]
     for app in (Service("x"), Server("x")):
-        with pytest.raises(LocalError, match="5 is no Service, and its class marks no function"):
+        with pytest.raises(LocalError, match="5 is not a Service, and its class marks no function"):
             app.include(5)
     for served in (Service("x"), Server("x")):
         with pytest.raises(LocalError, match="middleware is a function"):

@@ -89,7 +89,7 @@ USES: list[tuple[str, str, str, str]] = [
     ),
     (
         "def f(a: Annotated[str, Field(pattern='(')]): ...\napi.method(f)",
-        "no regular expression",
+        "not a regular expression",
         "f(), parameter 'a'",
         "missing ), unterminated subpattern at position 0",
     ),
@@ -101,7 +101,7 @@ USES: list[tuple[str, str, str, str]] = [
         "Depends(plain()), parameter 'a'",
         "write Annotated[..., Depends(f)]",
     ),
-    ("api.include(7)", "7 is no Service", "Service.include", "@method above those to be called"),
+    ("api.include(7)", "7 is not a Service", "Service.include", "@method above those to be called"),
     ("api.include(api)", "cannot include", "calculator", "is it, or includes it"),
     ("api.use(7)", "not 7", "Service.use: middleware", "a function or another callable"),
     ("api.observe(7)", "not 7", "Service.observe", "an Observer"),

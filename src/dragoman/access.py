@@ -6,7 +6,7 @@ once the method is known and before anything of it has begun, and ends in a refu
 - `scopes`: the caller has all of them. One that lacks some is told all that the call needs, so that it can ask for them
   at once (MCP 2026-07-28, authorization, Scope Challenge Handling).
 - `roles`: the caller has one of them. `allow`: a function of the identity and the arguments says yes. What fails here a
-  new login would not mend, so it is no "insufficient_scope".
+  new login would not mend, so it is not an "insufficient_scope".
 - The user of this machine (`LocalUser`, on stdio and in memory) has all scopes and roles; `allow` is asked.
 - A caller without an identity, and a function that raises, are a no.
 """
@@ -128,7 +128,7 @@ def scopes_of(where: str, scopes: str | Collection[str]) -> frozenset[str]:
     found = frozenset(scopes.split() if isinstance(scopes, str) else scopes)
     for scope in found:
         if not isinstance(scope, str) or re.fullmatch(_SCOPE, scope) is None:
-            raise LocalError(f"{where}: {scope!r} is no scope: visible ASCII without spaces, quotes and backslashes")
+            raise LocalError(f"{where}: {scope!r} is not a scope: visible ASCII without spaces, quotes and backslashes")
     return found
 
 

@@ -61,8 +61,8 @@ class AuditEntry(Struct, frozen=True):
     caller: str
     """The identity's principal, otherwise the address; "" where neither is known."""
     outcome: str
-    """"ok", or the error's code as text; "failed" for an exception that is no RpcError, "cancelled" for a call that was
-    cancelled."""
+    """"ok", or the error's code as text; "failed" for an exception that is not an RpcError, "cancelled" for a call
+    that was cancelled."""
     seconds: float
     """From its start to its outcome."""
     at: float
@@ -277,7 +277,7 @@ def map_errors(mapping: Mapping[type[Exception], type[RpcError] | Callable[[Any]
     """
     for kind in mapping:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
-            raise LocalError(f"map_errors: {kind!r} is no class of exceptions")
+            raise LocalError(f"map_errors: {kind!r} is not a class of exceptions")
 
     async def mapped(call: Call, next: Next) -> Any:
         try:

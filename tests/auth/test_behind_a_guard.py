@@ -379,9 +379,9 @@ def test_including_into_what_has_no_guard() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"scopes": 'a"b'}, "is no scope"),
-        ({"scopes": ["a b"]}, "is no scope"),
-        ({"scopes": ["ü"]}, "is no scope"),
+        ({"scopes": 'a"b'}, "is not a scope"),
+        ({"scopes": ["a b"]}, "is not a scope"),
+        ({"scopes": ["ü"]}, "is not a scope"),
         ({"scopes": 7}, "scopes is"),
         ({"roles": 7}, "roles is"),
         ({"allow": "yes"}, "allow is"),

@@ -229,7 +229,7 @@ async def test_a_redirect_to_what_is_no_url_is_refused() -> None:
     async with served(
         replying(b"HTTP/1.1 302 Found\r\nlocation: https://[\r\ncontent-length: 0\r\n\r\n", seen=[])
     ) as url:
-        with pytest.raises(FetchRefused, match="redirects to what is no URL"):
+        with pytest.raises(FetchRefused, match="redirects to what is not a URL"):
             await Fetcher().get(f"{url}/", by="operator", origin=url)
 
 

@@ -452,9 +452,9 @@ def test_a_guard_needs_a_verifier() -> None:
 
 @pytest.mark.parametrize("scopes", ['notes:"read"', ["notes read"], [""], [1], "nötes"])
 def test_a_scope_that_no_token_could_have(scopes: Any) -> None:
-    with pytest.raises(LocalError, match=r"TokenGuard: .* is no scope"):
+    with pytest.raises(LocalError, match=r"TokenGuard: .* is not a scope"):
         TokenGuard(issued(), scopes=scopes)
-    with pytest.raises(LocalError, match=r"TokenGuard: users, 7: .* is no scope"):
+    with pytest.raises(LocalError, match=r"TokenGuard: users, 7: .* is not a scope"):
         TokenGuard(issued(), users={7: scopes})
 
 

@@ -166,7 +166,7 @@ def test_keys_come_from_pem() -> None:
         public = native.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
         assert verified(signed({}, private), KeySet((Key.from_pem(public, kid="a"),))).claims == {}
     for wrong in ("", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"):
-        with pytest.raises(KeyRefused, match="no PEM text"):
+        with pytest.raises(KeyRefused, match="not the PEM text"):
             Key.from_pem(wrong)
 
 

@@ -84,12 +84,12 @@ def by_us(token: str) -> Any:
 
 STRICTER = (
     "names neither a subject",  # RFC 9068 wants both
-    "is no text of",
-    "is no time",  # texts and truths that can be taken for numbers, times after 9999
+    "is not text of",
+    "is not a time",  # texts and truths that can be taken for numbers, times after 9999
     "is neither a text nor a list",
     "does not say for whom",
     "an issuer that this server",
-    "(cnf)",  # PyJWT leaves it to its users whether a bound token is used by who may
+    "(cnf)",  # PyJWT leaves it to its users whether a bound token is used by its owner
 )
 """What we refuse and PyJWT may take."""
 

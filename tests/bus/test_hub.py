@@ -157,11 +157,11 @@ NO_REQUEST = {
     "bytes that are said to be long": raw(b"\x93\x01\xa3get\xc6\xff\xff\xff\xff"),
     "no list": raw(b"\x80"),
     "an empty list": framed(),
-    "text that is no UTF-8": raw(b"\x93\x01\xa3get\xa1\xff"),
+    "text that is not UTF-8": raw(b"\x93\x01\xa3get\xa1\xff"),
     "a time out of range": raw(b"\x93\x01\xa3get\xc7\x0c\xff" + b"\xff" * 12),
     "a number that is none": framed([], "get", "k"),
     "an unknown verb": framed(1, "drop", "k"),
-    "a verb that is no text": framed(1, {}, "k"),
+    "a verb that is not text": framed(1, {}, "k"),
 }
 
 

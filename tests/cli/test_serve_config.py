@@ -117,7 +117,7 @@ def test_an_option_goes_before_a_variable_and_a_variable_before_the_file(command
     assert "--drain -1:" in _drain(command, "--config", "some.toml", "--drain=-1", DRAIN="-2")
     assert "--drain -3:" in _drain(command, CONFIG="some.toml")
     assert "--drain -2:" in _drain(command, DRAIN="-2")
-    assert "DRAGOMAN_SERVE_DRIAN is no option of serve; did you mean DRAGOMAN_SERVE_DRAIN?" in _drain(
+    assert "DRAGOMAN_SERVE_DRIAN is not an option of serve; did you mean DRAGOMAN_SERVE_DRAIN?" in _drain(
         command, DRIAN="2"
     )
 

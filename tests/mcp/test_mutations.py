@@ -184,7 +184,7 @@ class Posts:
 
     def headers(self, case: Case) -> dict[str, str | None]:
         if self.revision.stateful:
-            # what is no `initialize` is no way in
+            # what is not an `initialize` does not open one
             return {} if case.method == "initialize" and case.params[0] in b"{[" else self.session
         return standard(case.method, case.name)
 

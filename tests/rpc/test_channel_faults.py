@@ -120,7 +120,7 @@ async def test_only_a_child_is_told_to_print_to_stderr(caplog: pytest.LogCapture
     ("scheme", "alone", "levels"),
     [
         ("stdio", True, [logging.WARNING, logging.DEBUG, logging.DEBUG, logging.WARNING]),
-        ("stdio", False, [logging.DEBUG] * 4),  # a server's end, whose client is no child
+        ("stdio", False, [logging.DEBUG] * 4),  # a server's end, whose client is not a child
         ("tcp", True, [logging.DEBUG] * 4),
     ],
 )

@@ -218,7 +218,7 @@ async def test_a_caller_that_leaves_its_batch_cancels_no_call_that_is_over() -> 
     @api.method
     async def quick(ctx: Context) -> None:
         known["quick"] = ctx
-        await asyncio.sleep(0)  # a handler that never waits is no call in flight
+        await asyncio.sleep(0)  # a handler that never waits is not a call in flight
 
     @api.method
     async def hold(ctx: Context) -> None:

@@ -110,7 +110,7 @@ async def test_owners_are_counted_to_the_last_one() -> None:
 
 
 async def test_what_of_a_caller_has_expired_is_not_counted_twice() -> None:
-    """Its old document goes in any case: what it leaves is no room beside that."""
+    """Its old document goes in any case: what it leaves does not count as room beside that."""
     hands = Hands()
     engine = MemoryStore(10, 100, hands)
     await engine.change("a", becomes(bytes(40), until=1_001.0))

@@ -74,7 +74,7 @@ MESSAGES: list[tuple[str, dict[str, Any], tuple[int, int, str]]] = [
     ("a notification", {"body": b'{"jsonrpc":"2.0","method":"add","params":[1,2]}'}, (1, 0, "unanswered")),
     ("after its deadline", {"reply_to": "MAILBOX", "headers": {"deadline": "1"}}, (1, 0, "unanswered")),
     ("no message, and no address", {"body": b"{"}, (1, 0, "rejected")),
-    ("an address that is no mailbox", {"reply_to": "elsewhere"}, (1, 0, "rejected refused")),
+    ("an address that is not a mailbox", {"reply_to": "elsewhere"}, (1, 0, "rejected refused")),
     ("a caller that is denied", {"reply_to": "MAILBOX", "headers": {"who": "stranger"}}, (1, 0, "answered refused")),
 ]
 

@@ -69,7 +69,7 @@ async def within(spans: Spans, bus: TracedBus, work: Use) -> tuple[Any, Readable
 async def gathered(got: list[bytes], count: int) -> None:
     """Let the loop turn until so many messages are there."""
     async with asyncio.timeout(20):
-        while len(got) < count:  # noqa: ASYNC110  (a subscriber is no coroutine)
+        while len(got) < count:  # noqa: ASYNC110  (a subscriber is not a coroutine)
             await asyncio.sleep(0)
 
 

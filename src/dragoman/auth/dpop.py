@@ -31,7 +31,7 @@ _JTI: Final = 512
 
 def normal(url: str) -> str:
     """A URL without query and fragment, its scheme and host in lower case, without its scheme's own port: RFC 9449
-    section 4.3, step 9, and RFC 3986 sections 6.2.2 and 6.2.3. Raises ValueError if it is no absolute URL."""
+    section 4.3, step 9, and RFC 3986 sections 6.2.2 and 6.2.3. Raises ValueError if it is not an absolute URL."""
     parts = urlsplit(url)
     if not parts.scheme or not parts.hostname:
         raise ValueError("not an absolute URL")

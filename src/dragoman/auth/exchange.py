@@ -56,7 +56,7 @@ def authenticated(client: Exchange, audience: str, now: float) -> tuple[dict[str
 
 def answered(answer: Answer, limit: int) -> dict[str, Any]:
     """The JSON object of an answer. Raises OAuthError for an error object with status 400, 401 or 403 (RFC 6749 section
-    5.2), IssuerAway for whatever is no answer to the question."""
+    5.2), IssuerAway for whatever is not an answer to the question."""
     found: Any = None
     if len(answer.body) <= limit:
         try:
@@ -102,7 +102,7 @@ class Exchanger:
         if not isinstance(access, str) or not access or not isinstance(kind, str):
             raise OAuthError("invalid_response", "The issuer's answer has no access_token and token_type", 200)
         if kind.lower() != "bearer":
-            raise OAuthError("invalid_response", "The issuer gave a token that is no bearer token", 200)
+            raise OAuthError("invalid_response", "The issuer gave a token that is not a bearer token", 200)
         if isinstance(lasts, int | float) and lasts > EARLY:
             while len(self._kept) >= KEPT:
                 del self._kept[next(iter(self._kept))]

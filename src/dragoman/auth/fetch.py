@@ -246,11 +246,11 @@ class Fetcher:
 
 
 def _redirected(url: str, target: str) -> str:
-    """Where a redirect leads. Raises FetchRefused for what is no URL."""
+    """Where a redirect leads. Raises FetchRefused for what is not a URL."""
     try:
         return urljoin(url, target)
     except ValueError:
-        raise FetchRefused(f"{_shown(url)} redirects to what is no URL") from None
+        raise FetchRefused(f"{_shown(url)} redirects to what is not a URL") from None
 
 
 def is_loopback(host: str) -> bool:

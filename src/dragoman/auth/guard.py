@@ -109,7 +109,7 @@ class TokenGuard:
     `verifiers` are asked in order; the first one that knows a token says whose it is. `scopes`: those that every call
     needs. `users`: which users of this machine may call on Unix sockets beside the one that serves, by their uid, with
     their scopes. `name` and `documentation` (a URL) stand in the metadata for people. `audit(decision)` is called with
-    each decision, beside the log. Raises LocalError for what is no verifier, and for a scope that no token could have.
+    each decision, beside the log. Raises LocalError for anything but verifiers, and for scopes that no token can have.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ def id_token_claims(
     token = verified(text, keys, ASYMMETRIC)
     claims = token.claims
     if str(token.header.get("typ", "")).lower().removeprefix("application/") not in _TYPES:
-        raise TokenRefused("It is no ID token by its type (typ)")
+        raise TokenRefused("It is not an ID token by its type (typ)")
     if claims.get("iss") != issuer:
         raise TokenRefused("The ID token is of another issuer (iss)")
     audience = claims.get("aud")
@@ -41,5 +41,5 @@ def id_token_claims(
 def _time(claims: dict[str, Any], name: str) -> float:
     value = claims.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= LATEST:
-        raise TokenRefused(f"The ID token's {name} is no time")
+        raise TokenRefused(f"The ID token's {name} is not a time")
     return float(value)

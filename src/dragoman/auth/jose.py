@@ -131,7 +131,7 @@ class Key:
         try:
             native: Any = load_pem_private_key(data, password) if b"PRIVATE" in data else load_pem_public_key(data)
         except Exception:  # cryptography raises errors of several libraries; none may show what it read
-            raise KeyRefused("this is no PEM text of a key, or its password is another") from None
+            raise KeyRefused("this is not the PEM text of a key, or its password is another") from None
         kind: Any
         for kind in _NATIVE.values():
             if isinstance(native, kind.binding._cryptography_key_types):
@@ -242,7 +242,7 @@ class KeySet:
     def from_json(cls, document: bytes | Mapping[str, Any], *, limits: AuthLimits = DEFAULTS) -> KeySet:
         """A JWK set. Keys that cannot be used are skipped (RFC 7517 section 5: "Implementations SHOULD ignore JWKs
         within a JWK Set that use "kty" (key type) values that are not understood by them, that are missing required
-        members, or for which values are out of the supported ranges"). Raises KeyRefused if it is no JWK set."""
+        members, or for which values are out of the supported ranges"). Raises KeyRefused if it is not a JWK set."""
         if isinstance(document, bytes):
             if len(document) > limits.key_set:
                 raise KeyRefused(f"a JWK set of {len(document)} bytes: AuthLimits.key_set allows {limits.key_set}")
@@ -301,7 +301,7 @@ class Unverified(Struct, frozen=True):
     signature: bytes
 
     def claims(self, limits: AuthLimits = DEFAULTS) -> dict[str, Any]:
-        """The claims. Raises TokenRefused if they are no JSON object, or nested deeper than `limits.depth`."""
+        """The claims. Raises TokenRefused if they are not a JSON object, or nested deeper than `limits.depth`."""
         return _object(self.payload, "claims are", limits)
 
 
@@ -315,7 +315,7 @@ def _object(data: bytes, what: str, limits: AuthLimits) -> dict[str, Any]:
         data.isascii() or data.decode()
         return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise TokenRefused(f"The token's {what} no JSON object") from None
+        raise TokenRefused(f"The token's {what} not a JSON object") from None
 
 
 def deeper(data: bytes, limit: int) -> bool:
@@ -364,7 +364,7 @@ def _check_header(header: Mapping[str, Any], algorithms: frozenset[str]) -> None
         if name in header:
             raise TokenRefused(f"The token's header has {name}, which is never taken")
     if not isinstance(header.get("typ", ""), str):
-        raise TokenRefused("The token's typ is no string")
+        raise TokenRefused("The token's typ is not a string")
     # RFC 7515 section 4.1.3: a DPoP proof carries its key, every other token is verified with keys of its issuer
     if "jwk" in header and str(header.get("typ")).lower() != "dpop+jwt":
         raise TokenRefused("The token's header has jwk, which is never taken")

@@ -68,7 +68,7 @@ R = TypeVar("R")
 
 
 class SingleFlight:
-    """Runs one function at a time, for all who wait for its result. Who waits may be cancelled; it goes on."""
+    """Runs one function at a time, for all who wait for its result. A caller may be cancelled; the function goes on."""
 
     __slots__ = ("_run", "_task")
 

@@ -80,7 +80,7 @@ def decoded(body: bytes, kind: type[_Document], where: str) -> _Document:
 def _parts(url: str) -> SplitResult:
     parts = split(url)
     if parts is None:
-        raise MetadataRefused(f"{url[:80]!r} is no URL")
+        raise MetadataRefused(f"{url[:80]!r} is not a URL")
     return parts
 
 
@@ -101,7 +101,7 @@ def server_locations(issuer: str) -> list[str]:
 
 def resource_locations(url: str) -> list[str]:
     """Where the metadata of the resource at `url` may be: with its path inserted, then at the root (RFC 9728 section
-    3.1). Raises MetadataRefused for what is no URL."""
+    3.1). Raises MetadataRefused for what is not a URL."""
     parts = _parts(url)
     path = parts.path.rstrip("/") if parts.path == "/" else parts.path
     places = [f"/.well-known/{_RESOURCE}{path}", f"/.well-known/{_RESOURCE}"]
@@ -110,7 +110,7 @@ def resource_locations(url: str) -> list[str]:
 
 def canonical(url: str) -> str:
     """The canonical URI of a resource (RFC 8707 section 2): scheme and host in lower case, no fragment, no user, no
-    "/" as the whole path. Raises MetadataRefused for what is no URL."""
+    "/" as the whole path. Raises MetadataRefused for what is not a URL."""
     parts = _parts(url)
     netloc = parts.netloc.rpartition("@")[2].lower()
     default = {"https": ":443", "http": ":80"}.get(parts.scheme.lower(), "")
@@ -120,7 +120,7 @@ def canonical(url: str) -> str:
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of a URL. Raises MetadataRefused for what is no URL."""
+    """Scheme, host and port of a URL. Raises MetadataRefused for what is not a URL."""
     parts = _parts(canonical(url))
     return f"{parts.scheme}://{parts.netloc}"
 

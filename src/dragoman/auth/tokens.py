@@ -181,7 +181,7 @@ class Rules:
         # RFC 7515 section 4.1.9: "application/" may be left out where there is no other "/"; case does not matter
         typ = str(header.get("typ", "")).lower().removeprefix("application/")
         if typ not in self.issuer.types:
-            raise TokenRefused("The token is no access token by its type (typ)")
+            raise TokenRefused("The token is not an access token by its type (typ)")
         if typ == "at+jwt":
             return
         # an ID token has no scope and no client_id, and has what binds it to a login (OpenID Connect Core 2, 3.3.2.11)
@@ -189,7 +189,7 @@ class Rules:
             raise TokenRefused("The token is an ID token: it has nonce, at_hash or c_hash")
         if self._evidence.isdisjoint(claims):
             names = ", ".join(sorted(self._evidence))
-            raise TokenRefused(f"The token is no access token: it has none of {names}")
+            raise TokenRefused(f"The token is not an access token: it has none of {names}")
 
     @staticmethod
     def _check_audience(audience: Any, claim: str, expected: frozenset[str]) -> None:
@@ -283,12 +283,12 @@ def _found(claims: Mapping[str, Any], path: Path) -> Any:
 
 
 def _text(claims: Mapping[str, Any], paths: Sequence[Path]) -> str | None:
-    """The first of these claims that is there. Raises TokenRefused if it is no text."""
+    """The first of these claims that is there. Raises TokenRefused if it is not text."""
     for path in paths:
         value = _found(claims, path)
         if value is not None:
             if not isinstance(value, str) or not 0 < len(value) <= _TEXT:
-                raise TokenRefused(f"The token's {_first(path)} is no text of 1 to {_TEXT} characters")
+                raise TokenRefused(f"The token's {_first(path)} is not text of 1 to {_TEXT} characters")
             return value
     return None
 
@@ -315,5 +315,5 @@ def _time(claims: Mapping[str, Any], name: str) -> float | None:
         return None
     value = claims[name]
     if type(value) not in (int, float) or not 0 <= value <= LATEST:
-        raise TokenRefused(f"The token's {name} is no time: a number of seconds from 1970 to 9999")
+        raise TokenRefused(f"The token's {name} is not a time: a number of seconds from 1970 to 9999")
     return float(value)

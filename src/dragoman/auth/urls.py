@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, urlsplit
 
 def split(url: str) -> SplitResult | None:
     """The parts of a URL; None for text that is none, such as one with half of a pair of brackets, or with a port that
-    is no number or too high."""
+    is not a number or too high."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # it is looked at when it is asked for

@@ -73,7 +73,7 @@ def _show(line: str) -> None:
 def _arrow(sign: str, message: str, after: str) -> None:
     try:
         text = Text(laid_out(message.encode()))
-    except msgspec.DecodeError:  # it was cut, or is no JSON
+    except msgspec.DecodeError:  # it was cut, or is not JSON
         text = Text(clean(message))
     if coloured(err):
         JSONHighlighter().highlight(text)

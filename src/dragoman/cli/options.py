@@ -216,7 +216,7 @@ def _number(word: str, value: str) -> float | int | None:
     try:
         number = msgspec.json.decode(value.replace("_", ""), type=float | int)
     except msgspec.DecodeError:
-        raise Usage(f"--limit {word}: write NAME=NUMBER (16MiB is a number here, none is no limit)") from None
+        raise Usage(f"--limit {word}: write NAME=NUMBER (16MiB is a number here, none means no limit)") from None
     if number < 0:
         raise Usage(f"--limit {word}: a limit is not negative")
     return number

@@ -75,7 +75,7 @@ def _module(place: str) -> ModuleType:
 
 def _unknown(place: str) -> str:
     found = sorted(path.stem for path in Path.cwd().glob("*.py") if not path.stem.startswith("_"))
-    there = f"in this folder there {_are(found) if found else 'is no Python file'}"
+    there = f"in this folder there {_are(found)}" if found else "in this folder there is no Python file"
     return f"there is no module {place!r}; {meant(place, found, there)}"
 
 

@@ -49,7 +49,7 @@ def colour(when: str) -> None:
 
 
 def for_people() -> None:
-    """Lay results out for people, also where stdout is no terminal."""
+    """Lay results out for people, also where stdout is not a terminal."""
     out._force_terminal = True  # as `_color_system` in `colour`
 
 

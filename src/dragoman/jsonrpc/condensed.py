@@ -64,7 +64,7 @@ class Condensed:
 
 
 def condensed(raw: bytes) -> Condensed | None:
-    """`raw` without its long strings; None where it has none among its first quotes, or one is no JSON. The short text
+    """`raw` without its long strings; None where it has none among its first quotes, or one is not JSON. The short text
     is JSON where `raw` is, and only there."""
     places = _long_strings(raw)
     if not places:

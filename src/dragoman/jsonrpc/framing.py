@@ -185,7 +185,7 @@ NO_HEADER = (
     "JSON came where a Content-Length header was expected: the far end sends one message per line; "
     "leave framing=content-length out"
 )
-"""The reason for a stream that is no header blocks at all."""
+"""The reason for a stream that has no header blocks at all."""
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*\r?")
 # as texts: they are compiled when such a line first comes

@@ -30,7 +30,7 @@ class Request(Struct, frozen=True, gc=False):
     version: Version = "2.0"
     """"1.0" for a message without `jsonrpc`, taken where that is allowed."""
     condensed: Condensed | None = None
-    """Its long params as `codec.read` has taken them apart, for who decodes them."""
+    """Its long params as `codec.read` has taken them apart, for the decoder of its method."""
 
     @property
     def is_notification(self) -> bool:
@@ -126,7 +126,7 @@ class Batch(Struct, frozen=True, gc=False):
     """Several messages in one array (specification 6); never empty when decoded."""
 
     messages: tuple[Request | Notification | Result | Failure | Malformed, ...]
-    """In the order of the array; an element that is no message is `Malformed`."""
+    """In the order of the array; an element that is not a message is `Malformed`."""
 
 
 Response: TypeAlias = Result | Failure

@@ -219,7 +219,7 @@ class Acceptor:
             self._rest(1.0)
 
     def _take(self, most: int) -> OSError | None:
-        """Accept who waits, at most so many. Returns why not, where that is a fault of ours: no descriptors left."""
+        """Accept what waits, at most so many. Returns why not, where the fault is ours: no descriptors left."""
         for _ in range(most):
             try:
                 sock, name = self._listening.accept()

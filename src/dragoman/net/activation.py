@@ -45,7 +45,7 @@ class Activation:
             self._open.append(one)
 
     def take(self, family: int, kind: int, address: object) -> socket.socket | None:
-        """The socket of an address: (host, port, ...) or a path. None if there is none, or it is no listening one."""
+        """The socket of an address: (host, port, ...) or a path. None if there is none, or none that listens."""
         for one in self._open:
             if one.type == kind and serves(one, family, address) and (kind != socket.SOCK_STREAM or _listens(one)):
                 self._open.remove(one)

@@ -41,7 +41,7 @@ _NO_TLS = (
     "UNEXPECTED_MESSAGE",
     "PACKET_LENGTH_TOO_LONG",
 )
-"""OpenSSL's reasons for a first answer that is no TLS."""
+"""OpenSSL's reasons for a first answer that is not TLS."""
 _CERTIFICATE_WANTED = (
     "TLSV13_ALERT_CERTIFICATE_REQUIRED",
     "SSLV3_ALERT_HANDSHAKE_FAILURE",

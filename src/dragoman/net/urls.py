@@ -259,9 +259,9 @@ def address(where: Url, name: str = "queue", *, legal: str = r"[^\s\x00-\x1f]{1,
     if found is not None:
         before, last = path, found
     if not last:
-        raise LocalError(f"{where.shown}: name who is called, as in {where.scheme}://{where.address}/calculator")
+        raise LocalError(f"{where.shown}: name the service, as in {where.scheme}://{where.address}/calculator")
     if not re.fullmatch(legal, last):
-        raise LocalError(f"{where.shown}: {printable(last)!r} cannot name who is called on this wire")
+        raise LocalError(f"{where.shown}: {printable(last)!r} cannot name a service on this wire")
     return last, before
 
 

@@ -4,9 +4,9 @@ A service that is included tells each service or MCP server around it of its met
 that are added later: an `Includer` puts them there under their names, with the middleware of the service that they
 come from. So a call of an included method is found as any other is, in one step.
 
-A mark says with which name and options a function is to be registered; it registers nothing, since within a class there
-is no instance yet. A subclass inherits marks: a function that overrides a marked one is registered in its place, and
-`name = None` in the subclass takes it away.
+A mark says with which name and options a function is to be registered; it registers nothing, since a class has no
+instance yet while it is made. A subclass inherits marks: a function that overrides a marked one is registered in its
+place, and `name = None` in the subclass takes it away.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Mark(Struct, frozen=True):
 
 
 def mark(function: F, kind: Kind, name: str | None, options: Mapping[str, Any]) -> F:
-    """Put a mark on a function of a class, which is otherwise not changed. LocalError for what is no function."""
+    """Put a mark on a function of a class, which is otherwise not changed. LocalError for what is not a function."""
     plain = getattr(function, "__func__", function)  # of a classmethod or staticmethod
     if isinstance(plain, type) or not callable(plain):
         raise LocalError(f"@{kind} marks a function within a class, and {function!r:.100} is none")
@@ -121,7 +121,7 @@ def marked(instance: object, app: str, *kinds: Kind) -> list[tuple[Mark, str, Ca
     if not those:
         door = "dragoman" if kinds == ("method",) else "dragoman.mcp"
         raise LocalError(
-            f"{app}.include: {instance!r:.100} is no Service, and its class marks no function: "
+            f"{app}.include: {instance!r:.100} is not a Service, and its class marks no function: "
             f"from {door} import {kinds[0]}, and @{kinds[0]} above those to be called"
         )
     return those

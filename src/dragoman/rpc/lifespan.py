@@ -164,7 +164,7 @@ class Lifespan:
                             span.waiting.set_result(None)
                     await span.change.wait()
         finally:
-            if not span.waiting.done():  # who waits for a part of it that was added begins it anew
+            if not span.waiting.done():  # a caller that waits for a part that was added begins it anew
                 span.waiting.set_result(None)
             span.ready = -1
             self._spans.pop(span.loop, None)

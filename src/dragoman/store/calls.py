@@ -55,7 +55,7 @@ class CallStore:
 
     def set(self, key: str, value: Any, *, ttl: float | None = None) -> Any:
         """Store a value for JSON under a key, for `ttl` seconds (None: until it is deleted). Raises LocalError for what
-        is no JSON, StoreFull above a limit."""
+        is not JSON, StoreFull above a limit."""
         if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float) or not ttl > 0):
             raise LocalError(f"ttl is a number of seconds above 0, or None, not {ttl!r}")
         return self._done(self._set(self._known(key), self._encode(value), ttl))

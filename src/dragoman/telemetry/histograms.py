@@ -49,7 +49,7 @@ Key: TypeAlias = tuple[str, str, frozenset[tuple[str, str]]]
 class HistogramExporter(MetricExporter):
     """An exporter that adds the histograms of these metrics to what it passes on to another:
     `PeriodicExportingMetricReader(HistogramExporter(OTLPMetricExporter(), metrics))`. It is called when there is
-    something to export, so `Meters` belongs to the same provider. LocalError for what is no exporter, and no Metrics.
+    something to export, so `Meters` belongs to the same provider. LocalError where either is something else.
     """
 
     def __init__(self, exporter: MetricExporter, metrics: Metrics) -> None:

@@ -30,7 +30,7 @@ class Meters:
     `connect` and `Client`.
 
     `provider`: an OpenTelemetry `MeterProvider`; None: the global one. For histograms its reader has a
-    `HistogramExporter`. LocalError for what is no Metrics, and no provider.
+    `HistogramExporter`. LocalError where either is something else.
     """
 
     def __init__(self, metrics: Metrics, provider: Any = None) -> None:

@@ -2,7 +2,7 @@
 
 Rules:
 
-- Only within a span that is recorded: what a replica does for itself, such as reporting that it lives, is no trace.
+- Only within a span that is recorded: what a replica does for itself, such as reporting that it lives, is not a trace.
 - Keys and values of the store are never attributes, because a key may be that of a session.
 - A message that is published within a span carries its context, before the message itself (`bus.contract.traced`).
   Where its subscriber has a `TracedBus` too, what that does is a span of kind consumer below it; any other gets the
@@ -40,7 +40,7 @@ class TracedBus:
     """A `Bus` that makes spans: `serve(server, bus=TracedBus(await open_bus("redis://...")), ...)`. It closes the bus
     that it has.
 
-    `provider`: an OpenTelemetry `TracerProvider`; None: the global one. LocalError for what is no bus, and no provider.
+    `provider`: an OpenTelemetry `TracerProvider`; None: the global one. LocalError where either is something else.
     """
 
     def __init__(self, bus: Bus, provider: Any = None) -> None:

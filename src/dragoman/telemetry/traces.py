@@ -100,7 +100,7 @@ class Traces:
         span.end()
 
     def rejected(self, seen: Rejection) -> None:
-        """Nothing: it is no call."""
+        """Nothing: it is not a call."""
 
 
 def within(span: Span) -> Variables:

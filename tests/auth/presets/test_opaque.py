@@ -119,7 +119,7 @@ REFUSED: list[tuple[str, Any, Any, str]] = [
     ("google: expired", of_google, GOOGLE | {"exp": "1000000000"}, "expired"),
     ("google: no end", of_google, without(GOOGLE, "exp"), "not what it documents"),
     ("google: an end that is none", of_google, GOOGLE | {"exp": "soon"}, "not what it documents"),
-    ("google: aud a list", of_google, GOOGLE | {"aud": [OURS]}, "client_id is no text"),
+    ("google: aud a list", of_google, GOOGLE | {"aud": [OURS]}, "client_id is not text"),
 ]
 
 

@@ -71,7 +71,7 @@ async def test_a_malformed_post_is_refused(kind: str, sent: bytes, caplog: pytes
             assert header(made, "Content-Type").startswith("text/html"), told
             assert made.status in (200, 400, 403, 429), told
         elif path == "/revoke" and made.status == 200:
-            assert sent.startswith(b"token="), told  # RFC 7009, 2.2: an invalid token is no error
+            assert sent.startswith(b"token="), told  # RFC 7009, 2.2: an invalid token is not an error
         elif path == "/introspect" and made.status == 200:
             assert body(made) == {"active": False}, told
         elif path == "/device_authorization":

@@ -80,7 +80,7 @@ WRONG_CLIENTS = {
     "an empty secret": (basic("shop", ""), {}),
     "no colon": ({"authorization": "Basic c2hvcA=="}, {}),
     "no base64": ({"authorization": "Basic ???"}, {}),
-    "bytes that are no text": ({"authorization": "Basic /////w=="}, {}),
+    "bytes that are not text": ({"authorization": "Basic /////w=="}, {}),
     "a bearer token": ({"authorization": "Bearer x"}, {}),
     "the right secret by another scheme": ({"authorization": BASIC["authorization"].replace("Basic", "Bearer")}, {}),
     "two headers": ({"authorization": f"{BASIC['authorization']}, {BASIC['authorization']}"}, {}),

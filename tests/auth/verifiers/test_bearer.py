@@ -396,7 +396,7 @@ async def test_one_fetch_for_all_who_wait() -> None:
     verifier = bearer(fake)
     calls = [asyncio.ensure_future(verifier.verify(token(jti=str(each)), PLAIN)) for each in range(50)]
     await fake.was_asked.wait()
-    calls[0].cancel()  # who waits may go
+    calls[0].cancel()  # a caller that waits may go
     fake.gate.set()
     found = await asyncio.gather(*calls[1:])
     assert {one.subject for one in found} == {"ada"}

@@ -102,7 +102,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("for another", {"aud": "https://other.example"}, "another service"),
     ("for no one", {"aud": None}, "for whom"),
     ("expired", {"exp": int(NOW) - 60}, "expired"),
-    ("an end that is none", {"exp": "soon"}, "exp is no time"),
+    ("an end that is none", {"exp": "soon"}, "exp is not a time"),
     ("to come", {"nbf": int(NOW) + 60}, "not valid yet"),
     ("a refresh token", {"token_type": "refresh_token"}, "no access token"),
     ("an ID token", {"token_type": "id_token"}, "no access token"),

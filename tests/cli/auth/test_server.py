@@ -44,7 +44,7 @@ def test_it_says_that_it_is_not_for_production(command: Command) -> None:
         (["http://0.0.0.0:9000"], "plain HTTP off loopback"),
         (["http://0.0.0.0:9000", "--issuer", "https://as.example"], "plain HTTP off loopback"),
         (["http://127.0.0.1:9000", "--issuer", "http://as.example"], "plain HTTP off loopback"),
-        (["tcp://127.0.0.1:9000"], "is no URL such as"),
+        (["tcp://127.0.0.1:9000"], "is not a URL such as"),
         (["--automatic", "carol"], "none of the users"),
         (["--client", "notes"], "ID=REDIRECT"),
         (["--client", "notes=http://app.example"], "only loopback may be"),

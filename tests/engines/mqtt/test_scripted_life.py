@@ -108,7 +108,7 @@ async def test_after_an_outage_a_missing_subscriber_may_come_back(monkeypatch: p
 
 
 async def test_what_loses_the_broker_three_times_is_not_sent_again() -> None:
-    """Three times in a row: what goes through in between is no fault of the message."""
+    """Three times in a row: what goes through in between is not a fault of the message."""
     async with ends(serving=False) as one:
 
         async def lost() -> None:

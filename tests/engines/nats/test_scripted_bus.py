@@ -145,7 +145,7 @@ async def test_an_outage_is_told_once_and_its_end(caplog: pytest.LogCaptureFixtu
         one.server.refusing = True
         one.server.last.cut()
         await one.server.until(lambda: states)
-        await one.server.until(lambda: len(tries) == 3)  # a try that fails is no outage of its own
+        await one.server.until(lambda: len(tries) == 3)  # a try that fails is not an outage of its own
         one.server.refusing = False
         await one.server.until(lambda: one.bus.alive)
         assert states == [False, True]

@@ -145,7 +145,7 @@ async def test_what_was_lost_on_the_way_is_fetched(queue: Queue) -> None:
 
 
 async def test_what_is_at_work_is_kept(queue: Queue) -> None:
-    """That is no delivery; what another has, or none, is told."""
+    """That is not a delivery; what another has, or none, is told."""
     await queue.add("1-1", "2-1", "3-1")
     await queue.take("me", 2)
     await queue.take("other")

@@ -170,7 +170,7 @@ async def test_a_read_that_waits_is_ended_until_it_has_ended() -> None:
 async def test_what_is_refused_is_tried_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a second, with a warning; a group that is there already is no fault."""
+    """After a second, with a warning; a group that is there already is not a fault."""
     pauses = list[float]()
 
     class Clock(Waits):

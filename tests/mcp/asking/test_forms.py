@@ -331,7 +331,7 @@ def test_a_schema_that_is_not_a_form_is_refused_by_name(schema: Any, word: str) 
 
 
 def test_a_list_of_choices_is_told_how_to_write_it() -> None:
-    with pytest.raises(LocalError, match=r"\['low', 'high'\] is no type: a choice is written Literal"):
+    with pytest.raises(LocalError, match=r"\['low', 'high'\] is not a type: a choice is written Literal"):
         form_of(["low", "high"])
 
 

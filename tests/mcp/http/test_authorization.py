@@ -281,7 +281,7 @@ async def test_a_subscription_demands_what_reading_does() -> None:
         found = await sitting.post(body("resources/subscribe", {"uri": "note://secret"}))
         assert found.status == 403
         assert (await sitting.post(body("resources/subscribe", {"uri": "note://open"}))).status == 200
-        # a role is no matter of scopes: nothing is asked for
+        # a role is not a matter of scopes: nothing is asked for
         found = await sitting.post(body("resources/subscribe", {"uri": "note://of/bob"}))
         assert (found.status, "www-authenticate" in found.headers) == (403, False)
         admin = await As(port, app, "bob").begin(R2025_11)

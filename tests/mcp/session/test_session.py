@@ -113,7 +113,7 @@ async def test_a_batch_where_there_are_none_is_a_400(kind: str, revision: Revisi
 
 @KINDS
 async def test_a_batch_owes_an_answer_when_one_of_it_does(kind: str) -> None:
-    """A notification beside a request: the POST waits, and where the request is cancelled it is no 202."""
+    """A notification beside a request: the POST waits, and where the request is cancelled it is not a 202."""
     async with sessions(kind) as place:
         here = place.at(0, await place.begin(R2025_03))
         note = body("notifications/roots/list_changed", id=None)
@@ -234,7 +234,7 @@ async def test_a_change_that_cannot_be_stored_is_a_503_and_is_made_when_it_is_as
 
 @KINDS
 async def test_a_call_that_takes_too_long_is_answered_with_200(kind: str) -> None:
-    """It was accepted: its error is no refusal of HTTP."""
+    """It was accepted: its error is not a refusal of HTTP."""
     async with sessions(kind) as place:
         for one in place.places:
             one.server.add_tool(_forever, name="forever", timeout=0.05)

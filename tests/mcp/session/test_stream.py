@@ -314,7 +314,7 @@ async def test_calls_in_a_session_run_side_by_side(both: tuple[Place, Stage]) ->
     again = json.loads((await sitting.post(sitting.tool("add", 1, a=1, b=1))).body)  # the id is in flight
     assert again["error"]["code"] == -32600
     assert again["error"]["data"]["id"] == 1
-    assert "id" not in again  # with the id it would settle the first call, and null is no id in this revision
+    assert "id" not in again  # with the id it would settle the first call, and null is not an id in this revision
     stage.go.set()
     assert text(json.loads((await slow).body)) == "done"
 

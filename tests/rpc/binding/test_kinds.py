@@ -338,7 +338,7 @@ MORE_IS_CHECKED: list[Any] = [
 MORE_IS_TAKEN: list[Any] = [TagA, NumberA, BoundA, set[int], AbstractSet[int], Annotated[set[int], MaxLen(2)]]
 """A tag that is not needed, and an item that comes twice."""
 BOTH: list[Any] = [Decimal, Decimal | int, Annotated[Decimal, Ge(Decimal(1))], set, frozenset[Any]]
-"""Text that is no number, and a number that is no text; the same of a set, whose items cannot be arrays."""
+"""Text that is not a number, and a number that is not text; the same of a set, whose items cannot be arrays."""
 
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, 2, 3, 4, -1, 1.0, 2.5, 1e3, 10**25, -0.0, "", "a", "b", "x", "xx", "xxx", "1"),

@@ -1,4 +1,5 @@
-"""The authorization code flow (OAuth 2.1 section 4.1) with PKCE (RFC 7636) and the check of who answers (RFC 9207).
+"""The authorization code flow (OAuth 2.1 section 4.1) with PKCE (RFC 7636) and the check of the issuer that answers
+(RFC 9207).
 
 The rules stand here as functions without I/O; `login` puts them in order.
 """

@@ -102,7 +102,7 @@ def _joined(url: str, named: str) -> str:
     try:
         return urljoin(url, named)
     except ValueError:
-        raise MetadataRefused("the challenge's resource_metadata is no URL") from None
+        raise MetadataRefused("the challenge's resource_metadata is not a URL") from None
 
 
 def _without(url: str, wanted: Wanted) -> Flow[Found]:

@@ -98,13 +98,13 @@ def answer_of(got: Fetched, what: str) -> dict[str, Any]:
 
 
 def refusal(got: Fetched, what: str) -> Exception:
-    """What an answer is that is no success."""
+    """The failure that an answer means."""
     answer = got.json
     error = _error(got)
     if error is not None and isinstance(answer, dict):
         described = answer.get("error_description")
         return OAuthError(error, described if isinstance(described, str) else "", got.status)
-    return AuthorizationFailed(f"{what} answers HTTP {got.status}, which is no answer of OAuth")
+    return AuthorizationFailed(f"{what} answers HTTP {got.status}, which is not an answer of OAuth")
 
 
 class RefreshOutcome(Struct, frozen=True):

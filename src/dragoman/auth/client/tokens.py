@@ -108,7 +108,7 @@ def tokens_of(answer: Any, now: float, asked: tuple[str, ...], before: Tokens | 
     """The tokens in a token endpoint's answer (RFC 6749 section 5.1). `before`: those that were renewed: "If a new
     refresh token is issued ... the client MUST discard the old refresh token", and else keeps it. Raises NoTokens."""
     if not isinstance(answer, dict):
-        raise NoTokens("the token endpoint's answer is no JSON object")
+        raise NoTokens("the token endpoint's answer is not a JSON object")
     token, kind = answer.get("access_token"), answer.get("token_type", "Bearer")
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable() or " " in token:
         raise NoTokens("the token endpoint's answer has no access_token that a header can carry")

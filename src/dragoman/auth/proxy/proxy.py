@@ -125,7 +125,7 @@ class Proxy(HttpFace):
 
     def before(self, issuer: Any, resource: str) -> tuple[str, OwnDocuments]:
         """Stand before this issuer, for this resource: the issuer of our tokens, and what fetches its keys. Raises
-        LocalError for a second resource, and for what is no issuer."""
+        LocalError for a second resource, and for what is not an issuer."""
         settings = self.engine.settings
         if settings.resources and settings.resources != (resource,):
             raise LocalError(f"Proxy: it stands before {settings.resources[0]} already; make another one")

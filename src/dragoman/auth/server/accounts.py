@@ -19,7 +19,7 @@ _LENGTH = 200
 
 
 class Approver(Protocol):
-    """Finds out who answers a consent page."""
+    """Finds the user that answers a consent page."""
 
     def fields(self) -> str:
         """HTML for the page's form."""

@@ -36,7 +36,7 @@ class Assertions:
         except TokenRefused:
             found = None
         if not isinstance(found, str):
-            raise refused("invalid_client", "The client's assertion is no JWT with a sub", 401)
+            raise refused("invalid_client", "The client's assertion is not a JWT with a sub", 401)
         return found
 
     async def authenticate(self, client: Client, assertion: str, endpoint: str) -> None:

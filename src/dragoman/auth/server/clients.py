@@ -137,7 +137,7 @@ class Clients:
         try:
             return msgspec.json.decode((await self._got(url, "The key set", trusted)).body, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise refused("invalid_client", "The key set is no JSON object") from None
+            raise refused("invalid_client", "The key set is not a JSON object") from None
 
     async def register(self, request: Request) -> Response:
         """Dynamic registration (RFC 7591, 3). Raises OAuthError."""

@@ -36,9 +36,9 @@ def url_fault(client_id: str, *, loopback: bool) -> str:
     """
     parts = split(client_id)
     if parts is None:
-        return "is no URL"
+        return "is not a URL"
     if not re.fullmatch(r"[\x21-\x7e]+", client_id) or "\\" in client_id or len(client_id) > 2_000:
-        return "is no URL of printable ASCII"
+        return "is not a URL of printable ASCII"
     if parts.scheme != "https" and not (loopback and parts.scheme == "http" and parts.hostname in LOOPBACK):
         return "is not https"
     if not parts.hostname or parts.path in ("", "/"):
@@ -54,7 +54,7 @@ def of_document(url: str, body: bytes) -> Client:
     try:
         found = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise _document("is no JSON object") from None
+        raise _document("is not a JSON object") from None
     # "The client_id property in the document MUST match the document URL using simple string comparison."
     if found.get("client_id") != url:
         raise _document("names another client_id")
@@ -77,7 +77,7 @@ def of_registration(id: str, body: bytes) -> Client:
     try:
         found = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise refused("invalid_client_metadata", "The body is no JSON object") from None
+        raise refused("invalid_client_metadata", "The body is not a JSON object") from None
     # RFC 7591, 2: 'If unspecified or omitted, the default is "client_secret_basic"'
     return _client(id, found, default="client_secret_basic", document=False)
 

@@ -45,7 +45,7 @@ def check_issuer(issuer: str) -> None:
     off loopback."""
     parts = split_web(issuer)
     if parts is None or "?" in issuer or "#" in issuer or "@" in parts.netloc:
-        raise LocalError(f"the issuer {issuer!r} is no URL such as https://as.example, without query and fragment")
+        raise LocalError(f"the issuer {issuer!r} is not a URL such as https://as.example, without query and fragment")
     if issuer.endswith("/"):
         raise LocalError(f"the issuer {issuer!r} ends in a slash, which clients lose: write {issuer.rstrip('/')!r}")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:

@@ -259,7 +259,7 @@ class Grants:
         id = trusted.clients.get(token.claims["sub"])
         client = None if id is None else await self._clients.find(id)
         if client is None or form.get("client_id") not in ("", client.id):
-            raise refused("invalid_grant", "The assertion's sub is no client here")
+            raise refused("invalid_grant", "The assertion's sub is not a client here")
         return client
 
     async def _assertion(self, asked: Asked) -> dict[str, Any]:

@@ -17,7 +17,7 @@ none."""
 
 
 def _split(uri: str) -> SplitResult | None:
-    """Its parts; None for what is no URI, has a fragment or user information."""
+    """Its parts; None for what is not a URI, has a fragment or user information."""
     if len(uri) > LENGTH or not _PRINTABLE.fullmatch(uri) or "#" in uri or "\\" in uri:
         return None  # RFC 6749, 3.1.2: "The endpoint URI MUST NOT include a fragment component."
     parts = split(uri)
@@ -28,7 +28,7 @@ def fault(uri: str) -> str:
     """What is wrong with a redirect URI that a client wants to have; empty if nothing is."""
     parts = _split(uri)
     if parts is None:
-        return "is no absolute URI without fragment and user information"
+        return "is not an absolute URI without fragment and user information"
     if parts.scheme == "https":
         return "" if parts.hostname else "has no host"
     if parts.scheme == "http":

@@ -182,8 +182,8 @@ def audiences(resource: str, audience: str | Iterable[str] | None) -> frozenset[
 
 
 def check_resource(where: str, resource: str) -> None:
-    """Raises LocalError for what is no resource. RFC 8707 section 2: it "MUST be an absolute URI ... MUST NOT include a
-    fragment component"."""
+    """Raises LocalError for what is not a resource. RFC 8707 section 2: it "MUST be an absolute URI ... MUST NOT
+    include a fragment component"."""
     parts = split_web(resource)
     if parts is None or "#" in resource or parts.username is not None:
         raise LocalError(
@@ -193,8 +193,8 @@ def check_resource(where: str, resource: str) -> None:
 
 
 def check_issuer(where: str, issuer: str) -> None:
-    """Raises LocalError for what is no issuer. RFC 8414 section 2: "a URL that uses the "https" scheme and has no query
-    or fragment components"."""
+    """Raises LocalError for what is not an issuer. RFC 8414 section 2: "a URL that uses the "https" scheme and has no
+    query or fragment components"."""
     parts = split_web(issuer)
     if parts is None or parts.query or parts.fragment:
         raise LocalError(f"{where}: an issuer is an https URL without query and fragment, not {issuer!r}")

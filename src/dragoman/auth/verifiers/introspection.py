@@ -116,7 +116,7 @@ class Introspection:
             raise TokenRefused("The token is not active: it has expired, was revoked, or is not of this issuer")
         claims = {"iss": self._issuer} | found
         if str(claims.get("token_type", "access_token")).lower() not in ("bearer", "dpop", "access_token"):
-            raise TokenRefused("The token is no access token (token_type)")
+            raise TokenRefused("The token is not an access token (token_type)")
         raw = msgspec.json.encode(claims)
         return self._rules.judged(
             Token({"typ": "at+jwt"}, claims, raw), self._now(), claims=Claims(raw), credential=TokenCredential(token)

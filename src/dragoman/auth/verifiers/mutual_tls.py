@@ -29,7 +29,7 @@ class MutualTls:
     certificates: Final = True
     """It is asked where there is no token."""
     dpop: Final = "off"
-    """Certificates are no tokens."""
+    """Certificates are not tokens."""
 
     def __init__(
         self,

@@ -291,7 +291,7 @@ def _state(shown: dict[str, Any]) -> str:
 
 
 def _check(url: str) -> None:
-    """Raises Usage and LocalError for what is no URL of a server."""
+    """Raises Usage and LocalError for what is not a URL of a server."""
     if not url.startswith(("http://", "https://")):
         raise Usage(f"{url}: a login is for servers at http and https URLs")
     parse(url)

@@ -193,5 +193,5 @@ def _exited(program: _Program, place: str, status: int) -> Fault:
     if status == 0:
         return Fault("ended", what, "the server must read its stdin until it ends, and answer each request", False)
     if status < 0:
-        return Fault("killed", what, "look for who ended it: the system's log, a limit of memory", False)
+        return Fault("killed", what, "find what ended it: the system's log, a limit of memory", False)
     return Fault("exited", what, f"run it by hand and look: {place}", False)

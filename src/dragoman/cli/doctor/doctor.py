@@ -62,7 +62,7 @@ def doctor(target: str, /, *, link: Link = LINK, wire: Wire = WIRE, output: Outp
 
 
 async def examined(target: str, link: Link, wire: Wire) -> Record:
-    """Examine a target. Raises Usage and LocalError for what is no target."""
+    """Examine a target. Raises Usage and LocalError for what is not a target."""
     place = place_of(target)
     with contextlib.suppress(Faulty):
         if isinstance(place, str):

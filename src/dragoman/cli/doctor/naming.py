@@ -61,7 +61,7 @@ STATUS: Mapping[int, tuple[str, str]] = {
     426: ("upgrade", "the server wants a WebSocket or another version of HTTP here: try {ws}://{address}{path}"),
     429: ("busy", "too many requests: wait as long as Retry-After says, or raise the server's limit"),
     500: ("server_error", "the server failed: look into its log"),
-    501: ("no_post", "this server takes no POST: it is no JSON-RPC endpoint; check host, port and path"),
+    501: ("no_post", "this server takes no POST: it is not a JSON-RPC endpoint; check host, port and path"),
     502: (
         "gateway",
         "a proxy answers, and the server behind it does not: start it, or mend the proxy's address for it",
@@ -109,7 +109,7 @@ def of_call(error: Exception, url: Url | None, place: str) -> Fault:
     if isinstance(error, CallTimeout):
         return silent(place)
     if isinstance(error, BadAnswer):
-        return _split("bad_answer", str(error), "the far end is no JSON-RPC server, or a faulty one: look into its log")
+        return _split("bad_answer", str(error), "no JSON-RPC server is there, or a faulty one: look into its log")
     if url is not None and any(sign in str(error) for sign in _CUT):
         mend = "the server, or a proxy on the way, ends an answer before its end: compare Content-Length with the body"
         return Fault("cut", str(error), f"{mend}, and look into both logs")
@@ -172,7 +172,7 @@ class Heard:
         return isinstance(message, Result | Failure) and _is(message.id, self._id)
 
     def noise(self) -> bytes:
-        """The first complete text that is no JSON at all; b"" without any."""
+        """The first complete text that is not JSON at all; b"" without any."""
         for one in self.messages:
             if isinstance(one, bytes) and one.strip()[:1] not in (b"{", b"["):
                 return one
@@ -201,7 +201,7 @@ def of_bytes(heard: Heard, scheme: str, place: str, content_length: bool) -> Fau
     if not content_length and (words := recognised(raw, scheme)) is not None:
         return _stranger(words, place)
     if heard.echoed:
-        mend = "this is no server: it must send answers, not what it gets"
+        mend = "this is not a server: it must send answers, not what it gets"
         return Fault("echo", f"{place} sends the request back", mend)
     if heard.messages and raw[:1] in b"{[" and raw.count(b"\n") > 1 and not problems(raw):
         mend = "each message must stand on one line; else give --framing json"
@@ -273,7 +273,7 @@ def of_message(raw: bytes, place: str) -> Fault:
 
 
 def _not_json(raw: bytes, place: str) -> Fault:
-    mend = "check the address: this is no JSON-RPC server, or it prints what belongs into a log"
+    mend = "check the address: this is not a JSON-RPC server, or it prints what belongs into a log"
     return Fault("not_json", f"{place} sends what is not JSON: {excerpt(raw)}", mend)
 
 

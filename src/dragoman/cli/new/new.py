@@ -73,7 +73,7 @@ def new(kind: Literal["service", "mcp"], name: str, /, *, output: Output = OUTPU
 def _module(name: str) -> str:
     """The name of the project's module. Raises Usage for a name that cannot be one."""
     if not NAME.fullmatch(name):
-        raise Usage(f"{name!r} is no name of a project: write letters, digits and hyphens, as in my-notes")
+        raise Usage(f"{name!r} is not a name of a project: write letters, digits and hyphens, as in my-notes")
     module = name.replace("-", "_").lower()
     if keyword.iskeyword(module) or module in sys.stdlib_module_names or module == "dragoman":
         raise Usage(f"{name!r} is the name of a module or a word of Python: take another, as in my-{name}")

@@ -16,7 +16,7 @@ ARROWS: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB":
 
 @contextmanager
 def keys() -> Iterator[asyncio.Queue[str]]:
-    """A queue of the keys that are pressed: "up", "down", or a character; empty where standard input is no terminal.
+    """A queue of the keys that are pressed: "up", "down", or a character; empty where standard input is not a terminal.
     Ctrl-C stays a signal. The terminal is as it was at the end."""
     pressed: asyncio.Queue[str] = asyncio.Queue()
     if not sys.stdin.isatty():

@@ -21,7 +21,7 @@ from .keys import keys
 from .top_view import View
 
 WHOLE = 1000
-"""Columns where stdout is no terminal: names are not cut there."""
+"""Columns where stdout is not a terminal: names are not cut there."""
 
 app: App = App(
     name="top",

@@ -83,7 +83,7 @@ class Board:
             self._more -= 1
 
     def rejected(self, seen: Rejection) -> None:
-        """Nothing: it was no call."""
+        """Nothing: it was not a call."""
 
     def calls(self) -> Calls:
         """The calls in flight."""

@@ -104,10 +104,10 @@ def faults(data: Mapping[str, Any], path: str, table: Table) -> dict[str, str]:
 
 
 def strangers(table: Table, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """A sentence for each variable DRAGOMAN_SERVE_... that is no option."""
+    """A sentence for each variable DRAGOMAN_SERVE_... that is not an option."""
     known = table.variables
     return [
-        f"the environment's {name} is no option of serve; {meant(name, known, 'dragoman serve --help lists them')}"
+        f"the environment's {name} is not an option of serve; {meant(name, known, 'dragoman serve --help lists them')}"
         for name in sorted(environment)
         if name.startswith(PREFIX) and name not in known
     ]

@@ -37,7 +37,7 @@ class Published(Struct, frozen=True, kw_only=True, eq=False):
     id: int = 0
     """Incoming: what to acknowledge; 0 for nothing."""
     again: bool = False
-    """Incoming: the DUP flag: it was sent to us, or to who had our client id before us, and never acknowledged."""
+    """Incoming: the DUP flag: it was sent to us, or to an earlier owner of our client id, and never acknowledged."""
     retained: bool = False
     """Incoming: it was published before we subscribed. Outgoing: the broker shall keep it for later subscribers."""
 

@@ -191,7 +191,7 @@ class MqttAdapter:
             codes = await link.subscribe(some, kind[0], retained=kind[1])
             for one, code in zip(some, codes, strict=False):
                 if code >= TURNED_AWAY:
-                    raise Refused(f"{self.shown}: the broker lets us not subscribe to {one} (0x{code:02x})")
+                    raise Refused(f"{self.shown}: the broker does not let us subscribe to {one} (0x{code:02x})")
 
     async def _follow(self, filters: Mapping[str, int]) -> None:
         await self._subscribe(self._here(), filters)

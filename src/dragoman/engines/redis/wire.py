@@ -245,7 +245,7 @@ class RedisAdapter:
                     return
                 await line.back()
             except Denied as why:
-                self._refused.tell(f"Redis lets us not read answers: {why}")
+                self._refused.tell(f"Redis does not let us read answers: {why}")
                 await asyncio.sleep(1)
 
     def answerable(self, message: BrokerMessage) -> bool:

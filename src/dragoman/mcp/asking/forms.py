@@ -96,7 +96,7 @@ def form_of(schema: Any) -> Form:
     if isinstance(schema, Mapping):
         return _of_schema(schema)
     if isinstance(schema, list | tuple | set | frozenset):
-        raise LocalError(f"{_short(schema)} is no type: a choice is written Literal['a', 'b'], or as an Enum")
+        raise LocalError(f"{_short(schema)} is not a type: a choice is written Literal['a', 'b'], or as an Enum")
     try:
         return _of_type(schema)
     except TypeError:  # a type with unhashable metadata

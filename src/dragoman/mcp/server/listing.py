@@ -167,7 +167,7 @@ class Entries:
         self._lock = threading.Lock()
         self._visible: list[Entry] | None = None
         self.personal: bool = False
-        """Whether some are there for some callers alone; then a page is made for each who asks, and no other keeps
+        """Whether some are there for some callers alone; then a page is made for each caller, and no other keeps
         it."""
         self.guarded: bool = False
         """Whether some may be called by some callers alone, or there was such a one."""

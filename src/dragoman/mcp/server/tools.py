@@ -160,7 +160,7 @@ def _reader(binding: Binding) -> Reader:
         try:
             return decode(given, context)
         except Exception:
-            _object(admitted)  # what is no object is another fault
+            _object(admitted)  # what is not an object is another fault
             raise
 
     return arguments

@@ -79,7 +79,7 @@ def merged(metas: list[Meta], foreign: list[tuple[str, Any]]) -> list[Meta]:
     try:
         return [Meta(**constraints, **said)]
     except re.error as error:
-        raise TypeError(f"the pattern {constraints['pattern']!r} is no regular expression: {error}") from None
+        raise TypeError(f"the pattern {constraints['pattern']!r} is not a regular expression: {error}") from None
 
 
 def _stricter(key: str, one: Any, other: Any) -> Any:

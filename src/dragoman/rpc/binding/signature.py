@@ -109,7 +109,7 @@ def registrable(function: Any, decorator: str) -> Any:
     app, _, word = decorator.partition(".")
     if isinstance(function, type):
         raise LocalError(
-            f"@{decorator} stands above the class {function.__name__}, which is no function: mark its functions with "
+            f"@{decorator} stands above the class {function.__name__}; mark its functions with "
             f"@{word} and write {app}.include({function.__name__}(...)) after it"
         )
     if isinstance(function, FunctionType) and (owner := _class_body(function)):

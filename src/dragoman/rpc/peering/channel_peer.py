@@ -331,7 +331,7 @@ class ChannelPeer(ChannelEnd):
             raise
 
     def register(self, pending: OutboundCall, params: Any) -> None:
-        """Give a call its id and its text. Raises LocalError for params that are no JSON."""
+        """Give a call its id and its text. Raises LocalError for params that are not JSON."""
         pending.id = self.conversation.expect(pending)
         try:
             if callable(params):

@@ -142,7 +142,7 @@ def _possible(name: str, path: object) -> None:
 def _kind(path: str, function: object) -> str:
     """How a handler runs. LocalError for what can be none."""
     if isinstance(function, type) or not callable(function):
-        raise LocalError(f"the route {path}: {function!r} is no function: give one that takes the request")
+        raise LocalError(f"the route {path}: {function!r} is not a function: give one that takes the request")
     runs = runs_as(function)
     if runs in ("generator", "async generator"):
         raise LocalError(f"the route {path}: {name_of(function)} yields; a route returns its whole answer")

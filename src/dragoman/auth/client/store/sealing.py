@@ -33,7 +33,7 @@ _payload = msgspec.msgpack.Decoder(tuple[str, str, str, str, bytes])
 
 
 class Unreadable(Exception):
-    """The content is no entry: torn, changed, under another name, or sealed with another key."""
+    """The content is not an entry: torn, changed, under another name, or sealed with another key."""
 
 
 class KeyringAway(Exception):
