@@ -81,6 +81,11 @@ class Fetched(Struct, frozen=True):
             return None
 
 
+def fetched(answer: Any) -> Fetched:
+    """The answer of any fetcher, a user's too, as ours has it."""
+    return answer if isinstance(answer, Fetched) else Fetched(answer.status, answer.headers, answer.body)
+
+
 class Fetcher:
     """Fetches documents and posts forms by the rules above.
 

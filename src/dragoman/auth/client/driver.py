@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from ..errors import AuthError
-from ..fetch import Fetcher
+from ..fetch import fetched
 from .errors import LoginNeeded
 from .person import Person
 from .steps import Browse, Flow, Get, Keep, Listen, Post, Recall, Say, ShowCode, Step, Wait
 from .store import Key, Store
 from .tokens import Registration
+
+if TYPE_CHECKING:
+    from ..keys import Fetches
 
 T = TypeVar("T")
 MOST_STEPS = 1000
@@ -32,7 +35,7 @@ class Driver:
     def __init__(
         self,
         origin: str,
-        fetcher: Fetcher,
+        fetcher: Fetches,
         store: Store,
         person: Person | None,
         *,
@@ -80,13 +83,14 @@ class Driver:
     async def _done(self, step: Step) -> Any:
         match step:
             case Get():
-                return await self._fetcher.get(step.url, by=step.by, origin=self._origin)
+                return fetched(await self._fetcher.get(step.url, by=step.by, origin=self._origin))
             case Post(content=None):
-                return await self._fetcher.post_form(
-                    step.url, step.form, by=step.by, origin=self._origin, headers=step.headers
+                by, headers = step.by, step.headers
+                return fetched(
+                    await self._fetcher.post_form(step.url, step.form, by=by, origin=self._origin, headers=headers)
                 )
             case Post():
-                return await self._fetcher.post_json(step.url, step.content, by=step.by, origin=self._origin)
+                return fetched(await self._fetcher.post_json(step.url, step.content, by=step.by, origin=self._origin))
             case Wait():
                 return await self._sleep(step.seconds)
             case Say():

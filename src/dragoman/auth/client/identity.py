@@ -122,20 +122,21 @@ class IdentityProvider:
 
     def _verified(self, server: AuthorizationServer, text: str, nonce: str | None) -> Flow[None]:
         """Remember an ID token as verified. Raises TokenRefused, AuthError."""
-        check_endpoint(server.jwks_uri, "jwks_uri")
-        place = needed(server.jwks_uri, "jwks_uri", server)
-        got: Fetched = yield Get(url=place, by="operator", why="the keys of the identity provider")
-        if got.status != 200:
-            raise AuthError(f"the keys of {server.issuer} are not at {place}: HTTP {got.status}")
-        claims = id_token_claims(
-            text,
-            KeySet.from_json(got.body),
-            issuer=server.issuer,
-            client=self._idp.client_id,
-            nonce=nonce,
-            now=self._clock(),
-        )
+        claims = yield from id_token_verified(server, text, self._idp.client_id, nonce, self._clock())
         self._checked, self._subject = text, claims["sub"]
+
+
+def id_token_verified(
+    server: AuthorizationServer, text: str, client: str, nonce: str | None, now: float
+) -> Flow[dict[str, Any]]:
+    """The claims of an ID token, by the keys that its issuer publishes. Raises TokenRefused, AuthError."""
+    check_endpoint(server.jwks_uri, "jwks_uri")
+    place = needed(server.jwks_uri, "jwks_uri", server)
+    got: Fetched = yield Get(url=place, by="operator", why="the keys of the identity provider")
+    if got.status != 200:
+        raise AuthError(f"the keys of {server.issuer} are not at {place}: HTTP {got.status}")
+    keys = KeySet.from_json(got.body)
+    return id_token_claims(text, keys, issuer=server.issuer, client=client, nonce=nonce, now=now)
 
 
 def _claims(text: str | None) -> dict[str, Any] | None:

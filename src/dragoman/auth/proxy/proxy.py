@@ -21,6 +21,7 @@ from ...jsonrpc.limits import SERVER
 from ...store.contract import Engine
 from ...store.memory import MemoryStore
 from ...store.opening import open_store
+from ..client.tokens import Tokens
 from ..errors import AuthError, IssuerAway, OAuthError
 from ..fetch import Fetched, Fetcher
 from ..keys import Fetches, SingleFlight
@@ -32,7 +33,7 @@ from ..server.records import OWNERS, TOTAL
 from ..server.server import HttpFace
 from .consent import Admit, UpstreamLogin
 from .secrets import AesSealer, checked, derived, signing_key
-from .upstream import Tokens, Upstream, UpstreamClient, upstream_of
+from .upstream import Upstream, UpstreamClient, upstream_of
 
 log: logging.Logger = logging.getLogger("dragoman.auth.proxy")
 
@@ -90,9 +91,8 @@ class Proxy(HttpFace):
         self._bus: Any = None
         self._started = 0
         self._flights: dict[str, SingleFlight] = {}
-        redirect_uri = f"{url}/callback"
         self._client = UpstreamClient(
-            upstream or Upstream(issuer=url), client_id, client_secret, lambda: redirect_uri, self._asker, clock
+            upstream or Upstream(issuer=url), client_id, client_secret, f"{url}/callback", self._asker, clock
         )
         approver = UpstreamLogin(self._client, admit)
         settings = Settings(
