@@ -315,6 +315,42 @@ async def test_a_stream_whose_reader_goes(how: str) -> None:
     reply.finish()
 
 
+async def test_a_stream_of_which_the_server_takes_nothing_ends() -> None:
+    replies: asyncio.Queue[Reply] = asyncio.Queue()
+    what = {"": Scripted(endpoints={"": lambda request, reply: replies.put_nowait(reply)})}
+    driven = Driven(what, Options(limits=Limits(write_timeout=0.2)), method="GET")
+    driven.body(b"")
+    reply = await replies.get()
+    gone = asyncio.Event()
+    reply.gone = gone.set
+    reply.start(200)
+    reply.write(b"taken")
+    await driven.outbox.get()
+    await driven.outbox.get()
+    driven.ready.clear()
+    reply.write(b"not taken")
+    async with asyncio.timeout(PATIENCE):
+        await driven.task
+    assert gone.is_set()
+    assert not reply.writable
+    assert not driven.task.cancelled()
+
+
+async def test_a_server_that_cancels_a_stream_is_obeyed() -> None:
+    replies: asyncio.Queue[Reply] = asyncio.Queue()
+    what = {"": Scripted(endpoints={"": lambda request, reply: replies.put_nowait(reply)})}
+    driven = Driven(what, method="GET")
+    driven.body(b"")
+    reply = await replies.get()
+    gone = asyncio.Event()
+    reply.gone = gone.set
+    reply.start(200)
+    driven.task.cancel()
+    await asyncio.wait([driven.task])
+    assert driven.task.cancelled()
+    assert gone.is_set()
+
+
 async def test_lifespan_and_unknown_scopes() -> None:
     driven = Driven({"": Scripted()}, type="lifespan")
     for word in ("startup", "shutdown"):

@@ -55,7 +55,9 @@ def headers_of(message: BrokerMessage, **more: str) -> dict[str, str] | None:
         if name in more or (name == KEY and text == message.correlation):
             continue
         if name[:5].lower() == "nats-":
-            raise Refused(f"the header {printable(name)} would speak to the NATS server, not to the service that is called")
+            raise Refused(
+                f"the header {printable(name)} would speak to the NATS server, not to the service that is called"
+            )
         headers[name] = text
         size += len(name) + (len(text) if text.isascii() else len(text.encode())) + 4
     if size > HEADROOM - 512:  # what is not the caller's own is a correlation, an inbox, a name for it

@@ -358,7 +358,7 @@ async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
             await answered(told, answer, send)
     elif head.endpoint is not None:
         reject = lambda status, why: app.reject(told, status, why, remote(scope), secure(scope))  # noqa: E731
-        reply = ResponseWriter(told, app.limits.send_queue, reject)
+        reply = ResponseWriter(told, app.limits, reject)
         request = HttpRequest(head.method, head.path, head.query, body, who(asked, scope, identity), head)
         try:
             head.endpoint(request, reply)

@@ -1,7 +1,7 @@
 """The answers of the ASGI interface: what is sent for one request, and whether its caller is still there.
 
 A complete answer is sent as two events. A streamed answer waits in a list until the server in front has
-taken it, while a watch notices whether the caller leaves.
+taken it, while one watch notices whether the caller leaves, and another whether the server takes anything at all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any, TypeAlias
 
 from ...channel import Caller, Identity
 from ...jsonrpc.errors import Refusal
+from ...jsonrpc.limits import Limits
 from ...net.scheme import is_tls
+from ...net.sending import StallWatch
 from ...net.sockets import remote_name
 from .known_heads import RequestFields
 from .messages import JSON, JSON_LINES, Answer, Head, Lines
@@ -146,8 +148,8 @@ class RpcExchange:
 
 
 class ResponseWriter:
-    """The reply of an endpoint on the ASGI interface. `high`: more unsent bytes than these make it wait; `reject`: as
-    `Reply.reject`."""
+    """The reply of an endpoint on the ASGI interface. `limits`: more unsent bytes than `send_queue` make it wait, and a
+    server that takes none of them for `write_timeout` ends it; `reject`: as `Reply.reject`."""
 
     __slots__ = (
         "_events",
@@ -156,7 +158,9 @@ class ResponseWriter:
         "_left",
         "_over",
         "_size",
+        "_stall",
         "_started",
+        "_task",
         "_waiter",
         "answer",
         "doubted",
@@ -165,8 +169,10 @@ class ResponseWriter:
         "resumed",
     )
 
-    def __init__(self, head: Head, high: int, reject: Callable[[int, str], None]) -> None:
-        self._head, self._high, self.reject = head, high, reject
+    def __init__(self, head: Head, limits: Limits, reject: Callable[[int, str], None]) -> None:
+        self._head, self._high, self.reject = head, limits.send_queue, reject
+        self._stall = StallWatch(limits.write_timeout, self._stalled)
+        self._task: asyncio.Task[Any] | None = None
         self.answer: Answer | None = None
         """The complete answer, if nothing of it was sent before."""
         self.gone: Callable[[], None] | None = None
@@ -218,7 +224,19 @@ class ResponseWriter:
     def _put(self, event: Event) -> None:
         if not self._over and not self._left:
             self._events.append(event)
+            self._stall.given += len(event.get("body", b""))
+            self._stall.start(self)
             self._wake()
+
+    def get_write_buffer_size(self) -> int:
+        """As a transport's: bytes that the server in front has not taken."""
+        return self._size
+
+    def _stalled(self, seconds: float) -> None:
+        log.debug("%s: the server in front took nothing of a stream for %g s", self._head.path, seconds)
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -227,6 +245,7 @@ class ResponseWriter:
     async def carry(self, receive: Receive, send: Send) -> None:
         """Send what is queued until the answer is over or the caller has gone."""
         watch = Watch(receive)
+        self._task = task = asyncio.current_task()
         try:
             while True:
                 while self._events:
@@ -243,7 +262,11 @@ class ResponseWriter:
                     return
         except OSError as why:  # a server may report in this way that the caller is gone (ASGI 2.4)
             log.debug("%s: %.200r", self._head.path, str(why))
+        except asyncio.CancelledError:
+            if self._task is not None or task is None or task.uncancel():
+                raise  # not by the watch, or not by it alone
         finally:
+            self._stall.end()
             self._events.clear()
             self._left = True
             if not self._over and self.gone is not None:
