@@ -65,6 +65,25 @@ eras = pytest.mark.parametrize("server", [modern, legacy])
 
 
 @eras
+async def test_what_is_no_longer_listed_is_forgotten(server: Any) -> None:
+    """A call of it is not held to a schema of before."""
+    tools = [tool("one"), tool("gone", outputSchema=FORECAST)]
+
+    def answers(message: Message) -> Iterable[Any]:
+        if message["method"] == "tools/list":
+            return [listed("tools", *tools)]
+        return [Result({"resultType": "complete", "content": [], "structuredContent": {"other": 1}})]
+
+    async with Client(server(answers)) as client:
+        await client.list_tools()
+        with pytest.raises(BadAnswer, match="does not fit its output schema"):
+            await client.call_tool("gone")
+        del tools[1]
+        await client.list_tools()
+        assert (await client.call_tool("gone")).structured_content == {"other": 1}
+
+
+@eras
 async def test_every_page_of_a_list_is_read(server: Any) -> None:
     """server/utilities/pagination: "an empty string is a valid cursor"; "Treat a missing `nextCursor` as the end"."""
     pages = {None: ("a", ""), "": ("b", "\u00e9 opaque"), "\u00e9 opaque": ("c", None)}

@@ -195,7 +195,7 @@ class Client:
         those whose `x-mcp-header` is invalid. Raises what `call` raises; MethodNotFound from a server that has no such
         method."""
         found = await self._list("tools/list", ListToolsResult, lambda page: page.tools, self._learn)
-        self._tools.listed = True
+        self._tools.complete(found)
         return found
 
     async def list_resources(self) -> list[Resource]:

@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -63,6 +63,13 @@ class KnownTools:
             self._tools[tool.name] = Known(found, schema, check)
             fine.append(tool)
         return fine
+
+    def complete(self, tools: Collection[Tool]) -> None:
+        """These are all: what was learnt of others is forgotten."""
+        self.listed = True
+        if len(self._tools) > len(tools):
+            for name in self._tools.keys() - {tool.name for tool in tools}:
+                del self._tools[name]
 
     def changed(self) -> None:
         """The server notified that its tools changed."""
