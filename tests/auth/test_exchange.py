@@ -10,14 +10,15 @@ import pytest
 
 from dragoman.auth import Bearer, Exchange, Issuer, IssuerAway, OAuthError
 from dragoman.auth.authentication import ASSERTION, ASSERTION_LIFE
-from dragoman.auth.exchange import ACCESS_TOKEN, EARLY, GRANT, ON_BEHALF
+from dragoman.auth.exchange import EARLY
+from dragoman.auth.grant_types import ACCESS_TOKEN_TYPE, JWT_BEARER, TOKEN_EXCHANGE
 from dragoman.auth.jose import new_key
 from dragoman.channel import Identity
 from dragoman.jsonrpc.errors import LocalError
 from tests.auth.issuing import ISSUER, METADATA, NOW, PLAIN, RESOURCE, Clock, FakeIssuer, Reply, reply, token
 
 URL = ISSUER + "/token"
-GOT = {"access_token": "new", "issued_token_type": ACCESS_TOKEN, "token_type": "Bearer", "expires_in": 300}
+GOT = {"access_token": "new", "issued_token_type": ACCESS_TOKEN_TYPE, "token_type": "Bearer", "expires_in": 300}
 CLIENT = Exchange(client_id="our server", secret="s3cret/+ é")
 
 
@@ -37,10 +38,10 @@ async def test_what_is_asked_for() -> None:
     question = fake.asked[-1]
     assert (question.url, question.by) == (URL, "document")
     assert question.form == {
-        "grant_type": GRANT,
+        "grant_type": TOKEN_EXCHANGE,
         "subject_token": token(),
-        "subject_token_type": ACCESS_TOKEN,
-        "requested_token_type": ACCESS_TOKEN,
+        "subject_token_type": ACCESS_TOKEN_TYPE,
+        "requested_token_type": ACCESS_TOKEN_TYPE,
         "audience": "api",
         "resource": "https://api.example",
         "scope": "read write",
@@ -77,7 +78,7 @@ async def test_on_behalf_of() -> None:
     assert await who.exchange(scopes=["api://x/.default"]) == "new"
     form, by = fake.asked[-1].form or {}, fake.asked[-1].by
     assert {**form, "assertion": ""} == {
-        "grant_type": ON_BEHALF,
+        "grant_type": JWT_BEARER,
         "assertion": "",
         "requested_token_use": "on_behalf_of",
         "scope": "api://x/.default",
@@ -128,8 +129,8 @@ async def test_what_says_no_time_is_not_kept(lasts: Any) -> None:
         (reply(GOT | {"access_token": 7}), "no access_token"),
         (reply(GOT | {"access_token": ""}), "no access_token"),
         (reply(GOT | {"token_type": None}), "no access_token"),
-        (reply(GOT | {"token_type": "N_A"}), "no bearer token"),
-        (reply(GOT | {"token_type": "DPoP"}), "no bearer token"),
+        (reply(GOT | {"token_type": "N_A"}), "not a bearer token"),
+        (reply(GOT | {"token_type": "DPoP"}), "not a bearer token"),
         (reply({"error": 'x"\n<b>', "error_description": "\x1b[31m"}, 400), r"^x\?\?<b>: \?\[31m$"),
     ],
 )

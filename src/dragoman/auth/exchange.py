@@ -16,12 +16,10 @@ from msgspec import Struct
 from ..jsonrpc.errors import LocalError
 from .authentication import authentication
 from .errors import AuthError, IssuerAway, OAuthError
+from .grant_types import ACCESS_TOKEN_TYPE, JWT_BEARER, TOKEN_EXCHANGE
 from .jose import Key
 from .keys import Answer, Fetches, IssuerKeys
 
-GRANT: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
-ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
-ON_BEHALF: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 KEPT: Final = 1_000
 """Tokens that were got by exchange and are kept until shortly before they expire."""
 EARLY: Final = 30.0
@@ -111,16 +109,16 @@ class Exchanger:
 
     def _form(self, token: str, audience: str | None, resource: str | None, scope: str) -> dict[str, str]:
         if self._keys.issuer.exchange == "on_behalf_of":
-            form = {"grant_type": ON_BEHALF, "assertion": token, "requested_token_use": "on_behalf_of", "scope": scope}
+            form = {"grant_type": JWT_BEARER, "assertion": token, "requested_token_use": "on_behalf_of", "scope": scope}
             if not scope:
                 raise LocalError("Identity.exchange: Entra wants scopes=, such as ['api://.../.default']")
             return form
         # RFC 8693 section 2.1
         form = {
-            "grant_type": GRANT,
+            "grant_type": TOKEN_EXCHANGE,
             "subject_token": token,
-            "subject_token_type": ACCESS_TOKEN,
-            "requested_token_type": ACCESS_TOKEN,
+            "subject_token_type": ACCESS_TOKEN_TYPE,
+            "requested_token_type": ACCESS_TOKEN_TYPE,
         }
         wanted = {"audience": audience, "resource": resource, "scope": scope}
         return form | {name: value for name, value in wanted.items() if value}

@@ -15,7 +15,6 @@ from dragoman import LocalError
 from dragoman.auth import AuthorizationFailed, Enterprise, FileStore, Login, LoginNeeded, MemoryStore
 from dragoman.auth.client.discovery import Wanted
 from dragoman.auth.client.driver import Driver
-from dragoman.auth.client.grants import EXCHANGE, JWT_BEARER
 from dragoman.auth.client.identity import IdentityProvider
 from dragoman.auth.client.login import Terms
 from dragoman.auth.client.machine import Idp
@@ -24,6 +23,7 @@ from dragoman.auth.client.registration import Client
 from dragoman.auth.client.store import Store
 from dragoman.auth.errors import TokenRefused
 from dragoman.auth.fetch import Fetched, Fetcher
+from dragoman.auth.grant_types import JWT_BEARER, TOKEN_EXCHANGE
 from dragoman.auth.id_token import id_token_claims
 from dragoman.auth.jose import Key, KeySet, new_key, signed
 from dragoman.auth.server.model import TrustedIssuer
@@ -61,7 +61,9 @@ class Company:
 def company() -> Iterator[Company]:
     callback = ("http://127.0.0.1/callback",)
     with LocalIssuer(path="/idp", scopes=("openid", "offline_access")) as idp:
-        idp.client("app", AT_IDP, redirect_uris=callback, grants=("authorization_code", "refresh_token", EXCHANGE))
+        idp.client(
+            "app", AT_IDP, redirect_uris=callback, grants=("authorization_code", "refresh_token", TOKEN_EXCHANGE)
+        )
         with LocalIssuer(trusted=(TrustedIssuer(issuer=idp.url),)) as issuer:
             issuer.client("app", SECRET, grants=(JWT_BEARER,))
             with Protected(issuer, lambda token: True) as server:

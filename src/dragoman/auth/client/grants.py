@@ -7,6 +7,16 @@ from collections.abc import Callable
 
 from ..errors import OAuthError
 from ..fetch import Fetched
+from ..grant_types import (
+    AUTHORIZATION_CODE,
+    CLIENT_CREDENTIALS,
+    DEVICE_CODE,
+    ID_JAG_TYPE,
+    ID_TOKEN_TYPE,
+    JWT_BEARER,
+    REFRESH_TOKEN,
+    TOKEN_EXCHANGE,
+)
 from .code import Request
 from .discovery import check_endpoint, needed
 from .errors import AuthorizationFailed, LoginFailed
@@ -15,12 +25,6 @@ from .steps import Flow, Say, ShowCode, Wait
 from .tokens import Tokens, tokens_of
 
 Clock = Callable[[], float]
-
-JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
-DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
-ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
-ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"
 
 INTERVAL = 5.0
 """Seconds between two questions of a device (RFC 8628 section 3.2)."""
@@ -34,7 +38,7 @@ def redeemed(
     """The tokens for a code."""
     # "`resource` MUST be included in both authorization requests and token requests"
     form = {
-        "grant_type": "authorization_code",
+        "grant_type": AUTHORIZATION_CODE,
         "code": code,
         "redirect_uri": asked.redirect_uri,
         "code_verifier": asked.verifier,
@@ -47,7 +51,7 @@ def client_credentials(
     sender: Sender, resource: str | None, scopes: tuple[str, ...], clock: Clock = time.time
 ) -> Flow[Tokens]:
     """The tokens of the client itself (RFC 6749 section 4.4)."""
-    form = {"grant_type": "client_credentials", "resource": resource, "scope": " ".join(scopes) or None}
+    form = {"grant_type": CLIENT_CREDENTIALS, "resource": resource, "scope": " ".join(scopes) or None}
     return (yield from _tokens(sender, form, scopes, clock, "the client's own tokens"))
 
 
@@ -76,18 +80,18 @@ def id_jag(
 ) -> Flow[str]:
     """The first leg of enterprise-managed authorization: an identity assertion grant for an ID token (RFC 8693)."""
     form = {
-        "grant_type": EXCHANGE,
-        "requested_token_type": ID_JAG,
+        "grant_type": TOKEN_EXCHANGE,
+        "requested_token_type": ID_JAG_TYPE,
         "audience": audience,
         "resource": resource,
         "scope": " ".join(scopes) or None,
         "subject_token": id_token,
-        "subject_token_type": ID_TOKEN,
+        "subject_token_type": ID_TOKEN_TYPE,
     }
     got: Fetched = yield from sender.post(endpoint, form, clock(), "the identity assertion grant")
     answer = answer_of(got, "the identity provider's token endpoint")
     # "`issued_token_type` REQUIRED urn:ietf:params:oauth:token-type:id-jag"
-    if answer.get("issued_token_type") != ID_JAG or not isinstance(answer.get("access_token"), str):
+    if answer.get("issued_token_type") != ID_JAG_TYPE or not isinstance(answer.get("access_token"), str):
         raise AuthorizationFailed("the identity provider's answer holds no identity assertion grant (id-jag)")
     return str(answer["access_token"])
 
@@ -96,7 +100,7 @@ def refreshed(sender: Sender, tokens: Tokens, resource: str | None, clock: Clock
     """The raw answer to a refresh, for `outcome_of`. No scope is named: what was granted stays granted (RFC 6749
     section 6)."""
     endpoint = needed(sender.server.token_endpoint, "token_endpoint", sender.server)
-    form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token, "resource": resource}
+    form = {"grant_type": REFRESH_TOKEN, "refresh_token": tokens.refresh_token, "resource": resource}
     return (yield from sender.post(endpoint, form, clock(), "a refresh"))
 
 
@@ -117,7 +121,7 @@ def device(sender: Sender, resource: str | None, scopes: tuple[str, ...], clock:
     pause, life = _seconds(answer.get("interval"), INTERVAL), _seconds(answer.get("expires_in"), LONGEST_DEVICE)
     until = clock() + min(life, LONGEST_DEVICE)
     yield ShowCode(uri=uri, code=user_code, complete=complete if isinstance(complete, str) else None, expires_in=life)
-    form = {"grant_type": DEVICE, "device_code": code, "resource": resource}
+    form = {"grant_type": DEVICE_CODE, "device_code": code, "resource": resource}
     while clock() + pause <= until:
         yield Wait(pause)
         try:

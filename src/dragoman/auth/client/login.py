@@ -10,11 +10,12 @@ from msgspec import Struct
 from ..challenge import Challenge
 from ..errors import OAuthError
 from ..fetch import By
+from ..grant_types import DEVICE_CODE, REFRESH_TOKEN
 from ..metadata import AuthorizationServer
 from .code import check_pkce, code_of, request
 from .discovery import Found, Wanted, discover
 from .errors import AuthorizationFailed, LoginFailed
-from .grants import DEVICE, Clock, device, redeemed
+from .grants import Clock, device, redeemed
 from .registration import Client, known, register
 from .requests import Sender
 from .steps import Browse, Flow, Keep, Listen, Recall, Say
@@ -173,7 +174,7 @@ def _by_device(asked: Asked, found: Found, terms: Terms, scopes: tuple[str, ...]
     if client is None:
         client = yield Recall(server.issuer)
     if client is None:
-        wanted = Client(name=terms.client.name, grants=(DEVICE, "refresh_token"))
+        wanted = Client(name=terms.client.name, grants=(DEVICE_CODE, REFRESH_TOKEN))
         client = yield from register(wanted, server, "http://127.0.0.1/callback", found.by)
         yield Keep(server.issuer, client)
     sender = Sender(client, server, by=found.by, dpop=key)

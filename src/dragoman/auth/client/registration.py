@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ..errors import OAuthError
 from ..fetch import By, Fetched
+from ..grant_types import AUTHORIZATION_CODE, REFRESH_TOKEN
 from ..metadata import AuthorizationServer
 from .errors import AuthorizationFailed, LoginNeeded
 from .requests import answer_of
@@ -28,7 +29,7 @@ class Client(Struct, frozen=True, kw_only=True):
     metadata_url: str | None = None
     """The URL of a client id metadata document that the user hosts."""
     name: str = "dragoman"
-    grants: tuple[str, ...] = ("authorization_code", "refresh_token")
+    grants: tuple[str, ...] = (AUTHORIZATION_CODE, REFRESH_TOKEN)
 
     def __repr__(self) -> str:
         return f"Client({self.client_id!r}, {self.metadata_url!r})"

@@ -15,12 +15,13 @@ from collections.abc import Callable, Mapping
 from msgspec import structs
 
 from ..errors import OAuthError
+from ..grant_types import AUTHORIZATION_CODE
 from ..jose import encoded
 from .accounts import Approver
 from .clients import Clients
 from .families import Families
 from .messages import Parameters, Request, Response, of_form, of_query, redirect, refused
-from .model import AUTHORIZATION_CODE, Approved, Client, Code, Device, Pending, Settings
+from .model import Approved, Client, Code, Device, Pending, Settings
 from .pages import error_page, form, hidden, page, plain, rows, warning, wrong
 from .records import Records
 from .redirects import host_of, is_loopback, matches, source_of

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from msgspec import structs
 
 from ..errors import OAuthError
+from ..grant_types import DEVICE_CODE
 from ..jose import encoded
 from .authorize import Authorization
 from .clients import Clients
 from .messages import Parameters, Request, Response, json, of_form, of_query, refused
-from .model import DEVICE_CODE, Client, Device, Pending, Settings
+from .model import Client, Device, Pending, Settings
 from .pages import error_page, field, form, page, wrong
 from .records import Records
 from .scopes import resources_of, scopes_of

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from ..errors import OAuthError
+from ..grant_types import AUTHORIZATION_CODE, DEVICE_CODE
 from ..urls import split
 from .messages import refused
-from .model import AUTHORIZATION_CODE, DEVICE_CODE, METHODS, REGISTRABLE, Client
+from .model import METHODS, REGISTRABLE, Client
 from .redirects import LOOPBACK, fault
 
 DOCUMENT = 16 * 1024

@@ -11,6 +11,18 @@ from msgspec import Struct, structs
 
 from ..dpop import ProofChecker
 from ..errors import IssuerAway, TokenRefused
+from ..grant_types import (
+    ACCESS_TOKEN_TYPE,
+    AUTHORIZATION_CODE,
+    CLIENT_CREDENTIALS,
+    DEVICE_CODE,
+    ID_JAG_TYPE,
+    ID_TOKEN_TYPE,
+    JWT_BEARER,
+    JWT_TYPE,
+    REFRESH_TOKEN,
+    TOKEN_EXCHANGE,
+)
 from ..pkce import VERIFIER, s256
 from .assertions import Assertions
 from .clients import Clients
@@ -18,24 +30,10 @@ from .device import Devices
 from .families import Families
 from .messages import NO_STORE, Parameters, Request, Response, bad, of_form, refused
 from .minting import ACCESS, ID, Mint
-from .model import (
-    AUTHORIZATION_CODE,
-    CLIENT_CREDENTIALS,
-    DEVICE_CODE,
-    GRANTS,
-    JWT_BEARER,
-    REFRESH_TOKEN,
-    TOKEN_EXCHANGE,
-    Client,
-    Code,
-    Device,
-    Family,
-    Settings,
-)
+from .model import GRANTS, Client, Code, Device, Family, Settings
 from .records import Records
 from .scopes import audience_of, is_resource, resources_of, scopes_of
 
-TOKEN = "urn:ietf:params:oauth:token-type:"
 _USED = 600.0
 """Seconds for which a used code is known as such."""
 
@@ -291,9 +289,9 @@ class Grants:
             raise refused("unauthorized_client", "token exchange is for clients that authenticate")
         if form.get("actor_token"):
             bad("actor_token is not supported: the client is the actor")
-        kind, wanted = form.need("subject_token_type"), form.get("requested_token_type") or TOKEN + "access_token"
-        types = {TOKEN + "access_token": ACCESS, TOKEN + "jwt": ACCESS, TOKEN + "id_token": ID}
-        if kind not in types or wanted not in (TOKEN + "access_token", TOKEN + "jwt", TOKEN + "id-jag"):
+        kind, wanted = form.need("subject_token_type"), form.get("requested_token_type") or ACCESS_TOKEN_TYPE
+        types = {ACCESS_TOKEN_TYPE: ACCESS, JWT_TYPE: ACCESS, ID_TOKEN_TYPE: ID}
+        if kind not in types or wanted not in (ACCESS_TOKEN_TYPE, JWT_TYPE, ID_JAG_TYPE):
             bad("This subject_token_type or requested_token_type is not supported")
         found = self._mint.read(form.need("subject_token"), (types[kind],))
         if found is None or not await self._families.alive(found.claims.get("jti", "-")):
@@ -301,13 +299,13 @@ class Grants:
             bad("The subject_token is not one of ours, or is not valid any more")
         claims = found.claims
         held = tuple(str(claims.get("scope", "")).split())
-        if wanted == TOKEN + "id-jag":
+        if wanted == ID_JAG_TYPE:
             return self._asserted(asked, claims)
-        if kind == TOKEN + "id_token" and claims.get("aud") != asked.client.id:
+        if kind == ID_TOKEN_TYPE and claims.get("aud") != asked.client.id:
             bad("The subject_token was issued to another client")
         if claims.get("cnf") and claims["cnf"].get("jkt") != asked.jkt:
             bad("The subject_token is bound to another key")
-        scopes = scopes_of(form.scopes(), asked.client, settings, held if kind != TOKEN + "id_token" else None)
+        scopes = scopes_of(form.scopes(), asked.client, settings, held if kind != ID_TOKEN_TYPE else None)
         named = form.many.get("resource", ()) or form.many.get("audience", ())
         resources = resources_of(Parameters(form.one, {"resource": tuple(named)}), asked.client, settings)
         # 4.1: the client acts for the subject, and says so; earlier actors are nested
@@ -316,7 +314,7 @@ class Grants:
             actor["act"] = claims["act"]
         family = str(claims.get("jti", "")).rpartition(".")[0]
         body = self._access(asked, claims["sub"], resources, scopes, family=family, claims={"act": actor})
-        return body | {"issued_token_type": TOKEN + "access_token"}
+        return body | {"issued_token_type": ACCESS_TOKEN_TYPE}
 
     def _asserted(self, asked: Asked, claims: Mapping[str, Any]) -> dict[str, Any]:
         """An ID-JAG for another authorization server, as an identity provider of a company issues it."""
@@ -334,7 +332,7 @@ class Grants:
             scopes=asked.form.scopes(),
             life=life,
         )
-        body = {"access_token": token, "issued_token_type": TOKEN + "id-jag", "token_type": "N_A"}
+        body = {"access_token": token, "issued_token_type": ID_JAG_TYPE, "token_type": "N_A"}
         return body | {"expires_in": int(life), "scope": " ".join(asked.form.scopes())}
 
 

@@ -7,12 +7,15 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-AUTHORIZATION_CODE = "authorization_code"
-REFRESH_TOKEN = "refresh_token"
-CLIENT_CREDENTIALS = "client_credentials"
-DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
-JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+from ..grant_types import (
+    AUTHORIZATION_CODE,
+    CLIENT_CREDENTIALS,
+    DEVICE_CODE,
+    JWT_BEARER,
+    REFRESH_TOKEN,
+    TOKEN_EXCHANGE,
+)
+
 GRANTS = (AUTHORIZATION_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS, DEVICE_CODE, JWT_BEARER, TOKEN_EXCHANGE)
 REGISTRABLE = (AUTHORIZATION_CODE, REFRESH_TOKEN, DEVICE_CODE)
 """Grants that a client may give itself by a document or by registration: in each of them a user decides."""
