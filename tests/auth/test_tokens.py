@@ -41,7 +41,7 @@ def test_a_claim_within_another_shows_an_access_token_too() -> None:
     issuer = Issuer(issuer=ISSUER, types=frozenset({"jwt"}), scopes=(("realm", "scopes"),), client=(), evidence=())
     rules = Rules(issuer, audience=[RESOURCE])
     claims = {name: value for name, value in CLAIMS.items() if name not in ("scope", "client_id")}
-    with pytest.raises(TokenRefused, match="no access token: it has none of realm"):
+    with pytest.raises(TokenRefused, match="not an access token: it has none of realm"):
         rules.judged(Token({"typ": "JWT"}, claims, b""), NOW, claims={}, credential=None)
     token = Token({"typ": "JWT"}, claims | {"realm": {"scopes": ["read"]}}, b"")
     assert rules.judged(token, NOW, claims={}, credential=None)[0].scopes == {"read"}
