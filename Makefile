@@ -28,12 +28,12 @@ test: $(READY)  ## every test, and at the end what was skipped and why; COVER=1 
 	$(if $(COVER),$(BIN)/python -m coverage erase)
 	@rm -f $(DRAGOMAN_SKIPPED)
 	@ended=0; \
-	$(PYTEST) -n $(JOBS) $(if $(ARGS),$(ARGS),$(ALONE:%=--ignore=%)) || ended=1; \
+	$(PYTEST) -n $(JOBS) --dist worksteal $(if $(ARGS),$(ARGS),$(ALONE:%=--ignore=%)) || ended=1; \
 	$(if $(ARGS),,$(PYTEST) -n $(JOBS) $(BY_BROKER) $(ALONE) || ended=1;) \
 	$(BIN)/python -m tests.skips $(DRAGOMAN_SKIPPED); exit $$ended
 
 test-all: test  ## the same, then jsonrpc, rpc, transports and mcp on each other interpreter that is found
-	$(BIN)/python -m tests.interpreters -n $(JOBS)
+	$(BIN)/python -m tests.interpreters -n $(JOBS) --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .

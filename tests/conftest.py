@@ -54,6 +54,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             running.save()
 
 
+@pytest.fixture(scope="module")
+def small_heap() -> None:
+    """For modules that ask for many collections: what the tests before them left is not looked at again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest_asyncio.fixture
 async def quiet_loop() -> AsyncIterator[None]:
     """Fails the test if an exception reached the loop: one that a protocol raises ends its connection, which then looks

@@ -14,6 +14,8 @@ from dragoman import Peer, connect, serve
 from dragoman.mcp import Client, HttpOptions, Server
 from tests.calculator import calculator
 
+pytestmark = pytest.mark.usefixtures("small_heap")
+
 CALLS = 40
 ROUNDS = 3
 Once = Callable[[], Awaitable[object]]

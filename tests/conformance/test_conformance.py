@@ -71,7 +71,8 @@ def measured(out: Path, *options: str) -> dict[str, Any]:
         done = subprocess.run(
             [str(SUITE), "--out", str(out), *options],
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env={name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+            | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             timeout=PATIENCE,

@@ -73,7 +73,7 @@ def children() -> list[psutil.Process]:
 
 
 @pytest.fixture(autouse=True)
-async def nothing_is_left_behind() -> AsyncIterator[None]:
+async def nothing_is_left_behind(small_heap: None) -> AsyncIterator[None]:
     """No task, thread, file descriptor or child that was not there before. What is just ending gets a moment."""
     gc.collect()
     _others.clear()
