@@ -180,6 +180,7 @@ WRONG: list[Any] = [
     CallToolResult(content="text"),  # type: ignore[arg-type]
     CallToolResult(content=["text"]),  # type: ignore[list-item]
     CallToolResult(content=[TextContent(None)]),  # type: ignore[arg-type]
+    CallToolResult(content=[EmbeddedResource(ResourceContents(uri="x://y"))]),
 ]
 WRONG_CONTENTS: list[Any] = [
     ResourceContents(uri="x://y"),
@@ -187,12 +188,15 @@ WRONG_CONTENTS: list[Any] = [
     EmbeddedResource("text"),  # type: ignore[arg-type]
     ReadResourceResult(contents="text"),  # type: ignore[arg-type]
     ReadResourceResult(contents=[TEXT], ttl_ms=-1),
+    ReadResourceResult(contents=[TEXT, ResourceContents(uri="x://y")]),
 ]
 WRONG_MESSAGES: list[Any] = [
     PromptMessage("user", "text"),  # type: ignore[arg-type]
     PromptMessage("system", TextContent("a")),  # type: ignore[arg-type]
     ["text", TextContent(5)],  # type: ignore[arg-type]
+    PromptMessage("user", EmbeddedResource(ResourceContents(uri="x://y"))),
     GetPromptResult(messages=["text"]),  # type: ignore[list-item]
+    GetPromptResult(messages=[PromptMessage("user", EmbeddedResource(ResourceContents(uri="x://y")))]),
 ]
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from binascii import b2a_base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -165,10 +165,22 @@ def base64(data: bytes | bytearray | memoryview) -> str:
 def sound(value: S) -> S:
     """A value of the protocol's types that a function made. Raises LocalError for what no client could read."""
     read_back(value)
-    held = value.resource if isinstance(value, EmbeddedResource) else value
-    if isinstance(held, ResourceContents) and held.text is UNSET and held.blob is UNSET:
-        raise LocalError(f"ResourceContents of {held.uri}: they have a text or a blob")
+    for held in _within(value):
+        if held.text is UNSET and held.blob is UNSET:
+            raise LocalError(f"ResourceContents of {held.uri}: they have a text or a blob")
     return value
+
+
+def _within(value: Any) -> Iterator[ResourceContents]:
+    """The contents in a value of the protocol's types."""
+    if isinstance(value, ResourceContents):
+        yield value
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _within(one)
+    else:
+        for name in ("resource", "content", "contents", "messages"):
+            yield from _within(getattr(value, name, ()))
 
 
 # -- of tools -------------------------------------------------------------------------------------

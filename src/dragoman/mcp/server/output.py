@@ -26,9 +26,9 @@ from ...rpc.binding.tree import Node
 from ...rpc.method import LongResult
 from ..protocol.admission import Admitted
 from ..protocol.params import COMPLETE, CallToolResult
-from ..protocol.results import Stamp, finish, read_back
+from ..protocol.results import Stamp, finish
 from ..protocol.revisions import Revision
-from .content import CONTENT, blocks
+from .content import CONTENT, blocks, sound
 from .errors import told
 from .schema import RESULT, Schema, is_object, is_structured, output_schema, wrapped
 
@@ -130,7 +130,7 @@ def _unfit(name: str, wrong: list[Fault]) -> LocalError:
 def _whole(name: str, value: CallToolResult, result: Returned, revision: Revision) -> CallToolResult:
     """A whole result that a tool returned, for this revision. Raises LocalError for one that no client could read, and
     for structured content that the output schema does not allow."""
-    read_back(value)
+    sound(value)
     if result.schema is None or value.is_error is True:
         return value
     # "Servers MUST provide structured results that conform to this schema" (server/tools, Output Schema)
@@ -148,7 +148,7 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
 
     It raises LocalError for a value that its output schema does not allow.
     """
-    faults, wraps, sound = result.faults, result.wrap, result.sound
+    faults, wraps, exact = result.faults, result.wrap, result.sound
     begin_stateful = b'{"content":[{"type":"text","text":'
     begin_stateless = stamp.prefix + b'"resultType":"complete",' + begin_stateful[1:]
     between = b'}],"structuredContent":'
@@ -165,7 +165,7 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
 
     def structured(value: Any, admitted: Admitted) -> Raw:
         revision = admitted.revision
-        plain = type(value) is sound
+        plain = type(value) is exact
         if not plain and isinstance(value, CallToolResult):
             return finish(_whole(name, value, result, revision), revision, stamp)
         text = write(value)

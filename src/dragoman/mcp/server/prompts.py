@@ -11,9 +11,9 @@ from ...jsonrpc.errors import LocalError
 from ...rpc.method import Method
 from ..protocol.admission import Admitted
 from ..protocol.params import GetPromptResult
-from ..protocol.results import finish, read_back
+from ..protocol.results import finish
 from ..protocol.types import PromptArgument
-from .content import messages
+from .content import messages, sound
 from .errors import of_others
 from .handlers import (
     PLAIN,
@@ -53,7 +53,7 @@ def prompt_method(name: str, function: Callable[..., Any], server: Making, optio
 
     def finished(value: Any, admitted: Admitted) -> Raw:
         if isinstance(value, GetPromptResult):
-            read_back(value)
+            sound(value)
         else:
             value = GetPromptResult(messages=messages(value))
         return finish(value, admitted.revision, server.stamp)

@@ -12,9 +12,9 @@ from ...rpc.binding.binding import Binding
 from ...rpc.method import Method
 from ..protocol.admission import Admitted
 from ..protocol.params import CacheScope, ReadResourceResult
-from ..protocol.results import finish, read_back
+from ..protocol.results import finish
 from ..protocol.uri_template import Template
-from .content import contents
+from .content import contents, sound
 from .errors import of_others
 from .handlers import (
     PLAIN,
@@ -59,7 +59,7 @@ def resource_method(
 
     def finished(value: Any, admitted: Admitted) -> Raw:
         if isinstance(value, ReadResourceResult):
-            read_back(value)
+            sound(value)
             if value.ttl_ms < 0:  # "Servers MUST provide a `ttlMs` value that is `>= 0`" (server/utilities/caching)
                 raise LocalError(f"{uri}: ttl_ms is 0 or more, not {value.ttl_ms}")
         else:
