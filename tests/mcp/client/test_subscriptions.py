@@ -358,6 +358,33 @@ async def test_a_restarted_server_is_subscribed_to_again() -> None:
     ]
 
 
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_server_that_is_lost_again_as_soon_as_it_is_back_is_subscribed_to_again(turns: int) -> None:
+    """In whichever turn of the loop after the answer that made the subscription whole."""
+    tries: list[Message] = []
+
+    def dies(turns: int) -> None:
+        if turns:
+            asyncio.get_running_loop().call_soon(dies, turns - 1)
+        else:
+            server.say(Dies())
+
+    def answers(message: Message) -> Iterable[Any]:
+        if "id" in message:
+            yield Result({})
+        if message["method"] == "resources/subscribe":
+            tries.append(message)
+            if len(tries) == 2:
+                dies(turns)
+
+    server = legacy(answers, **CAN)
+    async with Client(server, restart=True) as client, client.subscribe(["x:a"], again=True) as changes:
+        server.say(Dies())
+        async with asyncio.timeout(20):
+            while len(tries) < 3:
+                assert await anext(changes) == Changed("again")
+
+
 async def test_closing_the_client_ends_its_subscriptions() -> None:
     for server in (listens(), legacy(lambda message: [Result({})], **CAN)):
         client = Client(server)

@@ -347,10 +347,12 @@ class ClientSession:
             return self._line
 
     async def revive(self) -> None:
-        """Connect again, or begin a new session, where that is needed."""
+        """Connect again, or begin a new session, where that is needed. Raises ChannelError if it is lost meanwhile."""
         await self.alive()
         if not self._whole:
             await self._renew(self._handshakes, SessionLost("the session was lost"))
+        if not self.entered:
+            raise Closed("the channel was lost again")
 
     async def _renew(self, handshakes: int, lost: SessionLost) -> None:
         """A new handshake on the same channel, unless another task has made one meanwhile."""

@@ -89,6 +89,8 @@ class SubscriptionManager:
         self._uris: Counter[str] = Counter()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._revivals = BackgroundTasks(LISTEN)
+        self._reviving = False
+        """Whether a task will see that the channel is over."""
 
     def heard(self, method: str, params: Raw | UnsetType) -> None:
         """A notification of the server has come."""
@@ -183,7 +185,8 @@ class SubscriptionManager:
         for one in tuple(self._others):
             if why is None or not one._again or not self.far.comes_back:
                 one._end(why)
-        if self._lasting and not self._revivals:
+        if self._lasting and not self._reviving:
+            self._reviving = True
             self._revivals.begin(self._revive())
 
     @property
@@ -203,6 +206,8 @@ class SubscriptionManager:
         except Exception as error:
             for one in self._lasting:
                 one._end(error)
+        finally:
+            self._reviving = False
 
 
 class Subscription:
