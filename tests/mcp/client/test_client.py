@@ -213,6 +213,24 @@ async def test_what_a_server_says_of_itself_is_kept_as_long_as_it_says(keep: boo
     assert len(server.of("server/discover")) == times
 
 
+async def test_what_a_server_says_of_itself_to_another_token_is_not_kept() -> None:
+    """Also where the token changes while the answer is on its way."""
+    server = modern()
+    found = discovered(tools={})
+    found.value["ttlMs"] = 60_000
+
+    def answers(message: Message) -> Iterable[Any]:
+        if len(server.of("server/discover")) == 2:
+            client._far.reauthorized()
+        return [found]
+
+    server.script = answers
+    async with Client(server) as client:
+        await client.discover()
+        await client.discover()
+    assert len(server.of("server/discover")) == 3
+
+
 async def test_a_client_without_a_cache_asks_every_time() -> None:
     server = modern(lambda message: [listed("tools", ttlMs=60_000)])
     async with Client(server, cache=False) as client:

@@ -422,8 +422,9 @@ class Client:
         kept: DiscoverResult | None = self._cache.get(method, None)
         if kept is not None:
             return kept
+        changes = self._cache.changes(method)
         found: DiscoverResult = complete_result(method, await self._far.call(method, b"{}"), DiscoverResult)
-        self._cache.put(method, None, found, found.ttl_ms, self._cache.changes(method))
+        self._cache.put(method, None, found, found.ttl_ms, changes)
         return found
 
     def subscribe(
