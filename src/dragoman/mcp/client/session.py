@@ -361,24 +361,26 @@ class ClientSession:
             if self._closing or line is None:
                 raise lost
             if handshakes == self._handshakes:
-                self._whole = False
                 try:
                     self.adopt(await handshake(line, self._hello, self.era.revision, timeout=self.timeout))
                     await self._again()
                 except Exception as error:
+                    self._whole = False
                     self.lost(error)
                     raise
-                self._whole = True
                 self._handshakes += 1
 
     async def _again(self) -> None:
-        """Restore at the server what a session held for us."""
+        """Restore at the server what a session held for us. Raises SessionLost if the new one is lost meanwhile."""
+        self._whole = True
         if self.level is not None and self.era.revision.stateful:
             try:
                 await self.once("logging/setLevel", msgspec.json.encode({"level": self.level}))
             except (RpcError, CallTimeout, BadAnswer) as error:
                 logger.warning("the level of log messages is lost with the old session: %s", error)
         await self.renewed()
+        if not self._whole:  # the home stream has told it, and no call
+            raise SessionLost("the new session was lost while it was restored")
 
     def _state(self, peer: ChannelPeer, state: str, why: ChannelError | None) -> None:
         if state == "closed" and self._line is not None and self._line.peer is peer:

@@ -13,6 +13,7 @@ from dragoman.auth import Token
 from dragoman.jsonrpc.errors import BadAnswer, RpcError
 from dragoman.mcp.client import negotiation
 from dragoman.mcp.client.client import Client
+from dragoman.mcp.client.http.posts import StreamableHttp
 from dragoman.mcp.client.http.refusals import HttpRefused
 from dragoman.mcp.client.subscriptions import Changed
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_11, R2026_07
@@ -407,6 +408,30 @@ async def test_a_subscription_outlives_sessions_that_are_lost_at_once() -> None:
         assert await anext(changes) == Changed("again")
         asked = [one.headers["mcp-session-id"] for one in server.seen if b"resources/subscribe" in one.body]
         assert asked == ["1", "2", "3", "4"]
+
+
+async def test_a_subscription_outlives_a_session_whose_home_stream_is_lost_while_it_is_restored() -> None:
+    def home_is_lost(session: str) -> None:
+        channel = client._far.peer.channel
+        assert isinstance(channel, StreamableHttp)
+        channel._session_lost(session)
+
+    def lost(seen: Seen) -> bool:
+        if seen.headers["mcp-session-id"] == "2":
+            home_is_lost("2")
+        return False  # it is answered all the same
+
+    async with (
+        asyncio.timeout(20),
+        losing(lost, **SUBSCRIBES) as server,
+        Client(server.url) as client,
+        client.subscribe(["x:a"], again=True) as changes,
+    ):
+        home_is_lost("1")
+        asked: list[str] = []
+        while asked != ["1", "2", "3"]:
+            assert await anext(changes) == Changed("again")
+            asked = [one.headers["mcp-session-id"] for one in server.seen if b"resources/subscribe" in one.body]
 
 
 async def test_what_a_new_session_refuses_ends_that_subscription_alone() -> None:
