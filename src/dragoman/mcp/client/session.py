@@ -108,7 +108,7 @@ class ClientSession:
         self._era: ServerProfile | None = None
         self._handshakes = 0
         self._whole = True
-        """False from the loss of an HTTP session until a new one holds all that the old one held."""
+        """False from the loss of an HTTP session, or of what restores it, until there is a new one."""
         self._head = b""
         self._closing = False
         self._using: Servable | None = None
@@ -161,7 +161,7 @@ class ClientSession:
             await self._unuse()
             raise
         assert isinstance(line, _Line)
-        self._line = line
+        self._line, self._whole = line, True
         self.adopt(era)
 
     async def _use(self) -> None:
@@ -249,6 +249,8 @@ class ClientSession:
         line = self._line
         if line is None or line.peer.channel is None:
             line = await self.alive()
+        if not self._whole:  # without a session the server would refuse every call
+            await self._renew(self._handshakes, SessionLost("the session was lost"))
         handshakes = self._handshakes
         try:
             return await self._send(line, method, body, name, how, extra, begun)
@@ -363,16 +365,16 @@ class ClientSession:
             if handshakes == self._handshakes:
                 try:
                     self.adopt(await handshake(line, self._hello, self.era.revision, timeout=self.timeout))
+                    self._whole = True
                     await self._again()
-                except Exception as error:
+                except BaseException as error:
                     self._whole = False
-                    self.lost(error)
+                    self.lost(error if isinstance(error, Exception) else lost)
                     raise
                 self._handshakes += 1
 
     async def _again(self) -> None:
         """Restore at the server what a session held for us. Raises SessionLost if the new one is lost meanwhile."""
-        self._whole = True
         if self.level is not None and self.era.revision.stateful:
             try:
                 await self.once("logging/setLevel", msgspec.json.encode({"level": self.level}))

@@ -434,6 +434,45 @@ async def test_a_subscription_outlives_a_session_whose_home_stream_is_lost_while
             asked = [one.headers["mcp-session-id"] for one in server.seen if b"resources/subscribe" in one.body]
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_new_session_that_could_not_be_had_is_asked_for_by_the_next_call(cancelled: bool) -> None:
+    sessions = 0
+    held = asyncio.Event()
+
+    async def script(seen: Seen, talk: Talk) -> None:
+        nonlocal sessions
+        method = seen.message["method"] if seen.method == "POST" else seen.method
+        if method == "initialize":
+            sessions += 1
+            if sessions in (2, 3):  # of the loss itself, and of the call that met it
+                if cancelled and sessions == 3:
+                    held.set()
+                    await forever()
+                talk.say(None, "503 Service Unavailable")
+            else:
+                talk.result(seen, initialized().value, headers={"Mcp-Session-Id": str(sessions)})
+        elif method in ("GET", "server/discover"):
+            talk.say(None, "405 Method Not Allowed")
+        elif method == "DELETE" or "id" not in seen.message:
+            talk.say(None, "202 Accepted")
+        elif "mcp-session-id" not in seen.headers:
+            talk.say(error(-32600, "a session is missing", id=seen.id), "400 Bad Request")
+        elif sessions == 1:
+            talk.say(None, "404 Not Found")
+        else:
+            talk.result(seen, {"content": []})
+
+    async with asyncio.timeout(20), scripted(script) as server, Client(server.url) as client:
+        calling = asyncio.ensure_future(client.call_tool("t"))
+        if cancelled:
+            await held.wait()
+            calling.cancel()
+        with pytest.raises(asyncio.CancelledError if cancelled else HttpRefused):
+            await calling
+        assert (await client.call_tool("t")).content == []
+        assert sessions == 4
+
+
 async def test_what_a_new_session_refuses_ends_that_subscription_alone() -> None:
     """Its reader would wait for ever; and those after it would not be subscribed to again."""
 
