@@ -249,7 +249,7 @@ class ClientSession:
         line = self._line
         if line is None or line.peer.channel is None:
             line = await self.alive()
-        if not self._whole:  # without a session the server would refuse every call
+        if not (self._whole or self._closing):  # without a session the server would refuse every call
             await self._renew(self._handshakes, SessionLost("the session was lost"))
         handshakes = self._handshakes
         try:

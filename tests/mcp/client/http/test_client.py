@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dragoman.auth import Token
+from dragoman.channel import Closed
 from dragoman.jsonrpc.errors import BadAnswer, RpcError
 from dragoman.mcp.client import negotiation
 from dragoman.mcp.client.client import Client
@@ -390,6 +391,8 @@ async def test_sessions_that_are_lost_while_they_are_renewed_hang_nothing() -> N
             with pytest.raises(ConnectionError):
                 await anext(changes)
         assert methods(server).count("initialize") <= 6  # the first, and two for each of two calls
+    with pytest.raises(Closed):
+        await client.call_tool("t")
 
 
 async def test_a_subscription_outlives_sessions_that_are_lost_at_once() -> None:
