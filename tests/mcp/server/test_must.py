@@ -201,6 +201,13 @@ async def test_a_notification_is_never_answered(client: Client) -> None:
     await client.quiet()
 
 
+async def test_a_notification_with_an_id_is_not_a_request(client: Client) -> None:
+    """basic/index: "Notifications MUST NOT include an ID"; and a result is an object, which these have not."""
+    for method in ("initialized", "cancelled", "progress", "roots/list_changed", "none"):
+        answer = await client.ask(f"notifications/{method}")
+        assert answer["error"]["code"] == -32601, method
+
+
 async def test_a_response_is_never_answered(client: Client) -> None:
     """basic/patterns: "clients do not send JSON-RPC responses"; JSON-RPC 2.0: there is none to a response."""
     for raw in (

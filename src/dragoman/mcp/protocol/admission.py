@@ -119,7 +119,8 @@ def admit(
     an envelope that lacks a required member (-32602) and for a revision that is not offered (-32022).
     """
     row, raw = methods.get(message.method), message.params
-    if row is None or row.direction == "server":
+    # "Notifications MUST NOT include an ID" (basic/index): as a request there is no such method
+    if row is None or row.direction == "server" or (row.result is None and type(message) is Request):
         _spoken(message, None, offered, headers, channel)
         return None
     short = None
