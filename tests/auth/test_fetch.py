@@ -205,6 +205,21 @@ async def test_behind_a_proxy_no_name_is_needed(monkeypatch: pytest.MonkeyPatch)
     assert [one.split(b"\r\n")[0] for one in seen] == [b"CONNECT as.example:443 HTTP/1.0"]
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [b"not HTTP\r\n\r\n", *(b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab" % n for n in (200, 500))],
+)
+async def test_an_answer_of_a_proxy_that_cannot_be_read_is_a_failure_like_others(
+    answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    async with served(replying(answer, seen=[])) as url:
+        monkeypatch.setenv("http_proxy", url)
+        with pytest.raises(FetchFailed, match="by way of the proxy"):
+            await Fetcher(environment_proxies=True).get("http://127.0.0.1:9/x", by="operator")
+
+
 async def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that changes its address between the check and the connection is not asked again."""
     seen: list[bytes] = []

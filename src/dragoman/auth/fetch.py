@@ -326,6 +326,7 @@ def _proxy_of(place: Url) -> str | None:
 def _through(
     proxy: str, method: str, url: str, headers: dict[str, str], body: bytes | None, timeout: float, limit: int
 ) -> Fetched:
+    from http.client import HTTPException  # noqa: PLC0415  (as urllib)
     from urllib import error, request  # noqa: PLC0415  (10 ms, for those who chose proxies)
 
     class Stay(request.HTTPRedirectHandler):
@@ -334,13 +335,14 @@ def _through(
 
     opener = request.build_opener(request.ProxyHandler({urlsplit(url).scheme: proxy}), Stay)
     try:
-        with opener.open(request.Request(url, body, headers, method=method), timeout=timeout) as reply:
+        try:
+            reply = opener.open(request.Request(url, body, headers, method=method), timeout=timeout)
+        except error.HTTPError as refused:
+            reply = refused
+        with reply:
             status, got, content = reply.status, reply.headers, reply.read(limit + 1)
-    except error.HTTPError as refused:
-        with refused:
-            status, got, content = refused.code, refused.headers, refused.read(limit + 1)
-    except OSError as gone:
-        raise FetchFailed(f"{_shown(url)} by way of the proxy: {gone}", sent=True) from gone
+    except (OSError, HTTPException) as gone:
+        raise FetchFailed(f"{_shown(url)} by way of the proxy: {printable(str(gone))}", sent=True) from gone
     if len(content) > limit:
         raise FetchFailed(f"{_shown(url)}: more than {limit} bytes", sent=True)
     return Fetched(status, {name.lower(): value for name, value in got.items()}, content, url)
