@@ -79,6 +79,21 @@ def test_a_description_that_is_none(command: Command, words: list[str]) -> None:
     assert (done.status, "answered to rpc.discover is not an OpenRPC document" in done.err) == (3, True), done.err
 
 
+EXACT = """\
+import json, sys
+for line in sys.stdin:
+    method = '{"name": "f", "params": [], "x-most": 12345678901234567890123.50, "x-far": 1e400}'
+    head = '{"jsonrpc": "2.0", "id": %s, "result": ' % json.dumps(json.loads(line)["id"])
+    print(head + '{"info": {}, "methods": [%s]}}' % method, flush=True)
+"""
+
+
+def test_the_numbers_of_a_description_stay_as_they_are_written(command: Command) -> None:
+    (command.folder / "exact.py").write_text(EXACT)
+    done = command.run("methods", f"{sys.executable} exact.py", "--output", "ndjson")
+    assert (done.status, '"x-most": 12345678901234567890123.50, "x-far": 1e400' in done.out) == (0, True), done.err
+
+
 def test_describe_a_server_of_mcp(weather: Command) -> None:
     done = weather.run("describe", "weather.py")
     assert done.status == 0

@@ -76,6 +76,12 @@ class OpenRpc(Struct, frozen=True):
     info: About = About()
 
 
+class _Listed(Struct):
+    """The methods of an OpenRPC document, each as it came."""
+
+    methods: list[Raw]
+
+
 @app.default
 def methods(url: str, /, *, link: Link = LINK, wire: Wire = WIRE, output: Output = OUTPUT) -> int:
     """List the methods of a peer that has rpc.discover.
@@ -114,7 +120,7 @@ def show_methods(place: str, raw: Raw, output: Output) -> None:
     """Name, version and methods of a peer."""
     document = document_of(place, raw)
     if output.output == "ndjson":
-        output.write(msgspec.json.decode(raw), "methods")
+        output.write({"methods": msgspec.json.decode(raw, type=_Listed).methods}, "methods")
         return
     if output.json:
         print(bytes(raw).decode())
