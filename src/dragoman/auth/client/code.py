@@ -79,6 +79,7 @@ def request(
         raise LoginFailed(f"the authorization_endpoint of {server.issuer} is plain http: no browser is sent there")
     verifier, state = random_text(), random_text()
     fields = {
+        **(extra or {}),
         "response_type": "code",
         "client_id": client.client_id,
         "redirect_uri": redirect_uri,
@@ -87,7 +88,6 @@ def request(
         "state": state,
         **({} if resource is None else {"resource": resource}),
         **({} if not scopes else {"scope": " ".join(scopes)}),
-        **(extra or {}),
     }
     # RFC 6749 section 3.1: "The endpoint URI MAY include an ... query component, which MUST be retained when adding
     # additional query parameters."

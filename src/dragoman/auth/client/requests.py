@@ -50,6 +50,7 @@ class Sender:
             fields, headers = authentication(
                 self.method(), client.client_id, client.client_secret, self.key, self.server.issuer, now
             )
+            headers["accept"] = "application/json"  # GitHub answers with a form otherwise
             body = {name: value for name, value in form.items() if value is not None} | fields
             if self.dpop is not None:
                 from ..dpop import proof  # noqa: PLC0415  (joserfc, for those who bind their tokens)

@@ -178,7 +178,7 @@ def _check_secure(url: str | None, name: str) -> None:
     """Users and codes are sent to https alone, or to http on loopback."""
     parts = split_web(url or "")
     if parts is None or (parts.scheme != "https" and not is_loopback(parts.hostname or "")):
-        raise MetadataRefused(f"its metadata name no https {name}")
+        raise MetadataRefused(f"its {name} is not an https URL")
 
 
 def upstream_of(issuer: Any) -> Upstream:
