@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 from collections.abc import Callable
@@ -423,29 +422,3 @@ async def test_a_stopped_broker_is_nowhere(url: str) -> None:
         async with serve(calculator(), urls=url):
             pass
     broker().start()
-
-
-async def test_what_a_broker_forgot_is_asked_again(url: str) -> None:
-    """The requests of calls that are open, with their key and a mark: not those that were answered or are cancelled."""
-    came: list[BrokerMessage] = []
-    async with adapter(url, serving=True) as worker, connect(url, timeout=PATIENCE) as peer:
-        await worker.work(came.append, 10)
-        calls = [asyncio.create_task(peer.call("add", [1, n])) for n in range(3)]
-        await until(lambda: len(came) == 3)
-        bodies = [json.loads(one.body) for one in came]
-        answers = [
-            json.dumps({"jsonrpc": "2.0", "id": one["id"], "result": one["params"][1]}).encode() for one in bodies
-        ]
-        await worker.answer(came[0].reply_to, BrokerMessage(body=answers[0], correlation=came[0].correlation))
-        assert await calls[bodies[0]["params"][1]] == bodies[0]["params"][1]
-        calls[bodies[1]["params"][1]].cancel()
-        await asyncio.wait([calls[bodies[1]["params"][1]]])
-        for one in tuple(broker().adapters):
-            one.on_state(False, "it was stopped")
-            one.on_state(True, "it has forgotten all")
-        await until(lambda: len(came) == 4)
-        again = came[3]
-        assert (again.body, again.correlation, again.reply_to) == (came[2].body, came[2].correlation, came[2].reply_to)
-        assert again.headers == {**came[2].headers, "again": "1"}
-        await worker.answer(again.reply_to, BrokerMessage(body=answers[2], correlation=again.correlation))
-        assert await calls[bodies[2]["params"][1]] == bodies[2]["params"][1]

@@ -44,6 +44,7 @@ from .contract import (
     BrokerAdapter,
     BrokerMessage,
     NotTaken,
+    Refused,
     Unroutable,
 )
 
@@ -227,6 +228,8 @@ class BrokerChannel:
         while True:
             if self._online is not None:
                 await asyncio.shield(self._online)
+            if sent.confirmed:  # by its answer, which came before the broker was lost
+                return
             sent.posted_at = self._loop.time()
             try:
                 if sent.way is None:
@@ -278,6 +281,10 @@ class BrokerChannel:
             log.error("%s: a message could not be sent", self.caller.remote, exc_info=why)
             why = Broken(f"{self._adapter.name} at {self.caller.remote}: the message could not be sent: {why!r}")
         ending: ChannelError = why
+        if sent.message.count and isinstance(why, Refused):  # the broker took it once: a worker may be running it
+            log.debug("%s: a request could not be sent again: %s", self.caller.remote, why)
+            sent.confirmed = True
+            return
         if sent.call is not None and self._out.pop(sent.message.correlation, None) is not None:
             sent.call.abandon = None
             sent.call.failed(ending.with_traceback(None))

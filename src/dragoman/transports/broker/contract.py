@@ -9,7 +9,8 @@ Rules:
   has an idempotency key, equal to the correlation id unless the caller chose one. The answer is one message to the
   mailbox.
 - A message that the broker did not confirm is sent again, with the same key, once the broker is back, and marked; so is
-  the request of an open call if the broker has forgotten meanwhile what it had confirmed.
+  the request of an open call if the broker has forgotten meanwhile what it had confirmed. If it refuses that, the call
+  waits for its first answer.
 - A delivery is settled after its answer is confirmed, so that nothing is lost if the worker dies before.
 - Cancels and broadcasts go to the control address, which all workers of the URL's address read.
 - A message longer than the broker takes is refused before it is sent.
