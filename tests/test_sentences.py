@@ -19,8 +19,8 @@ WRITTEN = [
     if path.suffix in (".py", ".md", ".toml") and path != Path(__file__)
 ]
 STRANGE = {
-    "a pronoun of a person": r"\b(?:he|she|him|his|her)\b",
-    "'who calls' for the caller": r"\b(?:to|from|by|of) who\b|\bwho (?:calls|is called)\b",
+    "a pronoun of a person": r"(?i)\b(?:s?h[e]|h(?:im|is|er)|nobod[y]|whoeve[r])\b",
+    "'who' for the caller": r"\b(?:to|from|by|of) who\b|\bwho (?:calls|is called)\b",
     "'is no X' for 'is not an X'": (
         r"(?<![Tt]here )\b(?:is|are|was|were) no (?!longer|more|one\b|such|less|other|need|use\b|way\b)[\w`\"]+"
     ),
