@@ -10,6 +10,7 @@ import urllib.request
 import pytest
 
 from dragoman import RpcError, connect
+from dragoman.cli.serving.metrics import metrics_url
 from tests.telemetry.prometheus import parsed, promtool, value
 
 from .conftest import Command
@@ -87,6 +88,20 @@ def test_a_wrong_address_is_wrong_usage(command: Command, text: str) -> None:
     done = command.run("serve", "calculator", "tcp://127.0.0.1:0", "--metrics", text)
     assert done.status == 2
     assert "write :9090 for loopback, or HOST:PORT" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        (":9090", "http://127.0.0.1:9090"),
+        ("0.0.0.0:9090", "http://0.0.0.0:9090"),
+        ("[::1]:9090", "http://[::1]:9090"),
+        ("::1:9090", "http://[::1]:9090"),
+        ("box.example:0", "http://box.example:0"),
+    ],
+)
+def test_an_address(text: str, url: str) -> None:
+    assert metrics_url(text) == url
 
 
 def test_an_address_that_is_taken(command: Command) -> None:

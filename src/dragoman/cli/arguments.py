@@ -71,11 +71,13 @@ def value_of(word: str) -> Raw:
 
 
 def address_of(word: str) -> tuple[str, int] | None:
-    """Host and port of `[HOST]:PORT`, where loopback may be left out; None for another word."""
+    """Host and port of `HOST:PORT`, as a URL has them: an IPv6 address in brackets, loopback where there is no host.
+    None for another word."""
     host, colon, port = word.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or len(port) > 6 or "/" in host:
         return None
-    return host or "127.0.0.1", int(port)
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    return f"[{host}]" if ":" in host else host, int(port)
 
 
 def utf8(word: str, what: str) -> bytes:

@@ -75,8 +75,8 @@ def _loopback(text: str, host: str, port: int) -> tuple[str, str]:
         )
     if port > 65535:
         raise Usage(f"--admin {text}: a port is at most 65535")
-    name = f"[{name}]" if ":" in name else name
-    return f"http://{name}:{port}", name
+    shown = host if ":" in name else name
+    return f"http://{shown}:{port}", shown
 
 
 def _guard(secret: str) -> Guard:
