@@ -271,12 +271,17 @@ async def test_endpoints() -> None:
     assert all(event.get("more_body", True) for event in events)  # it has no end
 
 
-async def test_a_stream() -> None:
+async def streaming(options: Options | None = None) -> tuple[Driven, Reply]:
+    """A GET of an endpoint, and the reply that the endpoint was given."""
     replies: asyncio.Queue[Reply] = asyncio.Queue()
     what = {"": Scripted(endpoints={"": lambda request, reply: replies.put_nowait(reply)})}
-    driven = Driven(what, Options(limits=Limits(send_queue=10)), method="GET")
+    driven = Driven(what, options, method="GET")
     driven.body(b"")
-    reply = await replies.get()
+    return driven, await replies.get()
+
+
+async def test_a_stream() -> None:
+    driven, reply = await streaming(Options(limits=Limits(send_queue=10)))
     resumed = asyncio.Event()
     reply.resumed = resumed.set
     reply.start(200, (("Content-Type", "text/event-stream"),))
@@ -294,11 +299,7 @@ async def test_a_stream() -> None:
 
 @pytest.mark.parametrize("how", ["leaves", "breaks"])
 async def test_a_stream_whose_reader_goes(how: str) -> None:
-    replies: asyncio.Queue[Reply] = asyncio.Queue()
-    what = {"": Scripted(endpoints={"": lambda request, reply: replies.put_nowait(reply)})}
-    driven = Driven(what, method="GET")
-    driven.body(b"")
-    reply = await replies.get()
+    driven, reply = await streaming()
     gone = asyncio.Event()
     reply.gone = gone.set
     reply.start(200)
@@ -316,11 +317,7 @@ async def test_a_stream_whose_reader_goes(how: str) -> None:
 
 
 async def test_a_stream_of_which_the_server_takes_nothing_ends() -> None:
-    replies: asyncio.Queue[Reply] = asyncio.Queue()
-    what = {"": Scripted(endpoints={"": lambda request, reply: replies.put_nowait(reply)})}
-    driven = Driven(what, Options(limits=Limits(write_timeout=0.2)), method="GET")
-    driven.body(b"")
-    reply = await replies.get()
+    driven, reply = await streaming(Options(limits=Limits(write_timeout=0.2)))
     gone = asyncio.Event()
     reply.gone = gone.set
     reply.start(200)
@@ -337,11 +334,7 @@ async def test_a_stream_of_which_the_server_takes_nothing_ends() -> None:
 
 
 async def test_a_server_that_cancels_a_stream_is_obeyed() -> None:
-    replies: asyncio.Queue[Reply] = asyncio.Queue()
-    what = {"": Scripted(endpoints={"": lambda request, reply: replies.put_nowait(reply)})}
-    driven = Driven(what, method="GET")
-    driven.body(b"")
-    reply = await replies.get()
+    driven, reply = await streaming()
     gone = asyncio.Event()
     reply.gone = gone.set
     reply.start(200)
