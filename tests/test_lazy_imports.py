@@ -52,6 +52,7 @@ LAZY: Final = {
     ("dragoman.mcp.server.listing", "dragoman.access"): GUARDED,
     ("dragoman.auth.client.entries", "dragoman.auth.jose"): EXTRA,
     ("dragoman.cli.auth.on_demand", "dragoman.cli.auth.login"): COMMAND,
+    ("dragoman.auth.fetch", "http.client"): RARE,
     ("dragoman.auth.fetch", "urllib"): RARE,
     ("dragoman.auth.fetching", "dragoman.auth.fetch"): EXTRA,
     ("dragoman.auth.fetch", "urllib.request"): RARE,
