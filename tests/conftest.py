@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import none
 
 from . import canary
 from .engines.brokers import mosquitto, nats, rabbitmq, redis
@@ -35,7 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What was collected stays until the end, half a million objects: without this each collection looks at them all,
-    and many tests ask for several."""
+    and many tests ask for several. Before that hypothesis registers its random numbers, whose owner it has to see."""
+    given(none())(lambda value: None)()
     gc.collect()
     gc.freeze()
 
