@@ -15,10 +15,9 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 from msgspec import Struct
 
 from ..errors import described
-from ..fetch import is_loopback
 from ..metadata import AuthorizationServer
 from ..pkce import s256
-from .discovery import check_endpoint, needed
+from .discovery import check_secure, needed
 from .errors import LoginFailed
 from .tokens import Registration
 
@@ -74,9 +73,7 @@ def request(
     """A new authorization request. Raises LoginFailed, AuthError."""
     check_pkce(server, assume_pkce)
     endpoint = needed(server.authorization_endpoint, "authorization_endpoint", server)
-    check_endpoint(endpoint, "authorization_endpoint")
-    if urlsplit(endpoint).scheme == "http" and not is_loopback(urlsplit(endpoint).hostname or ""):
-        raise LoginFailed(f"the authorization_endpoint of {server.issuer} is plain http: no browser is sent there")
+    check_secure(endpoint, "authorization_endpoint", server)
     verifier, state = random_text(), random_text()
     fields = {
         **(extra or {}),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 from msgspec import UNSET, Struct, UnsetType
 
 from ..challenge import Challenge
 from ..errors import AuthError
-from ..fetch import By, Fetched, FetchFailed
+from ..fetch import By, Fetched, FetchFailed, is_loopback
 from ..metadata import (
     AuthorizationServer,
     MetadataRefused,
@@ -22,7 +22,7 @@ from ..metadata import (
     server_locations,
 )
 from ..urls import split_web
-from .errors import AuthorizationFailed
+from .errors import AuthorizationFailed, LoginFailed
 from .steps import Flow, Get, Say
 
 
@@ -153,6 +153,15 @@ def check_endpoint(url: str | None, name: str) -> None:
     parts = split_web(url)
     if parts is None or parts.fragment or not url.isprintable():
         raise MetadataRefused(f"the {name} of the metadata is not an https URL")
+
+
+def check_secure(url: str, name: str, server: AuthorizationServer) -> None:
+    """As `check_endpoint`, for one that a person or a code is sent to: plain http is for loopback alone. Raises
+    LoginFailed too."""
+    check_endpoint(url, name)
+    parts = urlsplit(url)
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise LoginFailed(f"the {name} of {server.issuer} is plain http: no browser and no code is sent there")
 
 
 def needed(url: str | None, name: str, server: AuthorizationServer) -> str:

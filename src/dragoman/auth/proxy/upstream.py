@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from ...jsonrpc.errors import LocalError
 from ..client.code import Request, code_of, random_text, request
+from ..client.discovery import check_secure, needed
 from ..client.driver import Driver
 from ..client.errors import LoginFailed
 from ..client.grants import redeemed, refreshed
@@ -19,10 +20,9 @@ from ..client.steps import Flow
 from ..client.store import MemoryStore
 from ..client.tokens import Registration, Tokens, tokens_of
 from ..errors import AuthError, IssuerAway, OAuthError, TokenRefused
-from ..fetch import fetched, is_loopback
+from ..fetch import fetched
 from ..keys import Fetches, published
-from ..metadata import AuthorizationServer, MetadataRefused
-from ..urls import split_web
+from ..metadata import AuthorizationServer
 
 T = TypeVar("T")
 
@@ -105,14 +105,15 @@ class UpstreamClient:
         found = AuthorizationServer(issuer=told.issuer)
         if not (told.authorization_endpoint and told.token_endpoint):
             found = await published(self._http(), told.issuer)
-        for name in ("authorization_endpoint", "token_endpoint"):
-            _check_secure(getattr(told, name) or getattr(found, name), name)
         given = {name: getattr(told, name) for name in _ENDPOINTS if getattr(told, name)}
         if told.post:
             given["token_endpoint_auth_methods_supported"] = ("client_secret_post",)
         if told.iss:
             given["authorization_response_iss_parameter_supported"] = True
-        return structs.replace(found, **given)
+        found = structs.replace(found, **given)
+        for name in ("authorization_endpoint", "token_endpoint"):  # both, before a user is sent there
+            check_secure(needed(getattr(found, name), name, found), name, found)
+        return found
 
     async def begin(self) -> Login:
         """A new login; its user is sent to `asked.url`. Raises AuthError."""
@@ -172,13 +173,6 @@ class UpstreamClient:
         if got.status != 200 or not isinstance(got.json, dict):
             raise IssuerAway(f"The upstream's user endpoint answers with status {got.status}", 5)
         return got.json
-
-
-def _check_secure(url: str | None, name: str) -> None:
-    """Users and codes are sent to https alone, or to http on loopback."""
-    parts = split_web(url or "")
-    if parts is None or (parts.scheme != "https" and not is_loopback(parts.hostname or "")):
-        raise MetadataRefused(f"its {name} is not an https URL")
 
 
 def upstream_of(issuer: Any) -> Upstream:
