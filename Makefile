@@ -1,14 +1,15 @@
 # The two commands that do everything on a fresh machine: `make demo` and `make test`.
 # JOBS: how many tests run at once: one more than a small machine's cores, for many wait. Those of ALONE kill workers
 # and restart brokers under load, and mostly wait: they run after the others, those of one broker one after the other,
-# those of different brokers side by side. Nothing is tried twice: a loss that shows in one run of ten is a loss.
+# those of different brokers side by side, and with `make test-all` beside the other interpreters' tests. Nothing is
+# tried twice: a loss that shows in one run of ten is a loss.
 PYTHON ?= python3
 JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint docs coverage coverage-check bench fuzz chaos clean
+.PHONY: demo test test-all lint lint-style lint-types lint-symbols docs coverage coverage-check bench fuzz chaos clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -22,24 +23,32 @@ demo: $(READY)  ## a calculator on every wire, called in both directions
 PYTEST = $(BIN)/python $(if $(COVER),-m coverage run) -m pytest
 ALONE = tests/chaos tests/engines/amqp/test_wire.py tests/engines/test_every_broker_faults.py
 BY_BROKER = --dist loadgroup --no-loadscope-reorder
+ON_OTHERS = env -u DRAGOMAN_SKIPPED $(BIN)/python -m tests.interpreters -n $(JOBS) --dist worksteal
 
 test: export DRAGOMAN_SKIPPED = $(CURDIR)/$(VENV)/skipped
 test: $(READY)  ## every test, and at the end what was skipped and why; COVER=1 counts what they reach
 	$(if $(COVER),$(BIN)/python -m coverage erase)
 	@rm -f $(DRAGOMAN_SKIPPED)
-	@ended=0; \
+	@ended=0; alone=$(VENV)/alone; \
 	$(PYTEST) -n $(JOBS) --dist worksteal $(if $(ARGS),$(ARGS),$(ALONE:%=--ignore=%)) || ended=1; \
-	$(if $(ARGS),,$(PYTEST) -n $(JOBS) $(BY_BROKER) $(ALONE) || ended=1;) \
+	$(if $(BESIDE),$(PYTEST) -n $(JOBS) $(BY_BROKER) $(ALONE) >$$alone 2>&1 & $(BESIDE) || ended=1; \
+	wait $$! || ended=1; cat $$alone;,$(if $(ARGS),,$(PYTEST) -n $(JOBS) $(BY_BROKER) $(ALONE) || ended=1;)) \
 	$(BIN)/python -m tests.skips $(DRAGOMAN_SKIPPED); exit $$ended
 
+test-all: BESIDE = $(ON_OTHERS)
 test-all: test  ## the same, then jsonrpc, rpc, transports and mcp on each other interpreter that is found
-	$(BIN)/python -m tests.interpreters -n $(JOBS) --dist worksteal
 
-lint: $(READY)
+lint: lint-style lint-types lint-symbols
+
+lint-style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+lint-types: $(READY)
+	$(BIN)/mypy
+
+lint-symbols: $(READY)
 	$(BIN)/python -m tests.typing.completeness
 
 docs: $(READY)  ## the documentation site, into site/; a link that leads nowhere is an error
