@@ -221,7 +221,7 @@ class ServiceCore(Registered):
             return None
         if not 0 < len(wires) <= self.limits.batch_length or odd(raw, self.limits.depth + 1):
             return None
-        longest, minus = self.limits.id_length, b"-0" in raw
+        longest, minus = self.limits.id_length, _MINUS in raw and b"-0" in raw
         if minus or {type(wire.id) for wire in wires} != _INTEGERS:
             for id in [wire.id for wire in wires]:
                 if id is UNSET or (minus and id == 0) or (type(id) is str and len(id) > longest):
@@ -274,6 +274,7 @@ class ServiceCore(Registered):
 
 
 _INTEGERS = {int}
+_MINUS = ord("-")  # one byte is found ten times faster than two, and most texts have none
 
 
 def _request(wire: Wire) -> Request:
