@@ -226,7 +226,7 @@ class ProofChecker:
                 headers=(("DPoP-Nonce", self.nonces.current()),),
             )
         # "11. The creation time of the JWT ... is within an acceptable window"
-        if not isinstance(iat, int | float) or not abs(iat - self._now()) <= self._window:
+        if not isinstance(iat, int | float) or not (now := self._now()) - self._window <= iat <= now + self._window:
             raise _refused(f"was not made within {self._window:.0f} s of this server's time (iat)")
         # "12. ... ensure that the value of the ath claim equals the hash of that access token"
         if token is not None:

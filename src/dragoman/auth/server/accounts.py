@@ -81,8 +81,9 @@ class LocalUsers:
         user = self._users.get(name)
         right = hmac.compare_digest((user.password if user else "").encode(), password.encode("utf-8", "replace"))
         if user is None or not right:
-            while len(self._wrong) >= _NAMES:
-                del self._wrong[next(iter(self._wrong))]
+            # those of our users stay, or a thousand invented names would give each password of theirs new tries
+            while len(self._wrong) >= _NAMES + len(self._users):
+                del self._wrong[next(each for each in self._wrong if each not in self._users)]
             self._wrong[name] = count + 1, now + PAUSE
             return "The user or the password is wrong"
         return Approved(user.name, user.claims)

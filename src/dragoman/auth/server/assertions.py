@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from functools import partial
+from math import inf
+from typing import Any, TypeAlias
 
 from ..errors import AuthError, TokenRefused
 from ..jose import KeySet, Token, taken_apart, verified
+from ..keys import COOLDOWN, FRESH, LIFE, SingleFlight
 from ..metadata import server_locations
 from .messages import refused
 from .minting import ID_JAG
 from .model import ALGORITHMS, Client, Settings, TrustedIssuer
 from .records import Records
+
+log: logging.Logger = logging.getLogger("dragoman.auth")
 
 LEEWAY = 30.0
 """Seconds by which another clock may differ."""
@@ -22,12 +28,18 @@ _ID = 512
 Keys = Callable[[str, bool], Awaitable[Mapping[str, Any]]]
 """The JSON at a URL; the flag: an issuer that is trusted named it."""
 
+_Known: TypeAlias = tuple[Mapping[str, Any] | None, float, float]
+"""The keys of an issuer, and when they were fetched and last asked for."""
+_UNKNOWN: _Known = (None, -inf, -inf)
+
 
 class Assertions:
     """Checks them, and that each with a `jti` is used once."""
 
     def __init__(self, settings: Callable[[], Settings], records: Records, keys: Keys) -> None:
         self._settings, self._records, self._keys = settings, records, keys
+        self._known: dict[str, _Known] = {}
+        self._flights: dict[str, SingleFlight] = {}
 
     def subject(self, assertion: str) -> str:
         """The client that an assertion names, before anything of it is verified. Raises OAuthError."""
@@ -92,14 +104,38 @@ class Assertions:
     ) -> Token:
         try:
             if keys is None and metadata:
-                keys = await self._of_issuer(url)
+                try:
+                    return verified(assertion, KeySet.from_json(await self._of_issuer(url, FRESH)), ALGORITHMS)
+                except TokenRefused:  # its key may be newer than those that are known
+                    keys = await self._of_issuer(url, COOLDOWN)
             document = await self._keys(url, False) if keys is None else keys
             return verified(assertion, KeySet.from_json(document), ALGORITHMS)
         except AuthError as fault:
             raise refused(error, f"The assertion is not accepted: {fault}", status) from None
 
-    async def _of_issuer(self, issuer: str) -> Mapping[str, Any]:
-        """The keys of an issuer that the operator named, by its metadata (RFC 8414)."""
+    async def _of_issuer(self, issuer: str, life: float) -> Mapping[str, Any]:
+        """The keys of an issuer that the operator named, not older than `life` seconds. They are asked for once in
+        `COOLDOWN` seconds if they cannot be had, or do not fit: anyone may send an assertion that names the issuer."""
+        keys, fetched, tried = self._known.get(issuer, _UNKNOWN)
+        now = self._records.clock()
+        if now - fetched >= life and now - tried >= COOLDOWN:
+            flight = self._flights.setdefault(issuer, SingleFlight(partial(self._fetched, issuer)))
+            await flight.join()
+            keys, fetched, _ = self._known[issuer]
+        if keys is None or now - fetched > LIFE:
+            raise refused("invalid_grant", "The keys of the assertion's issuer cannot be had")
+        return keys
+
+    async def _fetched(self, issuer: str) -> None:
+        keys, fetched, _ = self._known.get(issuer, _UNKNOWN)
+        try:
+            keys, fetched = await self._by_metadata(issuer), self._records.clock()
+        except AuthError as fault:  # what is known serves on
+            log.warning("the keys of %s cannot be fetched: %s", issuer, fault)
+        self._known[issuer] = keys, fetched, self._records.clock()
+
+    async def _by_metadata(self, issuer: str) -> Mapping[str, Any]:
+        """The keys of an issuer, by its metadata (RFC 8414)."""
         for place in server_locations(issuer):
             try:
                 found = await self._keys(place, True)
@@ -113,7 +149,7 @@ class Assertions:
         """`aud`, `exp`, `nbf` and `iat` (RFC 7523, 3)."""
         aud = claims.get("aud")
         named = aud if isinstance(aud, list) else [aud]
-        if len(named) != 1 or named[0] not in audience:
+        if len(named) != 1 or not isinstance(named[0], str) or named[0] not in audience:
             raise refused(error, "The assertion is for another audience", status)
         now = self._records.clock()
         expires, begins, made = (claims.get(name) for name in ("exp", "nbf", "iat"))

@@ -6,7 +6,6 @@ A client is configured, or registered (RFC 7591), or named by the URL of its met
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -25,7 +24,7 @@ from .assertions import Assertions
 from .documents import DOCUMENT, is_url, of_document, of_registration, url_fault
 from .messages import Parameters, Request, Response, bad, json, refused
 from .model import Client, Settings
-from .records import Records
+from .records import Allowance, Records
 from .redirects import fault
 from .seals import Signer, digest
 
@@ -33,6 +32,8 @@ KEYS = 256 * 1024
 """Bytes of the keys or metadata of an issuer that the operator trusts."""
 DOCUMENTS = 1_000
 """Documents of clients that are kept at once."""
+REGISTRATIONS = 5_000
+"""Clients that may register themselves within `UNUSED_LIFE`, for one process: anyone may."""
 UNUSED_LIFE = 86_400.0
 """Seconds after which a registration is forgotten with which no user ever logged in: anybody can make one."""
 REGISTRATION_LIFE = 90 * 86_400.0
@@ -70,6 +71,7 @@ class Clients:
             _check(one)
         self._settings, self._records, self._fetch = settings, records, fetch
         self._documents: dict[str, tuple[Client, float]] = {}
+        self._unused = Allowance(REGISTRATIONS)
         self._assertions = Assertions(settings, records, self.fetched_keys)
 
     def add(self, client: Client) -> None:
@@ -92,7 +94,7 @@ class Clients:
         found = self._signer.read(_PACKED, id, Client) if len(id) <= ID_LENGTH else None
         if found is None:
             return None
-        secret = self._signer.mark(_SECRET, id) if found.method.startswith("client_secret") else ""
+        secret = self._signer.mark_beside(_SECRET, id, _PACKED) if found.method.startswith("client_secret") else ""
         return structs.replace(found, id=id, secret_hash=secret_hash(secret) if secret else "")
 
     def _packed(self, client: Client) -> tuple[Client, str]:
@@ -155,6 +157,8 @@ class Clients:
         if client.method.startswith("client_secret"):
             secret = encoded(os.urandom(32))
             client = structs.replace(client, secret_hash=secret_hash(secret))
+        if not self._unused.take(now, UNUSED_LIFE):
+            raise refused("temporarily_unavailable", "Too many clients have registered; try again later", 503)
         await self._records.put("client", client.id, client, UNUSED_LIFE)
         return json(_registered(client, secret, now), 201)
 
@@ -220,7 +224,7 @@ def _basic(request: Request) -> tuple[str, str] | None:
         raise _unknown(request, "The Authorization header is not Basic")
     try:
         whole = base64.b64decode(text.strip(), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # also of binascii and UnicodeDecodeError
         raise _unknown(request, "The Authorization header is not Base64") from None
     id, colon, secret = whole.partition(":")
     if not colon or not id:
@@ -234,7 +238,7 @@ def _life(headers: Mapping[str, str], standard: float) -> float:
     if "no-store" in said or "no-cache" in said:
         return 0.0
     age = next((part[8:] for part in said if part.startswith("max-age=")), "")
-    return min(float(age), LONGEST_DOCUMENT_LIFE) if age.isdigit() and len(age) < 12 else standard
+    return min(float(age), LONGEST_DOCUMENT_LIFE) if age.isascii() and age.isdigit() and len(age) < 12 else standard
 
 
 def _check(client: Client) -> None:

@@ -16,7 +16,7 @@ from .clients import Clients
 from .messages import Parameters, Request, Response, json, of_form, of_query, refused
 from .model import Client, Device, Pending, Settings
 from .pages import error_page, field, form, page, wrong
-from .records import Records
+from .records import Allowance, Records
 from .scopes import resources_of, scopes_of
 from .seals import digest
 
@@ -24,6 +24,8 @@ LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 """RFC 8628, 6.1: no vowels, so no words; 8 of 20 letters are 34 bits."""
 GUESSES = 30
 """Wrong user codes a minute, of all users together (RFC 8628, 5.1: "the authorization server SHOULD rate-limit")."""
+WAITING = 1_000
+"""Devices that may wait for their users at once, for one process: anyone may begin such a login."""
 _SLOWER = 5.0
 
 
@@ -41,6 +43,7 @@ class Devices:
         self._settings, self._clients, self._records = settings, clients, records
         self._authorization, self._at = authorization, at
         self._guesses = (0.0, 0)
+        self._waiting = Allowance(WAITING)
 
     async def begin(self, request: Request) -> Response:
         """POST of the device authorization endpoint. Raises OAuthError."""
@@ -56,6 +59,8 @@ class Devices:
             resources=resources_of(asked, client, settings),
             interval=lives.interval,
         )
+        if not self._waiting.take(self._records.clock(), lives.device):
+            raise refused("temporarily_unavailable", f"{WAITING} devices wait already; try again later", 503)
         key = digest(secret)
         await self._records.put("device", key, device, lives.device)
         await self._records.put("user code", code, key, lives.device)
@@ -96,13 +101,14 @@ class Devices:
         since, count = self._guesses if now < self._guesses[0] + 60.0 else (now, 0)
         if count >= GUESSES:
             return error_page("Too many wrong codes; try again in a minute", status=429)
+        self._guesses = since, count + 1  # before anything is awaited: codes that are sent at once count too
         code = _normal(asked.get("user_code"))
         key = await self._records.get("user code", code, str)
         device = None if key is None else await self._records.get("device", key, Device)
         client = None if device is None else await self._clients.find(device.client)
         if device is None or client is None or device.state != "pending":
-            self._guesses = since, count + 1
             return self._page("", "There is no such code, or it has expired")
+        self._guesses = self._guesses[0], max(0, self._guesses[1] - 1)  # it was not wrong
         pending = Pending(
             id=encoded(os.urandom(16)),
             client=client.id,

@@ -128,7 +128,9 @@ class Grants:
             raise refused("invalid_grant", "The code was issued to another client")
 
         def edit(code: Code | None) -> tuple[Code | None, bool]:
-            return (code, False) if code is None or code.used else (structs.replace(code, used=True), True)
+            if code is None or code.used:
+                return (None if code is None else structs.replace(code, replayed=True)), False
+            return structs.replace(code, used=True), True
 
         if not await self._records.change("code", text, Code, edit, _USED):
             # RFC 6749, 4.1.2: "If an authorization code is used more than once, the authorization server MUST deny the
@@ -145,6 +147,10 @@ class Grants:
             raise refused("invalid_dpop_proof", "The code is bound to another key (dpop_jkt)")
         resources = resources_of(asked.form, asked.client, self._settings(), found.resources)
         body = await self._begun(asked, found.family, _agreed(found), resources)
+        now = await self._records.get("code", text, Code)
+        if now is None or now.replayed:  # it came a second time before there was a grant to revoke
+            await self._families.end(found.family)
+            raise refused("invalid_grant", "The code was used twice at once; what it gave is revoked")
         if "openid" in found.scopes:
             body["id_token"] = self._mint.identity(
                 subject=found.subject,
@@ -275,6 +281,10 @@ class Grants:
         # ID-JAG: the scopes are the intersection of what the assertion has and what is asked for
         wanted = [each for each in asked.form.scopes() or held if not held or each in held]
         scopes = tuple(each for each in wanted if asked.client.scopes is None or each in asked.client.scopes)
+        if not scopes and (
+            held or asked.form.scopes()
+        ):  # or the default scopes, which it does not hold, would be given
+            raise refused("invalid_scope", "The assertion has none of these scopes for this client")
         target = claims.get("resource")
         within = (target,) if isinstance(target, str) and is_resource(target) else None
         if target is not None and (within is None or (settings.resources and target not in settings.resources)):
@@ -298,7 +308,8 @@ class Grants:
             # 2.2.2: "if either the subject_token or actor_token are invalid for any reason ... invalid_request"
             bad("The subject_token is not one of ours, or is not valid any more")
         claims = found.claims
-        held = tuple(str(claims.get("scope", "")).split())
+        may = asked.client.scopes
+        held = tuple(one for one in str(claims.get("scope", "")).split() if may is None or one in may)
         if wanted == ID_JAG_TYPE:
             return self._asserted(asked, claims)
         if kind == ID_TOKEN_TYPE and claims.get("aud") != asked.client.id:

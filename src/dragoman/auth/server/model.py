@@ -155,6 +155,8 @@ class Code(Struct, frozen=True, kw_only=True):
     family: str = ""
     """The grant that it gives."""
     used: bool = False
+    replayed: bool = False
+    """Whether it came again after it was used."""
 
 
 class Family(Struct, frozen=True, kw_only=True):

@@ -38,6 +38,12 @@ class Signer:
         """The signature of a text."""
         return _mark(self._secrets[0], use, text)
 
+    def mark_beside(self, use: str, signed: str, of: str) -> str:
+        """The signature of a text of `sign` for another use, with the secret that signed it for the use `of`."""
+        value, _, mark = signed.partition(".")
+        by = next(one for one in self._secrets if hmac.compare_digest(_mark(one, of, value).encode(), mark.encode()))
+        return _mark(by, use, signed)
+
     def marked(self, use: str, text: str, mark: str) -> bool:
         """Whether this is its signature."""
         given = mark.encode("utf-8", "replace")

@@ -1,0 +1,269 @@
+"""What strangers, and clients that want more than theirs, send to an authorization server."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from dragoman.auth.dpop import ProofChecker
+from dragoman.auth.errors import TokenRefused
+from dragoman.auth.jose import new_key, signed
+from dragoman.auth.keys import COOLDOWN
+from dragoman.auth.proxy import GITHUB, Proxy
+from dragoman.auth.server import Client, TrustedIssuer, User, secret_hash
+from dragoman.auth.server.accounts import LocalUsers
+from dragoman.auth.server.clients import REGISTRATIONS
+from dragoman.auth.server.device import GUESSES, WAITING
+from dragoman.auth.server.messages import Parameters, Request
+from dragoman.auth.server.seals import Signer
+from dragoman.store.contract import Change
+from dragoman.store.memory import MemoryStore
+
+from .asking import (
+    ALL,
+    BASIC,
+    BEARER,
+    EXCHANGE,
+    ISSUER,
+    RESOURCE,
+    SECRET,
+    TYPE,
+    Asker,
+    Page,
+    basic,
+    body,
+    claims,
+    pending,
+)
+
+KEY = new_key("ES256", kid="k1")
+KEYS = {"keys": [KEY.public_jwk()]}
+IDP = "https://idp.example"
+
+
+class SlowStore(MemoryStore):
+    """Other tasks run before and after each step, as with a store at another place."""
+
+    turns = random.Random(7)
+
+    async def _pause(self) -> None:
+        for _ in range(self.turns.randrange(8)):
+            await asyncio.sleep(0)
+
+    async def read(self, owner: str) -> bytes | None:
+        await self._pause()
+        found = await super().read(owner)
+        await self._pause()
+        return found
+
+    async def change(self, owner: str, edit: Change) -> Any:
+        await self._pause()
+        found = await super().change(owner, edit)
+        await self._pause()
+        return found
+
+
+def slow() -> Asker:
+    """A server with a `SlowStore`."""
+    asker = Asker()
+    asker.engine.records.engine = SlowStore(1_000, 1_000_000, asker.clock)
+    return asker
+
+
+def shop(**more: Any) -> Client:
+    """A client with a secret and all grants."""
+    return Client(id="shop", method="client_secret_basic", secret_hash=secret_hash(SECRET), grants=ALL, **more)
+
+
+def id_jag(asker: Asker, **changes: Any) -> str:
+    """An ID-JAG of `IDP` for the shop."""
+    now = asker.clock()
+    said = {"iss": IDP, "sub": "carol", "aud": ISSUER, "client_id": "shop", "exp": now + 60, "iat": now, "jti": "j"}
+    return signed(said | changes, KEY, typ="oauth-id-jag+jwt")
+
+
+async def test_an_exchange_gives_a_client_no_scope_that_is_not_its_own() -> None:
+    app = Client(id="app", redirect_uris=("https://app.example/callback",))
+    asker = Asker(clients=(app, shop(scopes=("notes:read",))))
+    token = (await asker.login())["access_token"]  # for reading and writing
+    form = {"grant_type": EXCHANGE, "subject_token": token, "subject_token_type": TYPE + "access_token"}
+    assert claims(body(await asker.token(BASIC, **form))["access_token"])["scope"] == "notes:read"
+    assert body(await asker.token(BASIC, **form, scope="notes:write"))["error"] == "invalid_scope"
+
+
+@pytest.mark.parametrize("asked", ["notes:write", ""])
+async def test_an_id_jag_never_gives_a_default_scope_that_it_has_not(asked: str) -> None:
+    asker = Asker(
+        clients=(shop(scopes=None if asked else ("notes:write",)),),
+        trusted=(TrustedIssuer(issuer=IDP, keys=KEYS),),
+        scopes=("notes:read", "notes:write"),
+        default_scopes=("notes:write",),
+    )
+    form = {"grant_type": BEARER, "assertion": id_jag(asker, scope="notes:read")} | ({"scope": asked} if asked else {})
+    assert body(await asker.token(BASIC, **form))["error"] == "invalid_scope"
+
+
+async def test_user_codes_that_are_sent_at_once_count_too() -> None:
+    asker = slow()
+    pages = await asyncio.gather(*(asker.post("/device", {"user_code": "BCDF-GHJK"}) for _ in range(3 * GUESSES)))
+    assert sorted(page.status for page in pages) == [200] * GUESSES + [429] * 2 * GUESSES
+
+
+async def test_right_user_codes_do_not_count() -> None:
+    asker = Asker()
+    asked = body(await asker.post("/device_authorization", {"client_id": "other"}))
+    for _ in range(GUESSES + 1):
+        assert pending(await asker.post("/device", {"user_code": asked["user_code"]}))
+
+
+async def test_invented_names_give_no_new_tries_for_a_password() -> None:
+    users, tried = LocalUsers((User(name="bob", password="canary-7f3a-builder"),)), 0
+
+    async def wrong(name: str) -> str:
+        found = await users.approve(None, None, Parameters({"user": name, "password": "guessed"}, {}))  # type: ignore[arg-type]
+        assert isinstance(found, str)
+        return found
+
+    for one in range(4):
+        for _ in range(5):
+            tried += not (await wrong("bob")).startswith("Too many")
+        for name in range(1_001):
+            await wrong(f"{one}.{name}")
+    assert tried == 5
+    assert len(users._wrong) <= 1_001
+
+
+async def test_waiting_devices_leave_room_for_logins() -> None:
+    asker = Asker()
+    for _ in range(WAITING):
+        assert (await asker.post("/device_authorization", {"client_id": "other"})).status == 200
+    refused = await asker.post("/device_authorization", {"client_id": "other"})
+    assert (refused.status, body(refused)["error"]) == (503, "temporarily_unavailable")
+    assert (await asker.login())["access_token"]
+    asker.clock.advance(601)
+    assert (await asker.post("/device_authorization", {"client_id": "other"})).status == 200
+
+
+async def test_registrations_leave_room_for_logins() -> None:
+    asker = Asker(registration=True)
+    sent = msgspec.json.encode(
+        {"redirect_uris": ["https://app.example/callback"], "token_endpoint_auth_method": "none"}
+    )
+
+    async def register() -> int:
+        json = {"content-type": "application/json"}
+        return (await asker.ask("POST", "/register", body=sent, headers=json)).status
+
+    assert {await register() for _ in range(REGISTRATIONS)} == {201}
+    assert await register() == 503
+    assert (await asker.login())["access_token"]
+    asker.clock.advance(86_401)
+    assert await register() == 201
+
+
+def test_a_registered_clients_secret_is_good_as_long_as_the_key_that_signed_it() -> None:
+    old, new = b"o" * 32, b"n" * 32
+    signed_once = Signer(old).sign("client", {"id": "x"})
+    secret = Signer(old).mark("client secret", signed_once)
+    assert Signer((new, old)).mark_beside("client secret", signed_once, "client") == secret
+    with pytest.raises(StopIteration):
+        Signer(new).mark_beside("client secret", signed_once, "client")
+
+
+async def test_a_registered_client_authenticates_after_the_key_was_changed() -> None:
+    old, new = b"o" * 32, b"n" * 32
+
+    def proxy(key: Any) -> Any:
+        made = Proxy(ISSUER, client_id="x", client_secret="y", upstream=GITHUB, key=key)
+        made.before("https://github.com", RESOURCE)
+        return made.engine
+
+    sent = msgspec.json.encode({"redirect_uris": ["https://app.example/callback"]})
+    headers = {"content-type": "application/json"}
+    before = proxy(old)
+    made = body(await before.answer(Request(method="POST", path="/register", headers=headers, body=sent)))
+    form = {"content-type": "application/x-www-form-urlencoded"} | basic(made["client_id"], made["client_secret"])
+    revoked = Request(method="POST", path="/revoke", headers=form, body=b"token=x")
+    for engine in (before, proxy((new, old))):
+        assert (await engine.answer(revoked)).status == 200
+    assert (await proxy(new).answer(revoked)).status == 401
+
+
+async def test_a_code_that_comes_twice_at_once_leaves_no_grant() -> None:
+    asker = slow()
+    for _ in range(60):
+        code = await asker.code()
+        for made in await asyncio.gather(*(asker.redeem(code) for _ in range(3))):
+            if made.status == 200:
+                assert (await asker.refresh(body(made)["refresh_token"])).status == 400
+            else:
+                assert body(made)["error"] == "invalid_grant"
+
+
+async def test_assertions_do_not_send_the_server_for_keys_each_time() -> None:
+    asker = Asker(trusted=[TrustedIssuer(issuer=IDP)])
+    place = IDP + "/.well-known/openid-configuration"
+
+    async def tried(jti: str, key: Any = KEY) -> int:
+        said = {"iss": IDP, "sub": "carol", "aud": ISSUER, "client_id": "shop", "exp": asker.clock() + 60, "jti": jti}
+        sent = signed(said, key, typ="oauth-id-jag+jwt")
+        return (await asker.token(BASIC, grant_type=BEARER, assertion=sent)).status
+
+    assert await asyncio.gather(*(tried(str(n)) for n in range(20))) == [400] * 20  # it is away
+    away = len(asker.web.asked)
+    assert await tried("a") == 400
+    assert len(asker.web.asked) == away  # and is left alone for a while
+    asker.web.pages = {
+        place: Page(body=msgspec.json.encode({"issuer": IDP, "jwks_uri": IDP + "/keys"})),
+        IDP + "/keys": Page(body=msgspec.json.encode(KEYS)),
+    }
+    asker.clock.advance(COOLDOWN)
+    assert await asyncio.gather(*(tried(f"b{n}") for n in range(20))) == [200] * 20
+    assert asker.web.asked.count(IDP + "/keys") == 1
+    newer = new_key("ES256", kid="k2")
+    assert await tried("c", newer) == 400
+    asker.clock.advance(COOLDOWN)
+    asker.web.pages[IDP + "/keys"] = Page(body=msgspec.json.encode({"keys": [newer.public_jwk()]}))
+    assert await tried("d", newer) == 200
+    asker.web.pages.clear()
+    asker.clock.advance(1_000)
+    assert await tried("e", newer) == 200  # its last keys serve while it is away
+    asker.clock.advance(4 * 3_600)
+    assert await tried("f", newer) == 400
+
+
+async def test_bytes_beyond_ascii_in_basic_are_refused() -> None:
+    asker = Asker()
+    made = await asker.token({"authorization": "Basic \xe9"}, grant_type="client_credentials")
+    assert (made.status, body(made)["error"]) == (401, "invalid_client")
+
+
+@pytest.mark.parametrize("aud", [[{}], {"a": 1}, [[ISSUER]], 7, None])
+async def test_an_audience_of_another_type_is_refused(aud: Any) -> None:
+    asker = Asker(clients=(shop(),), trusted=(TrustedIssuer(issuer=IDP, keys=KEYS),))
+    made = await asker.token(BASIC, grant_type=BEARER, assertion=id_jag(asker, aud=aud))
+    assert (made.status, body(made)["error"]) == (400, "invalid_grant")
+
+
+@pytest.mark.parametrize("iat", [10**400, -(10**400), 10**25, 1e300], ids=["huge", "negative", "large", "float"])
+def test_a_proof_of_another_age_is_refused(iat: Any) -> None:
+    jwk = {name: value for name, value in KEY.public_jwk().items() if name in ("kty", "crv", "x", "y")}
+    text = msgspec.json.encode({"jti": "a", "htm": "POST", "htu": RESOURCE, "iat": 0}).replace(
+        b":0", f":{iat}".encode()
+    )
+    proof = signed(msgspec.Raw(text), KEY, typ="dpop+jwt", headers={"jwk": jwk, "kid": None})  # type: ignore[arg-type]
+    with pytest.raises(TokenRefused, match="iat"):
+        ProofChecker().check(proof, "POST", RESOURCE)
+
+
+async def test_a_document_whose_age_has_a_digit_of_another_script() -> None:
+    asker = Asker()
+    place = "https://client.example/app"
+    document = {"client_id": place, "client_name": "x", "redirect_uris": ["https://client.example/cb"]}
+    asker.web.pages[place] = Page(200, {"cache-control": "max-age=\xb2"}, msgspec.json.encode(document))
+    made = await asker.authorize(client_id=place, redirect_uri="https://client.example/cb")
+    assert (made.status, pending(made) != "") == (200, True)
