@@ -107,8 +107,15 @@ class Command:
     def run(self, *words: str, input: str | bytes = "", env: Mapping[str, str] | None = None) -> Done:
         """Run to the end."""
         given = input.encode() if isinstance(input, str) else input
+        return self._run([sys.executable, "-m", "dragoman", *words], given, env)
+
+    def run_shell(self, line: str) -> Done:
+        """Run a line of a shell to its end."""
+        return self._run(["sh", "-c", line], b"", None)
+
+    def _run(self, argv: list[str], given: bytes, env: Mapping[str, str] | None) -> Done:
         done = subprocess.run(
-            [sys.executable, "-m", "dragoman", *words],
+            argv,
             input=given,
             capture_output=True,
             cwd=self.folder,

@@ -29,7 +29,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ('log_format = "xml"', ["log-format: 'xml': write one of 'text', 'json'"]),
     ('log-level = 3\ndrain = "5"', ["log-level: 3: write one of", "drain: expected a number, got text in quotes"]),
     ('workers = "2"', ["workers: expected a whole number, got text in quotes"]),
-    ("workers = 0", ["--workers 0: at least 1"]),
+    ("workers = 0", ["0 workers cannot serve: at least 1, at most 1024"]),
     ('cors = "https://a.example"', ["cors: expected a list in brackets, got text in quotes"]),
     ("cors = [1]", ["cors: expected text in quotes, got a whole number"]),
     ('debug = "yes"', ["debug: expected true or false, got text in quotes"]),

@@ -149,4 +149,4 @@ def _kind_of(value: Any) -> str:
 
 
 def _article(kind: str) -> str:
-    return "null" if kind == "null" else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+    return "null" if kind == "null" else f"{'an' if kind.startswith(tuple('aeiou')) else 'a'} {kind}"

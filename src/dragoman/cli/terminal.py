@@ -67,7 +67,14 @@ def clean(text: str) -> str:
 
 def compact(value: object) -> str:
     """A value as one line of JSON."""
-    return msgspec.json.encode(value).decode()
+    return printed(msgspec.json.encode(value).decode())
+
+
+def printed(text: str) -> str:
+    """JSON text with what a terminal would obey, or not show, escaped as JSON does it: the values stay the same."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\t\r\n" else _escaped(c) for c in text)
 
 
 def many(number: int, thing: str) -> str:
@@ -78,10 +85,7 @@ def many(number: int, thing: str) -> str:
 def laid_out(raw: bytes) -> str:
     """JSON text for people: on one line if it fits, otherwise indented. Strings are escaped as JSON does it."""
     flat = msgspec.json.format(raw, indent=0)
-    text = (flat if len(flat) <= WIDE else msgspec.json.format(raw, indent=2)).decode()
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text)
+    return printed((flat if len(flat) <= WIDE else msgspec.json.format(raw, indent=2)).decode())
 
 
 def _escaped(character: str) -> str:
@@ -131,6 +135,7 @@ def show_error(error: RpcError) -> None:
     code = str(error.name or error.code)
     err.print(Text.assemble(("error ", "bold red"), (clean(code), "bold"), "  ", clean(error.message)), soft_wrap=True)
     if error.data is not msgspec.UNSET:
+        told = {line.strip() for line in clean(error.message).split("\n")}
         for line in clean(readable(error.data)).split("\n"):
-            if line not in error.message:  # MCP's text for the model has every fault
+            if line.strip() not in told:  # MCP's text for the model has every fault
                 err.print(Text("  " + line), soft_wrap=True)

@@ -41,6 +41,20 @@ PATIENCE = 20
 ABSENT = -1
 
 
+def check_shared(urls: Sequence[str]) -> None:
+    """Raises LocalError for URLs that several processes cannot serve together."""
+    places = set()
+    for url in urls:
+        row = SCHEMES.get(scheme_of(url))
+        if row is not None and row.alone:
+            raise LocalError(f"{masked(url)} and several workers do not go together: {row.alone}")
+        if row is not None and row.socket:
+            place = listening_place(url)
+            if place in places:
+                raise LocalError(f"{masked(place)} stands twice; each URL needs an address of its own")
+            places.add(place)
+
+
 class SharedSockets:
     """The sockets of several URLs, bound once for all processes that accept from them."""
 
@@ -52,6 +66,7 @@ class SharedSockets:
     async def open(cls, urls: Sequence[str], mode: int) -> SharedSockets:
         """Bind every URL that needs a socket; wires to a broker need none. `mode`: the permissions of Unix sockets.
         Raises LocalError for a URL that cannot be listened on, or not by several processes."""
+        check_shared(urls)
         shared = cls()
         try:
             for url in urls:
@@ -63,12 +78,8 @@ class SharedSockets:
 
     async def _bind(self, url: str, mode: int) -> None:
         row = SCHEMES.get(scheme_of(url))
-        if row is not None and row.alone:
-            raise LocalError(f"{masked(url)} and several workers do not go together: {row.alone}")
         kind = "" if row is None else row.socket
         place = listening_place(url)
-        if place in self.sockets:
-            raise LocalError(f"{masked(place)} stands twice; each URL needs an address of its own")
         if kind == "stream":
             self.sockets[place] = await bind(parse(url), socket.SOCK_STREAM)
         elif kind == "datagram":

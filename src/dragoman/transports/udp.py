@@ -44,7 +44,7 @@ from ..jsonrpc.errors import PLAIN, LocalError, Refusal, too_large
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL
 from ..net.sending import Waiters
-from ..net.sockets import bind, cannot_dial, in_words, inherited, place, remote_name, sole
+from ..net.sockets import bind, cannot_dial, in_words, inherited, place, reason_of, remote_name, sole
 from ..net.urls import Url, parse
 from ..observer import Rejection
 
@@ -319,7 +319,8 @@ class DatagramChannel(asyncio.DatagramProtocol):
     def error_received(self, exc: Exception) -> None:
         """The system reports that a datagram did not arrive. It does not say which, so all calls in flight fail."""
         calls, self._calls = self._calls, {}
-        why = Broken(f"{self.caller.remote} did not take the datagram: {in_words(exc)}")
+        words = f"{self.caller.remote} did not take the datagram: {in_words(exc)}"
+        why = Broken(words).because(reason_of(exc))
         for call in {id(call): call for call in calls.values()}.values():
             call.failed(why)
 

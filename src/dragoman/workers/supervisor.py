@@ -32,7 +32,6 @@ import msgspec
 from msgspec import Struct
 
 from ..bus.hub import Hub, hold
-from ..jsonrpc.errors import LocalError
 from ..net.accept import ABSENT, SharedSockets
 from ..net.activation import activation
 from ..net.reconnect import backoff
@@ -40,7 +39,7 @@ from ..net.service_manager import managed, notify, reloading
 from ..net.sockets import in_words
 from .process import Worker
 from .reports import Reports, queried, reported
-from .worker import GRACE, VARIABLE, WorkerSpec
+from .worker import GRACE, VARIABLE, WorkerSpec, check_count
 
 PAUSES = (0.1, 10.0)
 """The first and the longest pause before a worker is started again, in seconds."""
@@ -89,8 +88,7 @@ async def run_workers(
 
     Raises LocalError for a URL that cannot be listened on, or not by several processes.
     """
-    if workers < 1:
-        raise LocalError(f"{workers} workers cannot serve: at least 1")
+    check_count(workers)
     sockets = await SharedSockets.open(urls, mode)
     hub, folder = None, None
     try:

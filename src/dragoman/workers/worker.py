@@ -24,7 +24,11 @@ from functools import partial
 import msgspec
 from msgspec import Struct, field
 
+from ..jsonrpc.errors import LocalError
+
 VARIABLE = "DRAGOMAN_WORKER"
+MOST = 1_024
+"""Workers of one supervisor: each holds sockets, pipes and a process; a number beyond is a slip of the keyboard."""
 READY = b"ready"
 DRAIN = b"drain\n"
 REPORT = b"report"
@@ -49,6 +53,12 @@ class WorkerSpec(Struct, frozen=True):
     load_board: int
     announce: bool = False
     sockets: dict[str, list[int]] = field(default_factory=dict)
+
+
+def check_count(workers: int) -> None:
+    """Raises LocalError for a number of workers that cannot serve."""
+    if not 1 <= workers <= MOST:
+        raise LocalError(f"{workers} workers cannot serve: at least 1, at most {MOST}")
 
 
 def employed() -> WorkerSpec | None:

@@ -15,7 +15,7 @@ from ..ends import FINE
 from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
 from ..progress import Bar
 from ..reach import reached
-from ..terminal import err, show_json
+from ..terminal import err, printed, show_json
 
 ABOUT_WORDS = """\
 An argument that is JSON is that value, any other is text; name=value gives
@@ -95,7 +95,7 @@ def call(
     given = params_of(args, params)
     result = asyncio.run(_call(url, method, given, link, wire))
     if output.json:
-        print(f'{{"result":{bytes(result).decode()}}}')
+        print(f'{{"result":{printed(bytes(result).decode())}}}')
     else:
         show_json(bytes(result))
     return FINE

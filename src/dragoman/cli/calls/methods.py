@@ -16,7 +16,7 @@ from ..content import LEFT_OUT, first_line, show_detail, show_signatures
 from ..ends import FINE, NoAnswer
 from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
 from ..reach import reached
-from ..terminal import clean, err, many, out
+from ..terminal import clean, err, many, out, printed
 
 app: App = App(
     name="methods",
@@ -123,7 +123,7 @@ def show_methods(place: str, raw: Raw, output: Output) -> None:
         output.write({"methods": msgspec.json.decode(raw, type=_Listed).methods}, "methods")
         return
     if output.json:
-        print(bytes(raw).decode())
+        print(printed(bytes(raw).decode()))
         return
     if document.info.title:
         title = Text(clean(document.info.title), "bold")

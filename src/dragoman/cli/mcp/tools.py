@@ -171,8 +171,8 @@ def _answer(schema: dict[str, Any]) -> str:
     """The result of a tool in a word: the title of its schema if it has one."""
     title = schema.get("title")
     shape = resolved(schema, schema)
-    members = shape.get("properties", {})
-    if list(members) == ["result"]:
+    members = shape.get("properties")
+    if isinstance(members, dict) and list(members) == ["result"]:
         return kind(members["result"])
     return title if isinstance(title, str) else kind(schema if "$ref" in schema else shape)
 
@@ -180,10 +180,11 @@ def _answer(schema: dict[str, Any]) -> str:
 def parameters(schema: Any) -> list[tuple[str, str, bool, Mapping[str, Any]]]:
     """The arguments that a schema describes: name, type in a word, whether it is required, and its own schema."""
     shape = resolved(schema, schema)
-    required = shape.get("required", [])
-    properties = shape.get("properties", {})
+    required, properties = shape.get("required"), shape.get("properties")
     if not isinstance(properties, dict):
         return []
+    if not isinstance(required, list):
+        required = []
     return [(name, kind(one), name in required, resolved(one, schema)) for name, one in properties.items()]
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 from cyclopts import App, Parameter
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 from rich.text import Text
 
 from ...mcp import Client
@@ -78,21 +78,31 @@ class _Heard:
         self._left = count
         self._as_json = as_json
         self.enough = asyncio.Event()
+        self.failed: OSError | None = None
+        """Why no more can be printed."""
 
     def show(self, method: str, params: Any) -> None:
-        """Print one."""
+        """Print one. Raises nothing: what calls it takes an error for a fault of a function of the user's."""
         if self.enough.is_set():
             return
+        try:
+            self._print(method, params)
+        except OSError as fault:
+            self.failed = fault
+            self.enough.set()
+            return
+        if self._left is not None:
+            self._left -= 1
+            if self._left == 0:
+                self.enough.set()
+
+    def _print(self, method: str, params: Any) -> None:
         if self._as_json:
             print(compact({"method": method} | ({} if params is UNSET else {"params": params})), flush=True)
         else:
             said = "" if params is UNSET else compact(params)
             now = time.strftime("%H:%M:%S")
             out.print(Text.assemble((now, "dim"), "  ", (clean(method), "cyan"), f"  {clean(said)}"), soft_wrap=True)
-        if self._left is not None:
-            self._left -= 1
-            if self._left == 0:
-                self.enough.set()
 
 
 async def _listen(host: Host, options: McpOptions, uris: Sequence[str], heard: _Heard) -> None:
@@ -109,6 +119,8 @@ async def _listen(host: Host, options: McpOptions, uris: Sequence[str], heard: _
         for one in rest:
             one.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
+        if heard.failed is not None:
+            raise heard.failed
         if work in done:
             work.result()
             raise NoAnswer("the server has ended the subscription")
@@ -123,7 +135,7 @@ def _can_hear(peer: Peer, host: Host) -> None:
 
 async def _of_rpc(peer: Peer, heard: _Heard) -> None:
     async for one in peer.notifications():
-        heard.show(one.method, UNSET if one.params is UNSET else msgspec.json.decode(one.params))
+        heard.show(one.method, UNSET if one.params is UNSET else Raw(msgspec.json.format(one.params, indent=-1)))
 
 
 async def _of_mcp(client: Client, uris: Sequence[str]) -> None:

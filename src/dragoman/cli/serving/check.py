@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any
 
 from ...jsonrpc.errors import LocalError
+from ...net.accept import check_shared
 from ...net.scheme import SCHEMES
 from ...net.urls import parse, printable, scheme_of
 from ...schemes import known
 from ...store.opening import form_of
+from ...workers.worker import check_count
 from .. import ends
 from ..options import Output, Wire
 from ..target import load
@@ -56,6 +58,8 @@ def _faults(
     places = places or (DEFAULT_URL if served is None or as_mcp(served) is None else DEFAULT_MCP_URL,)
     for place in places:
         tried(_place, place, options.tls_cert is not None)
+    if options.workers is not None:
+        tried(check_shared, places)
     return told, places
 
 
@@ -66,7 +70,7 @@ def faults_of(options: ServeOptions, wire: Wire) -> list[str]:
         (wire, options.limits),
         (options.metrics, metrics_url),
         (options.admin, place_of),
-        (options.workers, _workers),
+        (options.workers, check_count),
         (options.bus, _bus),
         (options.store, form_of),
     ]
@@ -81,11 +85,6 @@ def faults_of(options: ServeOptions, wire: Wire) -> list[str]:
         except (ends.Usage, LocalError) as fault:
             told.append(str(fault))
     return told
-
-
-def _workers(count: int) -> None:
-    if count < 1:
-        raise ends.Usage(f"--workers {count}: at least 1")
 
 
 def _place(url: str, secure: bool) -> None:
