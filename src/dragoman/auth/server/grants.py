@@ -281,9 +281,8 @@ class Grants:
         # ID-JAG: the scopes are the intersection of what the assertion has and what is asked for
         wanted = [each for each in asked.form.scopes() or held if not held or each in held]
         scopes = tuple(each for each in wanted if asked.client.scopes is None or each in asked.client.scopes)
-        if not scopes and (
-            held or asked.form.scopes()
-        ):  # or the default scopes, which it does not hold, would be given
+        if not scopes and (held or asked.form.scopes()):
+            # or the default scopes would be given, which it does not hold
             raise refused("invalid_scope", "The assertion has none of these scopes for this client")
         target = claims.get("resource")
         within = (target,) if isinstance(target, str) and is_resource(target) else None
