@@ -114,14 +114,15 @@ def _system(error: OSError) -> str:
     return f"{where}{os.strerror(error.errno)}"
 
 
-def readable(data: object) -> str:
-    """`error.data` for people: a list of argument faults as lines, otherwise its JSON."""
+def readable(data: object, message: str = "") -> str:
+    """`error.data` for people: a list of argument faults as lines, without those that `message` has already (MCP's text
+    for the model), otherwise its JSON."""
     raw = bytes(data) if isinstance(data, msgspec.Raw) else msgspec.json.encode(data)
     try:
         faults = msgspec.json.decode(raw, type=_Faults)
     except msgspec.ValidationError:
         return msgspec.json.format(raw, indent=2 if len(raw) > 100 else 0).decode()
-    return "\n".join(fault.sentence() for fault in faults.errors)
+    return "\n".join(said for fault in faults.errors if (said := fault.sentence()) not in message)
 
 
 class _Fault(Struct):

@@ -135,7 +135,5 @@ def show_error(error: RpcError) -> None:
     code = str(error.name or error.code)
     err.print(Text.assemble(("error ", "bold red"), (clean(code), "bold"), "  ", clean(error.message)), soft_wrap=True)
     if error.data is not msgspec.UNSET:
-        told = {line.strip() for line in clean(error.message).split("\n")}
-        for line in clean(readable(error.data)).split("\n"):
-            if line.strip() not in told:  # MCP's text for the model has every fault
-                err.print(Text("  " + line), soft_wrap=True)
+        for line in clean(readable(error.data, error.message)).splitlines():
+            err.print(Text("  " + line), soft_wrap=True)

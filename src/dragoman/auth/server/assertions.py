@@ -29,7 +29,7 @@ Keys = Callable[[str, bool], Awaitable[Mapping[str, Any]]]
 """The JSON at a URL; the flag: an issuer that is trusted named it."""
 
 _Known: TypeAlias = tuple[Mapping[str, Any] | None, float, float]
-"""The keys of an issuer, and when they were fetched and last asked for."""
+"""The keys of an issuer, when they were fetched, and when that last failed."""
 _UNKNOWN: _Known = (None, -inf, -inf)
 
 
@@ -39,6 +39,7 @@ class Assertions:
     def __init__(self, settings: Callable[[], Settings], records: Records, keys: Keys) -> None:
         self._settings, self._records, self._keys = settings, records, keys
         self._known: dict[str, _Known] = {}
+        self._vain: dict[str, float] = {}
         self._flights: dict[str, SingleFlight] = {}
 
     def subject(self, assertion: str) -> str:
@@ -104,21 +105,31 @@ class Assertions:
     ) -> Token:
         try:
             if keys is None and metadata:
-                try:
-                    return verified(assertion, KeySet.from_json(await self._of_issuer(url, FRESH)), ALGORITHMS)
-                except TokenRefused:  # its key may be newer than those that are known
-                    keys = await self._of_issuer(url, COOLDOWN)
+                return await self._by_issuer(assertion, url)
             document = await self._keys(url, False) if keys is None else keys
             return verified(assertion, KeySet.from_json(document), ALGORITHMS)
         except AuthError as fault:
             raise refused(error, f"The assertion is not accepted: {fault}", status) from None
 
+    async def _by_issuer(self, assertion: str, issuer: str) -> Token:
+        try:
+            return verified(assertion, KeySet.from_json(await self._of_issuer(issuer, FRESH)), ALGORITHMS)
+        except TokenRefused:  # its key may be newer than those that are known
+            if self._records.clock() - self._vain.get(issuer, -inf) < COOLDOWN:
+                raise
+        keys = await self._of_issuer(issuer, 0.0)
+        try:
+            return verified(assertion, KeySet.from_json(keys), ALGORITHMS)
+        except TokenRefused:
+            self._vain[issuer] = self._records.clock()
+            raise
+
     async def _of_issuer(self, issuer: str, life: float) -> Mapping[str, Any]:
-        """The keys of an issuer that the operator named, not older than `life` seconds. They are asked for once in
-        `COOLDOWN` seconds if they cannot be had, or do not fit: anyone may send an assertion that names the issuer."""
-        keys, fetched, tried = self._known.get(issuer, _UNKNOWN)
+        """The keys of an issuer that the operator named, not older than `life` seconds. If they cannot be had,
+        or were asked for in vain, it is left alone for `COOLDOWN` seconds: anyone may name it in an assertion."""
+        keys, fetched, failed = self._known.get(issuer, _UNKNOWN)
         now = self._records.clock()
-        if now - fetched >= life and now - tried >= COOLDOWN:
+        if now - fetched >= life and now - failed >= COOLDOWN:
             flight = self._flights.setdefault(issuer, SingleFlight(partial(self._fetched, issuer)))
             await flight.join()
             keys, fetched, _ = self._known[issuer]
@@ -127,12 +138,13 @@ class Assertions:
         return keys
 
     async def _fetched(self, issuer: str) -> None:
-        keys, fetched, _ = self._known.get(issuer, _UNKNOWN)
+        keys, fetched, failed = self._known.get(issuer, _UNKNOWN)
         try:
             keys, fetched = await self._by_metadata(issuer), self._records.clock()
         except AuthError as fault:  # what is known serves on
             log.warning("the keys of %s cannot be fetched: %s", issuer, fault)
-        self._known[issuer] = keys, fetched, self._records.clock()
+            failed = self._records.clock()
+        self._known[issuer] = keys, fetched, failed
 
     async def _by_metadata(self, issuer: str) -> Mapping[str, Any]:
         """The keys of an issuer, by its metadata (RFC 8414)."""
