@@ -17,8 +17,8 @@ from collections.abc import Callable, Collection, Mapping
 from contextvars import Context
 from typing import Any, Final, Protocol, TypeVar
 
-from .errors import AuthError, IssuerAway, UnknownKey
-from .jose import Key, KeySet
+from .errors import AuthError, IssuerAway, TokenRefused, UnknownKey
+from .jose import Key, KeySet, Token, Unverified, checked
 from .limits import DEFAULTS, AuthLimits
 from .metadata import AuthorizationServer, decoded, server_locations
 from .tokens import Issuer
@@ -52,10 +52,15 @@ class Answer(Protocol):
     def body(self) -> bytes: ...
 
 
-class Fetches(Protocol):
+class Gets(Protocol):
     """Fetches a document, by the rules of `auth.fetch`. Raises AuthError or OSError where there is none."""
 
     async def get(self, url: str, *, by: Any = ..., origin: str | None = ..., headers: Any = ...) -> Answer: ...
+
+
+class Fetches(Gets, Protocol):
+    """Fetches documents, and posts."""
+
     async def post_form(
         self, url: str, form: Any, *, by: Any = ..., origin: str | None = ..., headers: Any = ...
     ) -> Answer: ...
@@ -123,7 +128,7 @@ class IssuerKeys:
     def __init__(
         self,
         issuer: Issuer,
-        fetcher: Callable[[], Fetches],
+        fetcher: Callable[[], Gets],
         *,
         changed: Callable[[], object] = lambda: None,
         limits: AuthLimits = DEFAULTS,
@@ -137,6 +142,21 @@ class IssuerKeys:
         self._fresh = FRESH
         self._failures = 0
         self._flight = SingleFlight(self._fetch)
+
+    async def proved(self, parts: Unverified) -> Token:
+        """The token, its signature verified by these keys. Its claims are not judged. Raises TokenRefused and
+        IssuerAway."""
+        found = await self.find(parts.header)
+        try:
+            return checked(parts, found, limits=self.limits)
+        except TokenRefused:
+            if parts.header.get("kid") is not None:
+                raise
+        try:
+            return checked(parts, await self.renewed(parts.header), limits=self.limits)
+        except TokenRefused:
+            self.in_vain()
+            raise
 
     async def find(self, header: Mapping[str, Any]) -> tuple[Key, ...]:
         """The keys that may have signed a token with this header, as `KeySet.find`. Raises IssuerAway."""
@@ -247,7 +267,7 @@ class IssuerKeys:
 
 
 async def published(
-    fetcher: Fetches, issuer: str, aliases: Collection[str] = (), place: str | None = None
+    fetcher: Gets, issuer: str, aliases: Collection[str] = (), place: str | None = None
 ) -> AuthorizationServer:
     """The metadata of an issuer that the operator named. `aliases`: other names that they may have; `place`: where they
     are, None: at the well-known places. Raises AuthError."""

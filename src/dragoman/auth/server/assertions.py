@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
-from math import inf
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from ..errors import AuthError, TokenRefused
-from ..jose import KeySet, Token, taken_apart, verified
-from ..keys import COOLDOWN, FRESH, LIFE, SingleFlight
-from ..metadata import server_locations
+from ..jose import KeySet, Token, checked, taken_apart, verified
+from ..keys import Gets, IssuerKeys
+from ..tokens import Issuer
 from .messages import refused
 from .minting import ID_JAG
 from .model import ALGORITHMS, Client, Settings, TrustedIssuer
 from .records import Records
-
-log: logging.Logger = logging.getLogger("dragoman.auth")
 
 LEEWAY = 30.0
 """Seconds by which another clock may differ."""
@@ -25,22 +20,20 @@ LONGEST = 3_600.0
 """Seconds for which a client's assertion or an ID-JAG may be valid: its `jti` is kept as long."""
 _ID = 512
 
-Keys = Callable[[str, bool], Awaitable[Mapping[str, Any]]]
-"""The JSON at a URL; the flag: an issuer that is trusted named it."""
 
-_Known: TypeAlias = tuple[Mapping[str, Any] | None, float, float]
-"""The keys of an issuer, when they were fetched, and when that last failed."""
-_UNKNOWN: _Known = (None, -inf, -inf)
+class Published(Gets, Protocol):
+    """Fetches what is published: `get`, by an issuer that the operator trusts."""
+
+    async def fetched_keys(self, url: str) -> Mapping[str, Any]:
+        """The JWK Set of a client at a URL. Raises OAuthError."""
 
 
 class Assertions:
     """Checks them, and that each with a `jti` is used once."""
 
-    def __init__(self, settings: Callable[[], Settings], records: Records, keys: Keys) -> None:
-        self._settings, self._records, self._keys = settings, records, keys
-        self._known: dict[str, _Known] = {}
-        self._vain: dict[str, float] = {}
-        self._flights: dict[str, SingleFlight] = {}
+    def __init__(self, settings: Callable[[], Settings], records: Records, published: Published) -> None:
+        self._settings, self._records, self._published = settings, records, published
+        self._issuers: dict[str, IssuerKeys] = {}
 
     def subject(self, assertion: str) -> str:
         """The client that an assertion names, before anything of it is verified. Raises OAuthError."""
@@ -58,7 +51,11 @@ class Assertions:
         `aud` is the issuer alone, or the token endpoint, as older clients have it; as one text or a list of one, so
         that no other server takes it as well.
         """
-        token = await self._verified(assertion, client.keys, client.keys_url, "invalid_client", 401)
+        try:
+            keys = await self._published.fetched_keys(client.keys_url) if client.keys is None else client.keys
+            token = verified(assertion, KeySet.from_json(keys), ALGORITHMS)
+        except AuthError as fault:
+            raise refused("invalid_client", f"The assertion is not accepted: {fault}", 401) from None
         claims = token.claims
         if claims.get("iss") != client.id or claims.get("sub") != client.id:
             raise refused("invalid_client", "iss and sub of the client's assertion are the client's id", 401)
@@ -80,7 +77,13 @@ class Assertions:
         if not found:
             raise refused("invalid_grant", f"The assertion's issuer is not trusted here for a grant of kind {kind}")
         trusted, issuer = found[0], self._settings().issuer
-        token = await self._verified(assertion, trusted.keys, trusted.issuer, "invalid_grant", 400, metadata=True)
+        try:
+            if trusted.keys is None:
+                token = await self._keys_of(trusted.issuer).proved(parts)
+            else:
+                token = checked(parts, KeySet.from_json(trusted.keys).find(parts.header))
+        except AuthError as fault:
+            raise refused("invalid_grant", f"The assertion is not accepted: {fault}") from None
         if not isinstance(token.claims.get("sub"), str) or not token.claims["sub"]:
             raise refused("invalid_grant", "The assertion has no sub")
         # ID-JAG, 4.4: the audience is this server's issuer. Platforms' tokens name the token endpoint as well.
@@ -93,69 +96,12 @@ class Assertions:
             await self._once(token.claims, "invalid_grant", 400)
         return trusted, token
 
-    async def _verified(
-        self,
-        assertion: str,
-        keys: Mapping[str, Any] | None,
-        url: str,
-        error: str,
-        status: int,
-        *,
-        metadata: bool = False,
-    ) -> Token:
-        try:
-            if keys is None and metadata:
-                return await self._by_issuer(assertion, url)
-            document = await self._keys(url, False) if keys is None else keys
-            return verified(assertion, KeySet.from_json(document), ALGORITHMS)
-        except AuthError as fault:
-            raise refused(error, f"The assertion is not accepted: {fault}", status) from None
-
-    async def _by_issuer(self, assertion: str, issuer: str) -> Token:
-        try:
-            return verified(assertion, KeySet.from_json(await self._of_issuer(issuer, FRESH)), ALGORITHMS)
-        except TokenRefused:  # its key may be newer than those that are known
-            if self._records.clock() - self._vain.get(issuer, -inf) < COOLDOWN:
-                raise
-        keys = await self._of_issuer(issuer, 0.0)
-        try:
-            return verified(assertion, KeySet.from_json(keys), ALGORITHMS)
-        except TokenRefused:
-            self._vain[issuer] = self._records.clock()
-            raise
-
-    async def _of_issuer(self, issuer: str, life: float) -> Mapping[str, Any]:
-        """The keys of an issuer that the operator named, not older than `life` seconds. If they cannot be had,
-        or were asked for in vain, it is left alone for `COOLDOWN` seconds: anyone may name it in an assertion."""
-        keys, fetched, failed = self._known.get(issuer, _UNKNOWN)
-        now = self._records.clock()
-        if now - fetched >= life and now - failed >= COOLDOWN:
-            flight = self._flights.setdefault(issuer, SingleFlight(partial(self._fetched, issuer)))
-            await flight.join()
-            keys, fetched, _ = self._known[issuer]
-        if keys is None or now - fetched > LIFE:
-            raise refused("invalid_grant", "The keys of the assertion's issuer cannot be had")
-        return keys
-
-    async def _fetched(self, issuer: str) -> None:
-        keys, fetched, failed = self._known.get(issuer, _UNKNOWN)
-        try:
-            keys, fetched = await self._by_metadata(issuer), self._records.clock()
-        except AuthError as fault:  # what is known serves on
-            log.warning("the keys of %s cannot be fetched: %s", issuer, fault)
-            failed = self._records.clock()
-        self._known[issuer] = keys, fetched, failed
-
-    async def _by_metadata(self, issuer: str) -> Mapping[str, Any]:
-        """The keys of an issuer, by its metadata (RFC 8414)."""
-        for place in server_locations(issuer):
-            try:
-                found = await self._keys(place, True)
-            except AuthError:
-                continue
-            if found.get("issuer") == issuer and isinstance(found.get("jwks_uri"), str):
-                return await self._keys(found["jwks_uri"], True)
-        raise refused("invalid_grant", "The metadata of the assertion's issuer cannot be had")
+    def _keys_of(self, issuer: str) -> IssuerKeys:
+        """The keys of an issuer that the operator named, by its metadata (RFC 8414)."""
+        if (found := self._issuers.get(issuer)) is None:
+            found = IssuerKeys(Issuer(issuer=issuer), lambda: self._published, clock=self._records.clock)
+            self._issuers[issuer] = found
+        return found
 
     async def _timely(self, claims: Mapping[str, Any], audience: set[str], error: str, status: int) -> None:
         """`aud`, `exp`, `nbf` and `iat` (RFC 7523, 3)."""

@@ -72,7 +72,7 @@ class Clients:
         self._settings, self._records, self._fetch = settings, records, fetch
         self._documents: dict[str, tuple[Client, float]] = {}
         self._unused = Allowance(REGISTRATIONS)
-        self._assertions = Assertions(settings, records, self.fetched_keys)
+        self._assertions = Assertions(settings, records, self)
 
     def add(self, client: Client) -> None:
         """Know a client from now on. Raises LocalError for one with a redirect URI that cannot be used."""
@@ -134,10 +134,14 @@ class Clients:
             raise refused("invalid_client", f"{what} is answered with status {fetched.status}, not 200")
         return fetched
 
-    async def fetched_keys(self, url: str, trusted: bool) -> Mapping[str, Any]:
-        """The JWK Set at a URL, or the metadata that names one. Raises OAuthError."""
+    async def get(self, url: str, *, by: Any = None, origin: str | None = None, headers: Any = None) -> Answer:
+        """The metadata or the keys of an issuer that the operator trusts. Raises OAuthError."""
+        return await self._got(url, "The key set", trusted=True)
+
+    async def fetched_keys(self, url: str) -> Mapping[str, Any]:
+        """The JWK Set at a URL. Raises OAuthError."""
         try:
-            return msgspec.json.decode((await self._got(url, "The key set", trusted)).body, type=dict[str, Any])
+            return msgspec.json.decode((await self._got(url, "The key set")).body, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise refused("invalid_client", "The key set is not a JSON object") from None
 

@@ -69,7 +69,7 @@ class Grants:
         self._settings, self._clients, self._records = settings, clients, records
         self._families, self._devices, self._mint = families, devices, mint
         self._proofs, self._url = proofs, url
-        self._assertions = Assertions(settings, records, clients.fetched_keys)
+        self._assertions = Assertions(settings, records, clients)
         self._ways: Mapping[str, Callable[[Asked], Awaitable[dict[str, Any]]]] = {
             AUTHORIZATION_CODE: self._code,
             REFRESH_TOKEN: self._refresh,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -41,13 +41,16 @@ class Signer:
     def mark_beside(self, use: str, signed: str, of: str) -> str:
         """The signature of a text of `sign` for another use, with the secret that signed it for the use `of`."""
         value, _, mark = signed.partition(".")
-        by = next(one for one in self._secrets if hmac.compare_digest(_mark(one, of, value).encode(), mark.encode()))
-        return _mark(by, use, signed)
+        return _mark(next(self._makers(of, value, mark)), use, signed)
 
     def marked(self, use: str, text: str, mark: str) -> bool:
         """Whether this is its signature."""
+        return next(self._makers(use, text, mark), None) is not None
+
+    def _makers(self, use: str, text: str, mark: str) -> Iterator[bytes]:
+        """The secrets with which this is the signature of a text."""
         given = mark.encode("utf-8", "replace")
-        return any(hmac.compare_digest(_mark(one, use, text).encode(), given) for one in self._secrets)
+        return (one for one in self._secrets if hmac.compare_digest(_mark(one, use, text).encode(), given))
 
     def sign(self, use: str, value: object) -> str:
         """A value as signed text."""

@@ -18,7 +18,7 @@ from ..dpop import Nonces, ProofChecker
 from ..errors import NotYet, TokenRefused, UnknownKey
 from ..exchange import Exchange, Exchanger
 from ..fetching import FETCHER, fetching
-from ..jose import Token, Unverified, checked, taken_apart
+from ..jose import taken_apart
 from ..keys import Fetches, IssuerKeys
 from ..limits import DEFAULTS, AuthLimits
 from ..replays import SeenOnce
@@ -150,23 +150,9 @@ class Bearer:
             raise TokenRefused("The token is of an issuer that this server does not take tokens of (iss)")
         if parts.header["alg"] not in source.rules.issuer.algorithms:
             raise TokenRefused("The token is signed with an algorithm that its issuer does not use")
-        proved = await self._proved(parts, source.keys)
+        proved = await source.keys.proved(parts)
         credential = TokenCredential(token, source.exchange)
         return source.rules.judged(proved, self._now(), claims=Claims(token), credential=credential)
-
-    async def _proved(self, parts: Unverified, keys: IssuerKeys) -> Token:
-        """The token, its signature verified."""
-        found = await keys.find(parts.header)
-        try:
-            return checked(parts, found, limits=self._limits)
-        except TokenRefused:
-            if parts.header.get("kid") is not None:
-                raise
-        try:
-            return checked(parts, await keys.renewed(parts.header), limits=self._limits)
-        except TokenRefused:
-            keys.in_vain()
-            raise
 
 
 def audiences(resource: str, audience: str | Iterable[str] | None) -> frozenset[str]:
