@@ -22,7 +22,7 @@ demo: $(READY)  ## a calculator on every wire, called in both directions
 
 PYTEST = $(BIN)/python $(if $(COVER),-m coverage run) -m pytest
 ALONE = tests/chaos tests/engines/amqp/test_wire.py tests/engines/test_every_broker_faults.py
-BY_BROKER = --dist loadgroup --no-loadscope-reorder
+RUN_ALONE = $(PYTEST) -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ALONE)
 ON_OTHERS = env -u DRAGOMAN_SKIPPED $(BIN)/python -m tests.interpreters -n $(JOBS) --dist worksteal
 
 test: export DRAGOMAN_SKIPPED = $(CURDIR)/$(VENV)/skipped
@@ -31,8 +31,8 @@ test: $(READY)  ## every test, and at the end what was skipped and why; COVER=1 
 	@rm -f $(DRAGOMAN_SKIPPED)
 	@ended=0; alone=$(VENV)/alone; \
 	$(PYTEST) -n $(JOBS) --dist worksteal $(if $(ARGS),$(ARGS),$(ALONE:%=--ignore=%)) || ended=1; \
-	$(if $(BESIDE),$(PYTEST) -n $(JOBS) $(BY_BROKER) $(ALONE) >$$alone 2>&1 & $(BESIDE) || ended=1; \
-	wait $$! || ended=1; cat $$alone;,$(if $(ARGS),,$(PYTEST) -n $(JOBS) $(BY_BROKER) $(ALONE) || ended=1;)) \
+	$(if $(BESIDE),$(RUN_ALONE) >$$alone 2>&1 & $(BESIDE) || ended=1; \
+	wait $$! || ended=1; cat $$alone;,$(if $(ARGS),,$(RUN_ALONE) || ended=1;)) \
 	$(BIN)/python -m tests.skips $(DRAGOMAN_SKIPPED); exit $$ended
 
 test-all: BESIDE = $(ON_OTHERS)

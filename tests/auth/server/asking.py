@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import msgspec
 
 from dragoman.auth.dpop import proof
-from dragoman.auth.jose import Key, taken_apart
+from dragoman.auth.jose import Key, new_key, signed, taken_apart
 from dragoman.auth.keys import Answer
 from dragoman.auth.server import AuthorizationServer, Client, User, secret_hash
 from dragoman.auth.server.messages import FORM, Request, Response
@@ -31,6 +31,11 @@ BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 TYPE = "urn:ietf:params:oauth:token-type:"
 ALL = ("authorization_code", "refresh_token", "client_credentials", DEVICE, EXCHANGE, BEARER)
 SECRET = "a secret of the test"
+
+KEY = new_key("ES256", kid="k1")
+KEYS = {"keys": [KEY.public_jwk()]}
+IDP = "https://idp.example"
+"""An issuer whose assertions are grants, and its key."""
 
 Form = Mapping[str, str] | Sequence[tuple[str, str]]
 
@@ -199,3 +204,11 @@ def pending(page: Response) -> str:
 def claims(token: str) -> dict[str, Any]:
     """What a token says."""
     return taken_apart(token, frozenset({"ES256"})).claims()
+
+
+def id_jag(asker: Asker, typ: str = "oauth-id-jag+jwt", key: Any = KEY, **changes: Any) -> str:
+    """An ID-JAG that is right but for these claims."""
+    now = asker.clock()
+    said = {"iss": IDP, "sub": "carol", "aud": ISSUER, "client_id": "shop", "exp": now + 60, "iat": now}
+    said |= {"jti": "j1", "resource": RESOURCE, "scope": "notes:read notes:write"}
+    return signed({n: v for n, v in (said | changes).items() if v is not None}, key, typ=typ)

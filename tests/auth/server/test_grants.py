@@ -18,7 +18,10 @@ from .asking import (
     BEARER,
     DEVICE,
     EXCHANGE,
+    IDP,
     ISSUER,
+    KEY,
+    KEYS,
     REDIRECT,
     RESOURCE,
     SECRET,
@@ -29,12 +32,9 @@ from .asking import (
     body,
     claims,
     header,
+    id_jag,
     pending,
 )
-
-KEY = new_key("ES256", kid="k1")
-KEYS = {"keys": [KEY.public_jwk()]}
-IDP = "https://idp.example"
 
 
 def keyed(**options: Any) -> Asker:
@@ -181,14 +181,6 @@ async def test_an_assertion_of_another_key_or_type_is_refused() -> None:
 
 
 # -- jwt-bearer
-
-
-def id_jag(asker: Asker, typ: str = "oauth-id-jag+jwt", key: Any = KEY, **changes: Any) -> str:
-    """An ID-JAG that is right but for these claims."""
-    now = asker.clock()
-    said = {"iss": IDP, "sub": "carol", "aud": ISSUER, "client_id": "shop", "exp": now + 60, "iat": now}
-    said |= {"jti": "j1", "resource": RESOURCE, "scope": "notes:read notes:write"}
-    return signed({n: v for n, v in (said | changes).items() if v is not None}, key, typ=typ)
 
 
 async def test_an_id_jag_gives_a_token_for_its_user_and_resource() -> None:

@@ -19,6 +19,7 @@ from dragoman.auth.server.accounts import LocalUsers
 from dragoman.auth.server.clients import REGISTRATIONS
 from dragoman.auth.server.device import GUESSES, WAITING
 from dragoman.auth.server.messages import Parameters, Request
+from dragoman.auth.server.model import Pending
 from dragoman.auth.server.seals import Signer
 from dragoman.store.contract import Change
 from dragoman.store.memory import MemoryStore
@@ -28,7 +29,10 @@ from .asking import (
     BASIC,
     BEARER,
     EXCHANGE,
+    IDP,
     ISSUER,
+    KEY,
+    KEYS,
     RESOURCE,
     SECRET,
     TYPE,
@@ -37,12 +41,9 @@ from .asking import (
     basic,
     body,
     claims,
+    id_jag,
     pending,
 )
-
-KEY = new_key("ES256", kid="k1")
-KEYS = {"keys": [KEY.public_jwk()]}
-IDP = "https://idp.example"
 
 
 class SlowStore(MemoryStore):
@@ -77,13 +78,6 @@ def slow() -> Asker:
 def shop(**more: Any) -> Client:
     """A client with a secret and all grants."""
     return Client(id="shop", method="client_secret_basic", secret_hash=secret_hash(SECRET), grants=ALL, **more)
-
-
-def id_jag(asker: Asker, **changes: Any) -> str:
-    """An ID-JAG of `IDP` for the shop."""
-    now = asker.clock()
-    said = {"iss": IDP, "sub": "carol", "aud": ISSUER, "client_id": "shop", "exp": now + 60, "iat": now, "jti": "j"}
-    return signed(said | changes, KEY, typ="oauth-id-jag+jwt")
 
 
 async def test_an_exchange_gives_a_client_no_scope_that_is_not_its_own() -> None:
@@ -121,10 +115,11 @@ async def test_right_user_codes_do_not_count() -> None:
 
 
 async def test_invented_names_give_no_new_tries_for_a_password() -> None:
+    client, login = Client(id="app"), Pending(id="x", client="app", until=0.0, cookie="")
     users, tried = LocalUsers((User(name="bob", password="canary-7f3a-builder"),)), 0
 
     async def wrong(name: str) -> str:
-        found = await users.approve(None, None, Parameters({"user": name, "password": "guessed"}, {}))  # type: ignore[arg-type]
+        found = await users.approve(login, client, Parameters({"user": name, "password": "guessed"}, {}))
         assert isinstance(found, str)
         return found
 
@@ -209,8 +204,7 @@ async def test_assertions_do_not_send_the_server_for_keys_each_time() -> None:
     place = IDP + "/.well-known/openid-configuration"
 
     async def tried(jti: str, key: Any = KEY) -> int:
-        said = {"iss": IDP, "sub": "carol", "aud": ISSUER, "client_id": "shop", "exp": asker.clock() + 60, "jti": jti}
-        sent = signed(said, key, typ="oauth-id-jag+jwt")
+        sent = id_jag(asker, key=key, jti=jti)
         return (await asker.token(BASIC, grant_type=BEARER, assertion=sent)).status
 
     assert await asyncio.gather(*(tried(str(n)) for n in range(20))) == [400] * 20  # it is away
@@ -252,10 +246,8 @@ async def test_an_audience_of_another_type_is_refused(aud: Any) -> None:
 @pytest.mark.parametrize("iat", [10**400, -(10**400), 10**25, 1e300], ids=["huge", "negative", "large", "float"])
 def test_a_proof_of_another_age_is_refused(iat: Any) -> None:
     jwk = {name: value for name, value in KEY.public_jwk().items() if name in ("kty", "crv", "x", "y")}
-    text = msgspec.json.encode({"jti": "a", "htm": "POST", "htu": RESOURCE, "iat": 0}).replace(
-        b":0", f":{iat}".encode()
-    )
-    proof = signed(msgspec.Raw(text), KEY, typ="dpop+jwt", headers={"jwk": jwk, "kid": None})  # type: ignore[arg-type]
+    said = {"jti": "a", "htm": "POST", "htu": RESOURCE, "iat": msgspec.Raw(str(iat).encode())}
+    proof = signed(said, KEY, typ="dpop+jwt", headers={"jwk": jwk, "kid": None})
     with pytest.raises(TokenRefused, match="iat"):
         ProofChecker().check(proof, "POST", RESOURCE)
 
